@@ -1,6 +1,6 @@
-"""Every command that a page prints is one that rlsys takes, with overrides that its recipe takes.
+"""What a page names exists: commands with the overrides that its recipe takes, files, tests, keys, links, laws.
 
-What the machine of the tests lacks, data and models, is no fault of a page.
+Data and models that the machine of the tests lacks are no fault of a page.
 """
 
 import re
@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from launch.analysis.figures import FIGURES
 from launch.cli import COMMANDS, parse
-from launch.config.compose import compose, last_recipe
+from launch.config.compose import TABLES, compose, last_recipe
+from launch.config.keys import known_names
 from launch.config.layers import find_config
+from launch.config.synonyms import foreign
+from rlsys import OURS
 from rlsys.errors import BadInput
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "configs").rglob("*.md"))]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 FENCED = re.compile(r"(?ms)^ *```\w*\n(.*?)^ *```")
 INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 COMMAND = re.compile(rf"(?:\$ |\w+=\S+ )*rlsys ({'|'.join(COMMANDS)})\b")
@@ -27,12 +32,23 @@ OVERRIDES = re.compile(rf"{ONE.pattern}( {ONE.pattern})*")
 # Of pages under docs/ one of these takes an override; of a paper's page its recipe or the miniature.
 ANY = ["quickstart", *(f"worlds/{world}" for world in ("search", "python", "sums", "graph", "blocksworld")),
        "research", "icrl", "swirl", "graph_rl", "long_cot"]  # fmt: skip
-# Names that stand for a reader's own, and a setting of the system.
+# Names that stand for a reader's own, a setting of the system, keys of summary.json, names of other systems.
 NO_KEYS = {
+    *(name for names in foreign().equivalents.values() for name in names),
+    "eval.after", "eval.before", "eval.stages",
     "env.name=MODULE.CLASS", "env.name=my_module.MyWorld", "env.protocol=NAME", "env.width=31",
     "kernel.apparmor_restrict_unprivileged_userns=0", "reward.name=my_package.MyReward",
     "stages.NAME.key=value", "stages.NAME=null",
 }  # fmt: skip
+KEYS = {*known_names(TABLES, {})}
+PATH = re.compile(
+    r"(?<![\w./-])((?:rlsys|envs|actors|learners|launch|tests|benchmarks|configs|docs|unit|e2e|ray)/[\w/.-]*[\w/])"
+)
+KEY = re.compile(
+    rf"(?<![\w./])((?:{'|'.join({key.partition('.')[0] for key in KEYS if '.' in key})})(?:\.[a-z_]+)+)(?![\w(/.=])"
+)
+BELOW = ("stages.", "engine.vllm.", "eval.judge.")  # what stands there is no key of the reference
+CITED = re.compile(r"\blaws? ([0-9]+)")
 # Files that a page has one write, a recipe that is the reader's choice, and what a command looks like.
 A_READERS = ("maze/maze.yaml", "example.yaml", "my_rewards.Brief", "raft.Raft", "RECIPE", "[key=value ...]")
 
@@ -97,7 +113,7 @@ def printed(text: str) -> Iterator[tuple[str, bool]]:
             yield span, True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@every_page
 def test_commands_and_overrides_of_a_page_are_taken(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paper = page.parent.name if "configs" in page.parts else None
     for what, in_a_line in printed(page.read_text()):
@@ -105,3 +121,56 @@ def test_commands_and_overrides_of_a_page_are_taken(page: Path, capsys: pytest.C
             why = refusal(paper, what)
             named = in_a_line and why and re.search("arguments are required|expected one argument", why)
             assert why is None or named, f"{what}: {why}"
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"(?s)```.*?```|`[^`]*`", "", page.read_text())
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@every_page
+def test_a_paper_is_linked_by_its_number(page: Path) -> None:
+    for shown, linked in re.findall(r"arXiv (\d{4}\.\d{5})\]\(([^)]*)\)", page.read_text()):
+        assert linked == f"https://arxiv.org/abs/{shown}"
+
+
+@every_page
+def test_files_tests_keys_and_figures_that_a_page_names_exist(page: Path) -> None:
+    code = "\n".join(spans(page.read_text()))
+    places = (ROOT, ROOT / "tests")
+    paths = [path for path in PATH.findall(code) if "mine.py" not in path]  # the reader's
+    assert [path for path in paths if not any((place / path).exists() for place in places)] == []
+    for path, name in re.findall(r"([\w/]+\.py)::(test_\w+)", code):
+        file = next(place / path for place in places if (place / path).exists())
+        assert f"def {name}(" in file.read_text(), f"{path}::{name}"
+    named = {key for key in KEY.findall(code) if not key.startswith(BELOW) and not key.endswith((".py", ".yaml"))}
+    sections = {known[: len(key)] for known in KEYS for key in named if known.startswith(f"{key}.")}
+    assert named - KEYS - sections - NO_KEYS == set()
+    asked = {name for found in re.findall(r"--figures ([a-z,]+)", code) for name in found.split(",")}
+    assert asked <= set(FIGURES)
+
+
+def test_the_eighty_things_of_the_papers_have_a_row_that_says_how_to_see_them() -> None:
+    rows = re.findall(r"(?m)^\| (\d+) \|.*\|(.*)\|$", (ROOT / "docs" / "papers.md").read_text())
+    assert [int(number) for number, _ in rows] == list(range(1, 81))
+    assert [number for number, seen in rows if "`" not in seen] == []
+
+
+def test_every_law_names_its_file_and_the_test_that_holds_it() -> None:
+    laws = re.split(r"(?m)^[0-9]+\. ", (ROOT / "docs" / "laws.md").read_text())[1:]
+    assert len(laws) == 12
+    for law in laws:
+        kept, _, held = law.partition("Held by")
+        assert PATH.search(kept) and "::test_" in held, law
+
+
+def test_a_law_that_is_cited_exists_and_the_first_citation_says_where() -> None:
+    files = [path for folder in (*OURS, "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")]
+    cited = {path: text for path in files if CITED.search(text := path.read_text()) and path != Path(__file__)}
+    assert cited
+    for path, text in cited.items():
+        assert all(1 <= int(number) <= 12 for number in CITED.findall(text)), path
+        first = CITED.search(text)
+        assert first is not None and "docs/laws.md" in text[: first.end() + 40], path

@@ -29,7 +29,6 @@ from rlsys.metrics import Max, Mean, Metric, Sum, values
 from rlsys.types import Sample
 from tests import made
 from tests.made import make_shards
-from tests.paths import ROOT
 
 VERSION = 3
 RATIOS = {2: 1.0, 3: 1.5, 4: 0.5, 6: 1.05, 7: 0.95}  # policy over behaviour, by token
@@ -226,13 +225,6 @@ def test_speed_memory_and_phases_of_the_ranks_become_those_of_all(
         assert sum(spent) <= report.seconds
     # the kernel's own account of the peak, which nothing frees
     assert found["memory/learner_rss_peak_mb"] >= psutil.Process().memory_info().rss / 2**20 * 0.9
-
-
-def test_the_page_names_every_metric_of_an_update() -> None:
-    page = (ROOT / "docs" / "algorithms.md").read_text()
-    options = {"is_correction": "tis", "dual_clip": 3.0, "entropy_coef": 0.01, "value_clip": 0.2}
-    names = merge_reports(reports(1, 1000, **options)).metrics
-    assert not [name for name in names if not name.startswith("time/learner_") and f"`{name}`" not in page]
 
 
 def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:

@@ -22,7 +22,6 @@ from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from tests.made import jsonl
-from tests.paths import ROOT
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
 ALL = needed(list(FIGURES))
@@ -408,10 +407,3 @@ def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) ->
         ("greedy, answer", pytest.approx(1.0)),
         ("greedy, icrl", pytest.approx(-1.0)),
     ]
-
-
-def test_the_page_has_every_figure_with_its_question_and_its_papers() -> None:
-    page = (ROOT / "docs" / "analyse.md").read_text()
-    assert [
-        name for name, each in FIGURES.items() if f"| `{name}` | {each.question} | {each.papers} |" not in page
-    ] == []

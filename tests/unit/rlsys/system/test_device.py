@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.rollout import RolloutConfig
 from rlsys.system.device import DEVICES, FILLED_IN, choose, filled_in, hidden, require_resolved, resolve, resolved_run
-from tests.paths import ROOT
 
 
 def values(recipe: RecipeConfig) -> list[Any]:
@@ -83,12 +81,3 @@ def test_an_unresolved_value_is_a_mistake_of_ours_and_no_default() -> None:
     assert require_resolved(False) is False
     with pytest.raises(RuntimeError, match="before its device is known"):
         require_resolved(None)
-
-
-def test_the_page_has_the_table() -> None:
-    page = (ROOT / "docs" / "gpu.md").read_text()
-    columns = (values(resolve(RecipeConfig(), DEVICES[name])) for name in ("cpu", "cuda"))
-    for (part, key), cpu, gpu in zip(FILLED_IN, *columns, strict=True):
-        shown = " | ".join(json.dumps(value).strip('"') for value in (cpu, gpu))
-        assert f"| `{part}.{key}` | {shown} |" in page
-    assert all(f"`{key}`" in page for device in DEVICES.values() for key in device.attention)

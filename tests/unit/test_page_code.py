@@ -1,0 +1,251 @@
+"""Code that pages show runs as it stands there: a reward, an algorithm, a protocol, an environment."""
+
+import asyncio
+import importlib
+import json
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import envs.protocols as table
+from actors.renderer import ChatRenderer
+from envs import WORLDS, make_reward
+from envs.problems.knowledge import KnowledgeConfig, of_task
+from envs.protocols import PROTOCOLS
+from envs.rewards.transcript import inline_of, split_inline
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
+from launch.cli import run as main
+from launch.config.compose import compose, to_yaml
+from learners.algorithms import ALGORITHMS, make_algorithm
+from rlsys.choices import choose, construct
+from rlsys.config.recipe import RunConfig
+from rlsys.errors import BadInput
+from rlsys.records import read_transcript
+from rlsys.samples import sample_trajectory
+from rlsys.types import EpisodeEnd, Message, Reward, Task, Trajectory, Transcript
+from tests import made
+from tests.golden.tiny import curve
+from tests.made import plan
+from tests.paths import ROOT
+from tests.played import episode, tokenizer_in
+
+README = ROOT / "README.md"
+ALGORITHM = ROOT / "docs" / "algorithms.md"
+ENVIRONMENTS = ROOT / "docs" / "environments"
+SMALL: dict[str, Any] = {"train_tasks": 20, "held_out_tasks": 5, "knowledge": KnowledgeConfig(entities=60)}
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    """The code blocks of a page in one language; those in a list keep its indent."""
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for its_language, block in found if its_language == language]
+
+
+def test_the_reward_of_the_readme_prints_what_the_readme_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = blocks(README, "python")
+    (shown,) = [block for block in blocks(README) if block.startswith("$ cat answers.jsonl\n")]
+    lines, command, output = re.split(r"(?m)^\$ rlsys (.*)\n", shown.partition("\n")[2])
+    (tmp_path / "my_rewards.py").write_text(code)
+    (tmp_path / "answers.jsonl").write_text(lines)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out == output
+
+
+def test_how_rlsys_comes_on_the_path_is_said_where_it_is_installed() -> None:
+    way = "source .venv/bin/activate"
+    assert way in README.read_text().partition("$ rlsys ")[0]
+    for target in ("setup", "quickstart"):
+        said = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert way in said
+
+
+@pytest.mark.parametrize("block", blocks(ALGORITHM, "yaml"))
+def test_the_settings_of_the_papers_are_valid(block: str) -> None:
+    options = yaml.safe_load(block)["algorithm"]
+    make_algorithm(choose("algorithm", ALGORITHMS, options["name"]).schema(**options))
+
+
+def test_the_example_is_chosen_by_name_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = [block for block in blocks(ALGORITHM, "python") if "class Raft" in block]
+    (tmp_path / "raft.py").write_text(code)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    importlib.invalidate_caches()
+    run = compose("quickstart", ["algorithm.name=raft.Raft", "algorithm.min_reward=0.5"])
+    (config,) = [stage.config.algorithm for stage in run.stages if stage.kind == "rl"]
+    algorithm = make_algorithm(config)
+    assert type(algorithm).__name__ == "Raft" and config.min_reward == 0.5
+    torch.set_num_threads(1)
+    even = curve(algorithm, lambda groups: groups)["even"]
+    assert even[-1] > even[0] + 0.05
+    del sys.modules["raft"]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> table.Protocol:
+    """The protocol of docs/environments/protocols.md, under the name `ask`."""
+    (block,) = blocks(ENVIRONMENTS / "protocols.md", "python")
+    (tmp_path / "ask.py").write_text(block)
+    protocol: table.Protocol = runpy.run_path(str(tmp_path / "ask.py"), {**vars(table), "Message": Message})["PROTOCOL"]
+    monkeypatch.setitem(table.PROTOCOLS, "ask", protocol)  # type: ignore[arg-type]
+    return protocol
+
+
+def test_search_qa_plays_the_protocol_of_the_page(ask: table.Protocol) -> None:
+    world = SearchQAWorld(SearchQAConfig(protocol="ask", demo_error_rate=0.0, **SMALL))
+    assert (world.max_turns, world.tags) == (4, ask.tags)
+    task = world.tasks("train")[0]
+    prompt, *said = world.demonstration(task, 0).messages
+    assert prompt.content.startswith("Ask with <ask>words</ask>") and prompt.content.endswith(task.question)
+    relation = of_task(task).relations[0]
+    assert said[0].content == f"<ask>{relation} of {of_task(task).start}</ask>"
+    assert said[1].inline and said[1].content.startswith(f"<found>The {relation} of ")
+    assert said[-1].content == f"<answer>{task.answers[0]}</answer>"
+
+    async def replay() -> None:
+        server = world.start_service(host="127.0.0.1", port=0, token="token")
+        try:
+            world.connect(server.url, "token")
+            env = world.env(task)
+            for turn in range(0, len(said), 2):
+                step = await env.step(said[turn].content, turns_left=world.max_turns - turn // 2 - 1)
+                assert step.reply == (said[turn + 1] if turn + 1 < len(said) else None)
+            assert step.end is EpisodeEnd.ANSWERED
+            await world.close()
+        finally:
+            server.stop()
+
+    asyncio.run(replay())
+
+
+@pytest.mark.usefixtures("ask")
+def test_that_protocol_is_a_key_of_the_command_line_like_the_others() -> None:
+    config = compose("worlds/search", ["env.protocol=ask", "reward.name=answer"])
+    assert config.recipe.env.protocol == "ask"
+    searching = ", ".join(name for name, protocol in PROTOCOLS.items() if protocol.topk is not None)
+    for other in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
+        with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of {searching}"):
+            SearchQAConfig(protocol=other)
+    with pytest.raises(BadInput, match=r"env\.template='base': expected instruct: protocol=ask is a chat"):
+        SearchQAConfig(protocol="ask", template="base")
+
+
+@pytest.mark.usefixtures("ask")
+def test_episodes_of_that_protocol_are_scored_from_one_string() -> None:
+    inline = inline_of(SearchQAConfig(protocol="ask"), reward=None)
+    response = "<ask>q</ask><found>The <answer>no</answer></found><answer>yes</answer>"
+    line = json.dumps({"task": {"question": "q", "answers": ["yes"]}, "response": response})
+    said = read_transcript(line.encode(), partial(split_inline, inline=inline)).messages
+    assert [(message.role, message.content) for message in said] == [
+        ("assistant", "<ask>q</ask>"),
+        ("tool", "<found>The <answer>no</answer></found>"),
+        ("assistant", "<answer>yes</answer>"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run() -> RunConfig:
+    """As `cd docs/environments && rlsys train example.yaml` reads it; the import path is put back afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [entry for entry in sys.path if Path(entry or ".").resolve() != ENVIRONMENTS])
+        patch.chdir(ENVIRONMENTS)
+        return compose("example.yaml", ["env.train_tasks=300", "env.held_out_tasks=40"])
+
+
+@pytest.fixture(scope="module")
+def world(run: RunConfig) -> Any:
+    return construct("env", WORLDS, run.recipe.env)
+
+
+@pytest.fixture(scope="module")
+def renderer(world: Any, tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), world.texts(200), world.tags)))
+
+
+def play(run: RunConfig, world: Any, renderer: ChatRenderer, task: Task, texts: Sequence[str]) -> Trajectory:
+    """One episode in which the model says `texts`."""
+    reward = make_reward(run.recipe.reward)
+
+    async def score(transcript: Transcript) -> Reward:
+        return reward(transcript)
+
+    room = {"max_turn_tokens": run.recipe.rollout.max_turn_tokens, "max_context": run.recipe.engine.max_model_len}
+    return asyncio.run(episode(world, task, texts, renderer, score=score, plan=plan(**room)))
+
+
+def test_the_page_on_environments_shows_the_code_that_is_tested() -> None:
+    page, code = ENVIRONMENTS / "writing.md", (ENVIRONMENTS / "example_env.py").read_text()
+    shown = blocks(page, "python")
+    assert len(shown) >= 5 and [block for block in shown if block not in code] == []
+    assert blocks(page, "yaml") == [(ENVIRONMENTS / "example.yaml").read_text()]
+
+
+def test_the_recipe_loads_by_dotted_path_and_reads_back(run: RunConfig, tmp_path: Path) -> None:
+    assert [stage.kind for stage in run.stages] == ["sft", "rl"]
+    assert type(run.recipe.env).__name__ == "GuessConfig" and run.recipe.env.width == 15
+    (tmp_path / "again.yaml").write_text(to_yaml(run))
+    assert compose(str(tmp_path / "again.yaml"), []) == run
+
+
+def test_held_out_secrets_are_never_trained_on(world: Any) -> None:
+    train, held_out = world.tasks("train"), world.tasks("held_out")
+    assert (len(train), len(held_out)) == (300, 40)
+    assert len({task.task_id for task in world.tasks("all")}) == 340
+    assert type(world)(world._config).tasks("all") == world.tasks("all")
+
+
+def test_the_transcript_of_the_page_is_an_episode(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:
+    (shown,) = [block for block in blocks(ENVIRONMENTS / "writing.md") if block.startswith("user ")]
+    lines = [line.split(maxsplit=1) for line in shown.splitlines()]
+    task = Task(task_id="page", question=lines[0][1], answers=("43",))
+    texts = [text for role, text in lines if role == "assistant"]
+    played = play(run, world, renderer, task, texts)
+    assert [[message.role, message.content] for message in played.messages] == lines
+    assert played.end is EpisodeEnd.ANSWERED and played.reward == Reward(
+        value=1.1, parts={"correct": 1.0, "format": 0.1}
+    )
+
+
+def test_a_demonstration_is_token_for_token_an_episode(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:
+    for task in world.tasks("train")[:20]:
+        messages = world.demonstration(task, 1).messages
+        texts = [message.content for message in messages if message.role == "assistant"]
+        played = play(run, world, renderer, task, texts)
+        assert played.messages == messages and played.end is EpisodeEnd.ANSWERED
+        (sample,) = sample_trajectory(played, 1.0)
+        stop = world.env(task).stop_strings
+        assert made.ids_and_mask(sample) == renderer.demonstration(messages, 1, stop)
+
+
+def test_every_ending(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:
+    task = world.tasks("train")[0]
+    wrong = f"<guess>{int(task.answers[0]) + 1}</guess>"
+    assert play(run, world, renderer, task, ["I do not know"]).end is EpisodeEnd.MALFORMED
+    limit = play(run, world, renderer, task, [wrong] * world.max_turns)
+    assert (limit.end, limit.metrics["repeated_calls"]) == (EpisodeEnd.TURN_LIMIT, world.max_turns - 2)
+    silly = play(run, world, renderer, task, ["<guess>\u0664\u0662\u00b2</guess>", "<answer>0</answer>"])
+    assert [turn.reply for turn in silly.turns] == ["higher", None]
+
+
+@given(st.text())
+def test_any_message_gets_exactly_one_of_reply_and_end(world: Any, text: str) -> None:
+    for wrapped in (text, f"<guess>{text}</guess>", f"<answer>{text}</answer>"):
+        step = asyncio.run(world.env(world.tasks("train")[0]).step(wrapped, turns_left=1))
+        assert (step.reply is None) != (step.end is None)
