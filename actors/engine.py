@@ -22,10 +22,18 @@ from typing import Any
 import numpy as np
 import psutil
 
-from actors.completions import completion
 from actors.engine_worker import PARENT_VARIABLE, ImportHere
-from actors.gauges import Gauges
-from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, compile_cache, engine_environment
+from actors.specs import (
+    IDLE,
+    EngineFailed,
+    EngineSpec,
+    EngineStats,
+    Gauges,
+    PromptTooLong,
+    compile_cache,
+    completion,
+    engine_environment,
+)
 from rlsys.rollout import TurnRequest
 from rlsys.system import orphans
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected

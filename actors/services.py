@@ -22,8 +22,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
-from actors.bundles import ResourceRequest
-from actors.placement import actor_name
+from actors.placement import ResourceRequest, actor_name
 from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed

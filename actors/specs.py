@@ -1,4 +1,4 @@
-"""An engine without vLLM: what it is built from, what it says of itself and how it fails."""
+"""An engine without vLLM: what it is built from, how it fails, what it samples and says of itself as our records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlsys.config.engine import EngineConfig
 from rlsys.metrics import Max, Metrics, Sum
 from rlsys.system.device import Device, RunningKV, dtype_of, require_resolved
+from rlsys.types import Completion, TurnStop, VersionSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,3 +129,44 @@ class PromptTooLong(Exception):
 
 class EngineFailed(Exception):
     """The engine serves nothing any more: its process died, it was stopped, or it holds half of a version."""
+
+
+def completion(output: Any) -> Completion:
+    """vLLM's CompletionOutput as ours. Raises EngineFailed where a token lacks its log-probability or version."""
+    flat = output.logprobs
+    logprobs = np.asarray([flat.logprobs[start] for start in flat.start_indices], np.float32)
+    spans = tuple(VersionSpan(version=int(s.version), start=s.start, end=s.end) for s in output.weight_versions or ())
+    edges = [0] + [span.end for span in spans]
+    length = len(output.token_ids)
+    if [span.start for span in spans] != edges[:-1] or not edges[-1] == length == len(logprobs):
+        raise EngineFailed(f"{length} tokens came with {len(logprobs)} log-probabilities and versions {spans}")
+    ids = np.asarray(output.token_ids, np.int32)
+    return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text)
+
+
+def _turn_stop(output: Any) -> TurnStop:
+    match output.finish_reason:
+        case "stop":  # the reason is the stop string, or another end token's id, or None for the tokenizer's own
+            return TurnStop.STOP if isinstance(output.stop_reason, str) else TurnStop.EOS
+        case "length":
+            return TurnStop.LENGTH
+        case "abort":
+            return TurnStop.ABORT
+    raise EngineFailed(f"a request ended with {output.finish_reason!r}")
+
+
+class Gauges:
+    """Keeps the scheduler's latest numbers; vLLM calls these methods after each engine step."""
+
+    def __init__(self) -> None:
+        self.latest = IDLE
+
+    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+        if scheduler_stats is not None:
+            self.latest = EngineStats(
+                running=scheduler_stats.num_running_reqs,
+                waiting=scheduler_stats.num_waiting_reqs,
+                kv_usage=scheduler_stats.kv_cache_usage,
+            )
+
+    def log_engine_initialized(self) -> None: ...

@@ -22,7 +22,7 @@ from actors.services import ServiceSpec
 from actors.watched import CannotStart, EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.endpoint import Question
-from envs.services.judge.construct import construct
+from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, said
 from rlsys.config.generate import TeacherConfig

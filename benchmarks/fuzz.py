@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from report import Report, parser
 
-from envs.problems.blocks.verdict import read_verdict
-from envs.problems.blocks.words import read_action, read_plan
+from envs.problems.blocks.words import read_action, read_plan, read_verdict
 from envs.problems.graphs import parse as graphs
 from envs.problems.graphs.encodings import ENCODINGS
 from envs.protocols import PROTOCOLS, Inline

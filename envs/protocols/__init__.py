@@ -1,20 +1,17 @@
-"""The protocols that policies are taught: one file each, with the table of its endings in the docstring."""
+"""The protocols that policies are taught: one file for each paper, with tables of the endings in the docstring."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envs.protocols.cot import COT
-from envs.protocols.direct import DIRECT
+from envs.protocols.direct import COT, DIRECT
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.protocols.icrl import ICRL
-from envs.protocols.ircot import IRCOT
-from envs.protocols.iter_retgen import ITER_RETGEN
 from envs.protocols.o2_searcher import O2_SEARCHER
-from envs.protocols.rag import RAG
 from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
 from envs.protocols.research import RESEARCH
 from envs.protocols.retool import RETOOL
+from envs.protocols.retrieval import IRCOT, ITER_RETGEN, RAG
 from envs.protocols.scan import parse_tags
 from envs.protocols.swirl import SWIRL, SWIRL_MATH
 

@@ -1,6 +1,8 @@
-"""The direct answer, ReSearch's naive generation and ICRL's first baseline: no search, no thought.
+"""Baselines that answer from what the model knows, without a search: at once, or after a chain of thought.
 
-The answer has ReSearch's form in all baselines, so that its reward reads them (`reward: {name: research}`).
+direct is ReSearch's naive generation and ICRL's first baseline. cot is chain of thought (arXiv 2201.11903), asked for
+in words alone as in arXiv 2205.11916. The answer has ReSearch's form in all baselines, so that its reward reads them
+(`reward: {name: research}`).
 
 | message | what happens | source |
 |---|---|---|
@@ -9,6 +11,8 @@ The answer has ReSearch's form in all baselines, so that its reward reads them (
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from envs.protocols.record import Asked, Protocol
 from envs.protocols.research import write_boxed
@@ -19,6 +23,12 @@ BOXED_ANSWER = (
     "Write the answer as <answer> The final answer is \\[ \\boxed{answer here} \\] </answer>, with nothing but the "
     "answer itself, a few words, in the box."
 )
+STEP_BY_STEP = "\nLet's think step by step."  # word for word: arXiv 2205.11916
+_AT_ONCE = f"Answer the question from what you know, without explaining anything. {BOXED_ANSWER}"
+_THINKING = (
+    "Answer the question from what you know. Reason inside <think> and </think> first, one step after the other. "
+    + BOXED_ANSWER
+)
 
 
 def asked_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
@@ -27,16 +37,23 @@ def asked_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
     return (Message(role="user", content=content + ending, inline=asked.raw),)
 
 
-_INSTRUCTION = f"Answer the question from what you know, without explaining anything. {BOXED_ANSWER}"
-
 DIRECT = Protocol(
     name="direct",
     tags=(ANSWER_OPEN, ANSWER_CLOSE),
     stop=(ANSWER_CLOSE,),
-    instruction=_INSTRUCTION,
-    base_instruction=_INSTRUCTION,
+    instruction=_AT_ONCE,
+    base_instruction=_AT_ONCE,
     prompt=asked_with,
     parse=parse_answer,
     write_answer=write_boxed,
     topk=0,
+)
+COT = replace(
+    DIRECT,
+    name="cot",
+    tags=("<think>", "</think>", *DIRECT.tags),
+    instruction=_THINKING,
+    base_instruction=_THINKING,
+    prompt=lambda asked: asked_with(asked, STEP_BY_STEP),
+    thinks=True,
 )

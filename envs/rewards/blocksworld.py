@@ -12,8 +12,7 @@ from typing import ClassVar
 
 from envs.problems.blocks.execute import execute, unmet_facts
 from envs.problems.blocks.read import INVALID, VALID, Problem, problem
-from envs.problems.blocks.verdict import read_verdict
-from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, reason_words
+from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, written

@@ -1,21 +1,25 @@
 """Short answers against a key: SQuAD's exact match and F1 in the variants of the papers, and cover match.
 
 One normaliser for all (`envs.text.words`): the scripts of HotpotQA, 2WikiMultihopQA, MuSiQue, FlashRAG and Search-R1
-agree on it. Everything here is linear in its texts and raises nothing.
+agree on it. Everything here is linear in its texts, and the scores raise nothing.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
+from envs.rewards.transcript import answers
 from envs.text.words import normalize_answer, without_marks
+from rlsys.metrics import Mean
+from rlsys.types import Transcript
 
 Style = Literal["hotpotqa", "musique", "icrl"]
 
 _VERDICTS = frozenset(("yes", "no", "noanswer"))
+Shares = Mapping[str, tuple[float, float]]
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> bool:
@@ -102,3 +106,30 @@ def _folded(text: str) -> str:
 
 def _several(golds: Sequence[str]) -> Sequence[str]:
     return (golds,) if isinstance(golds, str) else golds
+
+
+def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
+    """What an evaluation says of an answer beside its reward: exact match, cover match, three F1s and pooled shares.
+
+    A reward takes part by one of two methods, which look at a transcript that it has scored: `given` reads a short
+    answer out of it, "" for none; `pooled` gives a share that belongs to the whole set, {"constraints_pooled": (5, 7)}
+    for 5 of 7.
+
+    "Paris, France" to the key Paris: exact_match 0, cover_match 1, f1 0.667. Each merges over tasks. Raises BadInput
+    for a task that the reward cannot score either.
+    """
+    found: dict[str, Mean] = {}
+    given: Callable[[Transcript], str] | None = getattr(reward, "given", None)
+    pooled: Callable[[Transcript], Shares] | None = getattr(reward, "pooled", None)
+    if given is not None:
+        said, golds = given(transcript), answers(transcript.task)
+        found = {
+            "exact_match": Mean(float(bool(said) and exact_match(said, golds))),
+            "cover_match": Mean(float(cover_match(said, golds))),
+        }
+        for style in get_args(Style):
+            name = "f1" if style == "hotpotqa" else f"f1_{style}"
+            found[name] = Mean(best_f1(said, golds, style=style) if said else 0.0)
+    if pooled is not None:
+        found |= {name: Mean(part, whole) for name, (part, whole) in pooled(transcript).items()}
+    return found

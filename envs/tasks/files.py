@@ -1,26 +1,77 @@
 """Records of files: JSON lines, JSON arrays, parquet and tab-separated text, each with the place it stands at.
 
-All but parquet may be packed by gzip (`train.jsonl.gz`).
-
-Files are read record by record, so that the first hundred of a large one cost little.
+All but parquet may be packed by gzip (`train.jsonl.gz`). A bad record names itself. Files are read record by record, so
+that the first hundred of a large one cost little.
 """
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
-from envs.tasks.jsonl import PACKED, open_data, read_jsonl, readable, text_field
 from rlsys.errors import BadInput
+from rlsys.jsonl import json_object, kind_of
 from rlsys.types import Task
 
+PACKED = ".gz"
+BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError without a reason: caught before those
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
+
+
+def open_data(path: str) -> BinaryIO:
+    """A data file's bytes, unpacked where its name ends in .gz; reading may then raise one of BROKEN_PACK."""
+    return cast(BinaryIO, gzip.open(path)) if path.lower().endswith(PACKED) else open(path, "rb")
+
+
+@contextmanager
+def readable(path: str, expected: str = "") -> Iterator[None]:
+    """What cannot be read or unpacked inside is BadInput that names the file."""
+    try:
+        yield
+    except BROKEN_PACK as error:
+        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror}){expected}") from error
+
+
+def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers, from 1, with their objects; blank lines are skipped.
+
+    Raises BadInput for a file that cannot be read or holds no record, and for a line that is not an object in UTF-8.
+    """
+    empty = True
+    with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            if line.strip():
+                empty = False
+                yield number, json_object(line, f"{path} line {number}")
+    if empty:
+        raise BadInput(f"{path}: no records, expected one JSON object per line")
+
+
+def text_field(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
+    """A required text of a record, `blank` or not. Raises BadInput: `data.jsonl line 7: no "question"`."""
+    if key not in record:
+        raise BadInput(f'{where}: no "{key}"')
+    value = record[key]
+    if not isinstance(value, str):
+        raise BadInput(f'{where}: "{key}" is {kind_of(value)}, expected a text')
+    if not blank and not value.strip():
+        raise BadInput(f'{where}: "{key}" is empty')
+    if any("\ud800" <= character <= "\udfff" for character in value):  # legal JSON, but no tokenizer takes it
+        raise BadInput(f'{where}: "{key}" holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text')
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

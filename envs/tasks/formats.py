@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from envs.tasks.files import Located, read_records
-from envs.tasks.jsonl import text_field
+from envs.tasks.files import Located, read_records, text_field
 from envs.text.boxed import last_boxed
 from envs.text.words import parse_number
 from rlsys.errors import BadInput, nearest, require

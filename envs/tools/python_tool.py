@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import heapq
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.stats import ToolStats
 from envs.tools.sandbox import Execution, Outcome, Sandbox, SandboxConfig
-from envs.tools.turns import Turns
 from rlsys.errors import BadInput
 from rlsys.types import FailureKind
 
@@ -97,3 +99,60 @@ def guard_config(config: SandboxConfig) -> GuardConfig:
     longest = config.start_timeout_s + 2 * (config.timeout_s + _KILL_S)  # the sandbox itself tries twice
     deadline_s = max(longest, config.queue_timeout_s)
     return GuardConfig(deadline_s=deadline_s, attempts=2, cache_size=0, max_concurrent=config.num_workers)
+
+
+class Turns:
+    """Hands out `places` to callers of one event loop: the least used first, but who has waited longer than that before.
+
+    A caller waits for as long as others finish. Only when no turn has ended for `stalled_s` does it give up.
+    """
+
+    def __init__(self, places: int, stalled_s: float) -> None:
+        self._free = places
+        self._stalled_s = stalled_s
+        self._moved = 0.0  # when a turn last began or ended, on the loop's clock
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []  # a heap
+        self._arrivals = itertools.count()
+
+    @property
+    def waiting(self) -> int:
+        return sum(not future.done() for *_, future in self._waiting)
+
+    @asynccontextmanager
+    async def turn(self, used_s: float) -> AsyncIterator[None]:
+        """Hold a place. `used_s`: what the caller's episode has used of the places. Raises TimeoutError."""
+        if self._free:
+            self._free -= 1
+            self._moved = asyncio.get_running_loop().time()
+        else:
+            await self._wait(used_s)
+        try:
+            yield
+        finally:
+            self._hand_on()
+
+    async def _wait(self, used_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        # Whoever has waited for longer than the difference in use goes first: new ones cannot keep a caller out.
+        heapq.heappush(self._waiting, (used_s + loop.time(), next(self._arrivals), place))
+        try:
+            while not place.done():
+                left_s = self._moved + self._stalled_s - loop.time()
+                if left_s <= 0:
+                    raise TimeoutError
+                await asyncio.wait([place], timeout=left_s)
+        except BaseException:
+            if place.done():  # it was handed over while the caller was cancelled
+                self._hand_on()
+            place.cancel()
+            raise
+
+    def _hand_on(self) -> None:
+        self._moved = asyncio.get_running_loop().time()
+        while self._waiting:
+            *_, place = heapq.heappop(self._waiting)
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1

@@ -24,8 +24,7 @@ from envs.problems.blocks.read import (
     short_prompt,
     verdict_on,
 )
-from envs.problems.blocks.verdict import read_verdict
-from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan
+from envs.problems.blocks.words import PLAN, PLAN_END, STATEMENT, VERIFICATION, read_plan, read_verdict
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
 from rlsys.errors import require, require_bounds

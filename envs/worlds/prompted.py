@@ -12,9 +12,7 @@ from dataclasses import replace
 from envs.base import Env, Step
 from envs.episode import ToolEpisode
 from envs.protocols import Answer, Asked, Protocol
-from envs.protocols.ircot import IRCOT
-from envs.protocols.iter_retgen import ITER_RETGEN
-from envs.protocols.rag import RAG
+from envs.protocols.retrieval import IRCOT, ITER_RETGEN, RAG
 from rlsys.types import EpisodeEnd, Message
 
 PROMPTED = (RAG.name, ITER_RETGEN.name, IRCOT.name)  # protocols whose first prompt shows passages for the question

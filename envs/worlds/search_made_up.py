@@ -20,7 +20,7 @@ from envs.problems.knowledge import (
     to_task,
 )
 from envs.protocols import PROTOCOLS, Protocol
-from envs.protocols.iter_retgen import ITER_RETGEN
+from envs.protocols.retrieval import ITER_RETGEN
 from envs.services.retriever.documents import Document
 from envs.tasks.few_shot import ExampleLayout, examples_of
 from envs.tools.search import LocalSearch

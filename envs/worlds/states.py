@@ -14,7 +14,7 @@ from envs.episode import OneMessage
 from envs.problems.sub_trajectories import decompose, state_of, state_task
 from envs.protocols import PROTOCOLS, Malformed
 from envs.rewards.swirl import Verdicts, cut
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.files import read_jsonl
 from envs.tasks.splits import Split
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput

@@ -18,7 +18,7 @@ from envs.services.judge.confusion import UNPARSABLE, lines, report
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, JudgeRequest
 from envs.services.judge.templates import BadRequest, check, check_kind
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.config.compose import compose

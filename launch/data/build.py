@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.services.retriever.documents import contents
-from envs.tasks.files import Located
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.files import Located, read_jsonl
 from launch.data.derived import shown_rows, single_steps
 from launch.data.manifest import FileNote, Source, digest_of
 from launch.data.records import Part, Progress, PublicSet, Recipe, Role, Row

@@ -17,8 +17,8 @@ from typing import Any
 
 from envs.services.guard import ToolFailed
 from envs.services.judge.request import Asks, JudgeRequest
+from envs.tasks.files import read_jsonl
 from envs.tasks.formats import read_source
-from envs.tasks.jsonl import read_jsonl
 from launch.data.records import Progress
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import replace_file

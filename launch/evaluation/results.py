@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from envs.rewards import Measure, make_reward, measure_of, solved
-from envs.rewards.measures import measures
+from envs.rewards.qa import measures
 from launch.evaluation.played import EvalResult, Number, content_of
 from launch.evaluation.sets import Play
 from launch.evaluation.significance import bootstrap_interval, share_interval

@@ -13,8 +13,7 @@ from typing import Any
 
 import psutil
 
-from actors.bundles import ResourceRequest
-from actors.placement import check
+from actors.placement import ResourceRequest, check
 from launch.checks import cuda
 from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent

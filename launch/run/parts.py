@@ -11,8 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from actors.bundles import ResourceRequest
-from actors.placement import place
+from actors.placement import ResourceRequest, place
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from launch.checkpoints.checkpoint import DriverState

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from actors.bundles import ResourceRequest
 from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
+from actors.placement import ResourceRequest
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world

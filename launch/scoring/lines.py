@@ -8,7 +8,7 @@ import os
 import select
 from collections.abc import Iterator
 
-from envs.tasks.jsonl import BROKEN_PACK
+from envs.tasks.files import BROKEN_PACK
 from rlsys.errors import BadInput
 from rlsys.files import is_packed
 

@@ -18,7 +18,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
-from envs.tasks.jsonl import read_jsonl
+from envs.tasks.files import read_jsonl
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.stages.generate import FEW

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-from actors.bundles import ResourceRequest
-from actors.placement import NoPlace, all_nodes, check, free_nodes, has_place, place, while_placed
+from actors.placement import NoPlace, ResourceRequest, all_nodes, check, free_nodes, has_place, place, while_placed
 from rlsys.errors import RunFailed
 from rlsys.system.device import hidden
 

@@ -30,8 +30,7 @@ from envs.problems.blocks.words import (
     statement,
     verdict_words,
 )
-from envs.tasks.files import read_records
-from envs.tasks.jsonl import text_field
+from envs.tasks.files import read_records, text_field
 from envs.tasks.prompts import Prompt
 from rlsys.errors import BadInput
 from rlsys.seeds import derive

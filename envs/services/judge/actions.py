@@ -4,7 +4,7 @@
                    ^              ^______________| missed, with another goal to try
                    |_____________________________| achieved, or missed without one
 
-`envs.services.judge.construct` asks the models, for `generate.teacher.constructs`.
+`construct` asks the models, one question for each action, for `generate.teacher.constructs`.
 
 The authors never published how an answer picks the next state: this follows from the tags of their reflection prompt.
 Ours are: the first proposal becomes the goal, goals lie on one level below the problem's, and a cap on the steps.
@@ -15,11 +15,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from envs.services.endpoint import Question
+from envs.services.guard import ToolFailed
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
+from envs.services.judge.templates import Prompts
+from envs.services.teacher import Teacher
+from rlsys.seeds import derive
+from rlsys.types import FailureKind, Message
 
 State = Literal["clarify", "decompose", "solution_step", "reflection", "answer", "done"]
 NONE = "none yet"
+TRIES = 3  # for an answer in the form that an action asks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +90,32 @@ def _reflected(thinking: Thinking, value: str, new_goal: str) -> Thinking:
     if value == "missed" and new_goal:
         return replace(thinking, state="solution_step", goals=goals, current_goal=new_goal)
     return replace(thinking, state="decompose", goals=goals, current_goal="")
+
+
+async def construct(teacher: Teacher, prompts: Prompts, problem: str, question: Question, max_steps: int) -> str:
+    """The thoughts, joined. question: how each action is sampled; of its seed each has one of its own.
+
+    Raises ToolFailed where the teacher is out, or does not answer in the form of an action.
+    """
+    thinking: Thinking = Thinking(problem=problem, max_steps=max_steps)
+    while thinking.state != "done":
+        thinking = await _step(teacher, prompts, thinking, question)
+    return "\n\n".join(thinking.thoughts)
+
+
+async def _step(teacher: Teacher, prompts: Prompts, thinking: Thinking, question: Question) -> Thinking:
+    request, state = thinking.request, thinking.state
+    asked = replace(
+        question,
+        messages=(Message(role="user", content=prompts.render(request)),),
+        max_tokens=KINDS[request.kind].max_tokens,
+    )
+    for attempt in range(TRIES):
+        about = {"chain": question.seed, "step": thinking.steps, "state": state, "attempt": attempt}
+        seeded = replace(asked, seed=derive(question.seed, thinking.steps, attempt))
+        choice = await teacher.answer(seeded, about, reflecting=state == "reflection")
+        after = advance(thinking, choice.text)
+        if after is not None:
+            return after
+    detail = f"no answer in the form that {request.kind} asks for, {TRIES} times"
+    raise ToolFailed(FailureKind.DATA, "teacher", detail)

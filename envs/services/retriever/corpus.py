@@ -18,7 +18,7 @@ import numpy as np
 from pydantic_core import from_json
 
 from envs.services.retriever.documents import Document, contents
-from envs.tasks.jsonl import text_field
+from envs.tasks.files import text_field
 from rlsys.errors import BadInput
 from rlsys.jsonl import kind_of
 

@@ -22,8 +22,7 @@ import actors.engine
 import actors.engine_worker
 from actors.engine import Engine, _arguments, _leave_out_token_texts
 from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
-from actors.gauges import Gauges
-from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
+from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, PromptTooLong
 from rlsys.rollout import TurnRequest
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from tests.made import engine_spec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envs.rewards.asks import resolve_requests
-from envs.rewards.measures import measures
+from envs.rewards.qa import measures
 from envs.rewards.summary import WAYS, SummaryReward, SummaryRewardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS

@@ -13,7 +13,7 @@ import pytest
 from actors.teacher import TeacherPlays
 from envs.services.endpoint import Choice, Question, read_choice
 from envs.services.guard import Guard, ToolFailed
-from envs.services.judge.construct import construct
+from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher, said
 from launch.config.compose import compose

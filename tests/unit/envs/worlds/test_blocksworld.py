@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.problems.blocks.execute import solves
 from envs.problems.blocks.read import problem, read_task, read_tasks, stored_plan
-from envs.problems.blocks.verdict import read_verdict
-from envs.problems.blocks.words import read_facts, read_plan, state_facts, statement, verdict_words
+from envs.problems.blocks.words import read_facts, read_plan, read_verdict, state_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task

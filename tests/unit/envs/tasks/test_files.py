@@ -1,10 +1,10 @@
-"""envs.tasks.jsonl: a bad line names itself."""
+"""envs.tasks.files: a bad line names itself."""
 
 from pathlib import Path
 
 import pytest
 
-from envs.tasks.jsonl import read_jsonl, text_field
+from envs.tasks.files import read_jsonl, text_field
 from rlsys.errors import BadInput
 
 

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from envs.tools.python_tool import EpisodePython
+from envs.tools.python_tool import EpisodePython, Turns
 from envs.tools.sandbox import Execution, Outcome, SandboxConfig
-from envs.tools.turns import Turns
 
 
 async def settle() -> None:
