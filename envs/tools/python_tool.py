@@ -102,7 +102,7 @@ def guard_config(config: SandboxConfig) -> GuardConfig:
 
 
 class Turns:
-    """Hands out `places` to callers of one event loop: the least used first, but who has waited longer than that before.
+    """Hands out `places` to callers of one event loop: the least used first, but for who has waited longer.
 
     A caller waits for as long as others finish. Only when no turn has ended for `stalled_s` does it give up.
     """
