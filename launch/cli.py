@@ -24,25 +24,25 @@ from rlsys.errors import BadInput, RunFailed, describe_error, nearest
 from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
-    "train": ("launch.commands.train", "all stages of a recipe"),
-    "eval": ("launch.commands.eval", "the recipe's evaluation of a checkpoint"),
-    "compare": ("launch.commands.compare", "results of several evaluations side by side"),
-    "generate": ("launch.commands.generate", "trajectories to train on"),
-    "play": ("launch.commands.play", "an episode in which you write the model's messages"),
-    "new": ("launch.commands.new", "a folder of your own to begin from"),
-    "analyse": ("launch.commands.analyse", "curves and tables of runs, as pictures and numbers"),
-    "score": ("launch.commands.score", "rewards of given transcripts, offline"),
-    "recipes": ("launch.commands.recipes", "the recipes that come along"),
-    "config": ("launch.commands.config", "what each key of a configuration means"),
-    "serve": ("launch.commands.serve", "a service alone: the retriever, the judge"),
-    "data": ("launch.commands.data", "public data sets as task files and corpora"),
+    "train": ("launch.commands.train", "train a model: all stages of a recipe"),
+    "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
+    "compare": ("launch.commands.compare", "compare the results of several evaluations"),
+    "generate": ("launch.commands.generate", "generate trajectories to train on"),
+    "play": ("launch.commands.play", "play an episode: you write the model's messages"),
+    "new": ("launch.commands.new", "create a folder of your own to start from"),
+    "analyse": ("launch.commands.analyse", "draw curves and tables of runs"),
+    "score": ("launch.commands.score", "compute the rewards of given transcripts, offline"),
+    "recipes": ("launch.commands.recipes", "list the included recipes"),
+    "config": ("launch.commands.config", "explain the keys of a configuration"),
+    "serve": ("launch.commands.serve", "serve the retriever or the judge alone"),
+    "data": ("launch.commands.data", "prepare public data sets as task files and corpora"),
     "index": ("launch.commands.index", "build a retrieval index"),
-    "judge-errors": ("launch.commands.judge_errors", "a judge's confusion table on labelled answers"),
+    "judge-errors": ("launch.commands.judge_errors", "measure a judge's errors on labelled answers"),
 }
 STARTING_RAY = ("train", "eval", "generate")
 ALIASES = {"analyze": "analyse"}
 EXAMPLES = """examples:
-  rlsys train quickstart                                  the main job, on this machine
+  rlsys train quickstart                                  trains on this machine
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
   rlsys COMMAND --help                                    more examples
 """

@@ -63,7 +63,7 @@ class GuardConfig:
     """Timeouts, retries, circuit breaker, cache and concurrency of the calls to a tool."""
 
     deadline_s: float = 30.0
-    """Timeout of one attempt, in seconds."""
+    """Timeout of one attempt at a call, in seconds."""
     attempts: int = 3
     """Number of attempts at one call, counting the first."""
     backoff_s: float = 0.5

@@ -15,35 +15,41 @@ from launch.analysis.runs import Run, read_run, settings
 from rlsys.errors import BadInput, nearest
 from rlsys.files import files_or_bad_input
 
-HELP = "curves and tables of runs, as pictures and numbers: one figure per question, the seeds of a setting as a band"
+HELP = "draw curves and tables of runs, as pictures and numbers: one figure per question, seeds as a band"
 EXAMPLES = """examples:
-  rlsys analyse runs/q                                      all that it has, in runs/q/analysis/
-  rlsys analyse runs/q-1 runs/q-2 runs/r-1 runs/r-2         q and r over one another, their seeds as bands
+  rlsys analyse runs/q                                      all figures, into runs/q/analysis/
+  rlsys analyse runs/q-1 runs/q-2 runs/r-1 runs/r-2         q and r in the same figures, seeds as bands
   rlsys analyse runs/* --figures reward,length --output pictures
-  rlsys analyse runs/icrl --by stage --figures finish,valid     the stages over one another, each from its step 0
-  rlsys analyse a b c --labels cosine,cosine,classic        names of your own, one for each run; seeds share theirs
+  rlsys analyse runs/icrl --by stage --figures finish,valid     stages in the same figure, each from its step 0
+  rlsys analyse a b c --labels cosine,cosine,classic        your own labels, one per run; seeds share a label
   rlsys analyse runs/base --figures keywords,coding --episodes math500/greedy     of an evaluation, not of training
 
-Beside NAME.png lie NAME.csv and NAME.json. A run may still be going on. The figures: docs/analyse.md
+NAME.csv and NAME.json hold the numbers of NAME.png. A run may still be in progress. docs/analyse.md lists the figures.
 """
 
 
 def add(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run_dirs", metavar="RUN_DIR", nargs="+", type=Path, help="of rlsys train")
+    command.add_argument("run_dirs", metavar="RUN_DIR", nargs="+", type=Path, help="run directory of rlsys train")
     command.add_argument(
-        "--output", metavar="DIR", type=Path, help="where to write (default: RUN_DIR/analysis; of several: ./analysis)"
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="folder to write (default: RUN_DIR/analysis; for several runs ./analysis)",
     )
-    command.add_argument("--figures", metavar="A,B", help="these alone (default: all that there are numbers for)")
-    command.add_argument("--by", choices=("step", "stage"), default="step", help="what x is (default: %(default)s)")
-    command.add_argument("--labels", metavar="A,B", help="one for each RUN_DIR; runs with the same one are a band")
+    command.add_argument("--figures", metavar="A,B", help="figures to draw (default: all that the runs have data for)")
+    command.add_argument("--by", choices=("step", "stage"), default="step", help="x axis (default: %(default)s)")
+    command.add_argument("--labels", metavar="A,B", help="one label per RUN_DIR; runs with the same label form a band")
     command.add_argument(
         "--episodes",
         metavar="PLAY",
         default="training",
-        help="of whom texts and messages are counted: training, greedy, SET/greedy",
+        help="episodes whose texts and messages are counted: training, greedy, SET/greedy",
     )
     command.add_argument(
-        "--smooth", metavar="N", type=int, help="mean of N points, in the pictures (default: by length)"
+        "--smooth",
+        metavar="N",
+        type=int,
+        help="number of points in the moving average of the pictures (default: by the length of the run)",
     )
 
 

@@ -19,9 +19,9 @@ from rlsys.files import replace_file
 from rlsys.jsonl import json_object
 from rlsys.untrusted import visible
 
-HELP = "results of several evaluations side by side: tests against the first, average increase, correlations"
+HELP = "compare the results of several evaluations: tests against the first, average increase, correlations"
 EXAMPLES = """examples:
-  rlsys compare zero.json sft.json grpo.json                    the first one is what the others are tested against
+  rlsys compare zero.json sft.json grpo.json                    tests the others against the first
   rlsys compare base=b0.json,b1.json ours=o0.json,o1.json       several seeds of one setting: mean and spread
   rlsys compare runs/a runs/b                                   the last evaluation of each run
   rlsys compare runs/a/evaluations/rl-before.json runs/a/evaluations/rl-after.json --output table.json
@@ -30,10 +30,10 @@ EXAMPLES = """examples:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "results", nargs="+", metavar="RESULT", help="JSON of an evaluation, RUN_DIR, or NAME=ONE,ANOTHER"
+        "results", nargs="+", metavar="RESULT", help="JSON result of an evaluation, RUN_DIR, or NAME=ONE,ANOTHER"
     )
     add_test(parser)
-    parser.add_argument("--alpha", type=float, default=0.01, metavar="P", help="marked below this p (default: 0.01)")
+    parser.add_argument("--alpha", type=float, default=0.01, metavar="P", help="largest marked p value (default: 0.01)")
     parser.add_argument("--output", metavar="F", help="write the table as JSON")
 
 

@@ -15,13 +15,13 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
 
-HELP = "what each key of a configuration means"
+HELP = "explain the keys of a configuration"
 EXAMPLES = """examples:
   rlsys config                       every key with its default
   rlsys config learner               the keys of a section, and what they mean
   rlsys config learner.lr            one key
-  rlsys config num_generations       what another system calls it
-  rlsys config quickstart            what holds in a recipe, where it is not the default
+  rlsys config num_generations       the key of ours for another system's name
+  rlsys config quickstart            the keys that a recipe changes
 """
 BEGIN, END = "<!-- rlsys config --page -->", "<!-- end -->"
 LONGEST = 60  # characters of a default
@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="a key, a section, another system's name, an environment, a reward, an algorithm, or a recipe",
     )
-    parser.add_argument("--page", metavar="F.md", help="write all keys between the two marks of a page")
+    parser.add_argument("--page", metavar="F.md", help="page whose key reference, between two marks, is written again")
 
 
 def run(options: argparse.Namespace) -> int:

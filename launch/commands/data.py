@@ -24,7 +24,7 @@ from launch.data.sources import Folder
 from launch.observe.bar import Bar
 from rlsys.errors import BadInput
 
-HELP = "public data sets as task files and corpora"
+HELP = "prepare public data sets as task files and corpora"
 EXAMPLES = """examples:
   rlsys data list                                         sets, licences, recipes, what is prepared
   rlsys data prepare research                             from the hub into data/research
@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   rlsys data prepare gsm8k --from downloads --tasks 1000  a seeded part of one set
   rlsys data prepare swirl --from downloads --file hotpotqa.dev=mine.jsonl --partial
   rlsys data extract --input web.jsonl --output short.jsonl --endpoint https://host/v1 --model NAME --key-env KEY
-  rlsys data solved --input tries.jsonl --output filtered.jsonl       tasks of what rlsys generate kept
+  rlsys data solved --input tries.jsonl --output filtered.jsonl       the tasks that rlsys generate solved
   rlsys data search --corpus pages.jsonl --output found.jsonl         sentences like those of long thoughts
 """
 ROOT = "data"  # where recipes look for their files
@@ -41,47 +41,49 @@ ROOT = "data"  # where recipes look for their files
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     form = argparse.RawDescriptionHelpFormatter
-    text = "make a recipe's files; the same command again makes what is missing"
+    text = "make a recipe's files; the same command again makes the missing ones"
     prepare = actions.add_parser("prepare", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
     add = prepare.add_argument
     add("recipe", metavar="RECIPE", help="research, icrl, long_cot, graph_rl, swirl, or a set of `rlsys data list`")
-    add("--from", dest="origin", metavar="DIR|hub", default="hub", help="default: %(default)s")
+    add("--from", dest="origin", metavar="DIR|hub", default="hub", help="source of the files (default: %(default)s)")
     add("--output", metavar="DIR", help=f"folder to write (default: {ROOT}/RECIPE)")
-    one = "a file of your own in a split's place, such as musique.dev=dev.jsonl; may be given again"
+    one = "your own file in place of a split, such as musique.dev=dev.jsonl; may be repeated"
     add("--file", metavar="SET.SPLIT=PATH", action="append", default=[], help=one)
-    add("--tasks", type=int, metavar="N", help="no more than so many in each training file, drawn by the seed")
-    add("--eval-tasks", type=int, metavar="N", help="the same of each evaluation file")
-    add("--seed", type=int, default=0, metavar="S", help="of all that is drawn (default: %(default)s)")
-    add("--stratify", metavar="KEY", help="a field whose values keep their shares in what is drawn: level, type")
-    near = "leave out of training whose words are nearly those of an evaluation or an earlier task: 0.8, say"
-    add("--near", type=float, metavar="J", help=f"{near} (MinHash of word triples; default: do not look)")
-    add("--partial", action="store_true", help="go on where files are missing or counts differ, with a warning")
+    add("--tasks", type=int, metavar="N", help="number of tasks in each training file, at most, drawn by the seed")
+    add("--eval-tasks", type=int, metavar="N", help="the same for each evaluation file")
+    add("--seed", type=int, default=0, metavar="S", help="seed of all draws (default: %(default)s)")
+    add("--stratify", metavar="KEY", help="field, such as level or type, whose values keep their shares in a draw")
+    near = (
+        "similarity, such as 0.8, from which a training task that resembles an evaluation or earlier task is left out"
+    )
+    add("--near", type=float, metavar="J", help=f"{near} (MinHash of word triples; default: no check)")
+    add("--partial", action="store_true", help="continue with a warning where files are missing or counts differ")
     _add_passes(actions, form)
-    text = "sets, their licences and counts, and what is prepared"
+    text = "list the sets with their licences and counts, and which are prepared"
     listed = actions.add_parser("list", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
-    listed.add_argument("--from", dest="origin", metavar="DIR", help="say which of the files are in this folder")
-    listed.add_argument("--output", metavar="DIR", default=ROOT, help="of the prepared ones (default: %(default)s)")
+    listed.add_argument("--from", dest="origin", metavar="DIR", help="folder in which to look for the public files")
+    listed.add_argument("--output", metavar="DIR", default=ROOT, help="folder of prepared files (default: %(default)s)")
 
 
 def _add_passes(actions: Any, form: Any) -> None:
     """What is done to files of one's own."""
-    text = "short answers out of worked solutions, by a language model; questions without one are dropped"
+    text = "extract short answers from solutions with a language model; questions without one are dropped"
     short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
     short.add_argument("--input", metavar="F", required=True, help="questions with solutions, in any known format")
-    short.add_argument("--output", metavar="F.jsonl", required=True, help="those that have a short answer, as tasks")
-    short.add_argument("--service", metavar="URL", help="a running `rlsys serve judge`")
+    short.add_argument("--output", metavar="F.jsonl", required=True, help="file for the tasks that have a short answer")
+    short.add_argument("--service", metavar="URL", help="address of a running `rlsys serve judge`")
     add_judge_options(short)
-    text = "the tasks of trajectories that were kept, each once: questions that somebody solved"
+    text = "write the tasks of kept trajectories, each once: questions that were solved at least once"
     solved = actions.add_parser("solved", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
-    solved.add_argument("--input", metavar="F.jsonl", required=True, help="what `rlsys generate --keep correct` kept")
+    solved.add_argument("--input", metavar="F.jsonl", required=True, help="output of `rlsys generate --keep correct`")
     solved.add_argument("--output", metavar="F.jsonl", required=True)
-    text = "sentences of a corpus that are nearly one of some phrases"
+    text = "find sentences of a corpus that resemble given phrases"
     search = actions.add_parser("search", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
-    search.add_argument("--corpus", metavar="F", required=True, help="documents with a text: JSON lines, parquet")
-    search.add_argument("--phrases", metavar="F.txt", help="one a line (default: those of Long CoT's appendix)")
+    search.add_argument("--corpus", metavar="F", required=True, help="documents with a text, as JSON lines or parquet")
+    search.add_argument("--phrases", metavar="F.txt", help="phrases, one per line (default: Long CoT's appendix)")
     near = "share of word triples that a sentence and a phrase have in common (default: %(default)g)"
     search.add_argument("--near", type=float, metavar="J", default=0.5, help=near)
-    search.add_argument("--output", metavar="F.jsonl", help="write the sentences; without it only their numbers")
+    search.add_argument("--output", metavar="F.jsonl", help="file for the sentences; without it they are counted")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -41,13 +41,13 @@ from rlsys.types import Group
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
 
-HELP = "the recipe's evaluation of a checkpoint"
+HELP = "evaluate a checkpoint as the recipe says"
 EXAMPLES = """examples:
   rlsys eval quickstart                                   the last run's checkpoint on held-out tasks
   rlsys eval quickstart env.data=gsm8k.jsonl --output result.json
   rlsys eval quickstart --checkpoint runs/mine            any run, checkpoint, model folder or hub name
   rlsys eval quickstart --checkpoint runs/mine@best       the best model of a run with checkpoint.best
-  rlsys eval quickstart --output result.json --resume     play what a stopped or killed one still owes
+  rlsys eval quickstart --output result.json --resume     continue a stopped or killed evaluation
   rlsys eval quickstart --output b.json --against a.json  does it differ from another evaluation?
   rlsys eval quickstart eval.samples=16 eval.temperature=0.7 eval.top_p=0.95 eval.greedy=false    mean@16, pass@k
 """
@@ -56,9 +56,9 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_checkpoint(parser)
-    parser.add_argument("--output", metavar="F", help="write the result as JSON, and F's .transcripts/ beside it")
-    parser.add_argument("--resume", action="store_true", help="go on with the last transcripts beside --output")
-    parser.add_argument("--against", metavar="RESULT", help="the JSON of another evaluation to compare with")
+    parser.add_argument("--output", metavar="F", help="JSON file for the result; transcripts go into F.transcripts/")
+    parser.add_argument("--resume", action="store_true", help="continue a stopped evaluation of this --output")
+    parser.add_argument("--against", metavar="RESULT", help="JSON result of another evaluation to compare with")
     add_test(parser)
 
 

@@ -34,7 +34,7 @@ from rlsys.errors import BadInput
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
 
-HELP = "trajectories to train on; the same command again goes on where it was stopped"
+HELP = "generate trajectories to train on; the same command continues where it was stopped"
 EXAMPLES = """examples:
   rlsys generate quickstart --output tries.jsonl          the last run's answers to the training tasks
   rlsys generate quickstart --output best.jsonl --samples 8 --keep correct
@@ -42,12 +42,12 @@ EXAMPLES = """examples:
       generate.teacher.model=NAME                         another model's answers, from where it is served
 """
 FLAGS = {  # each a key of `generate` in the config
-    "samples": ("N", "trajectories per task"),
-    "temperature": ("T", "of the samples"),
-    "tasks": ("N", "at most this many training tasks"),
-    "keep": ("all|best|correct", "which of a task's trajectories are written"),
-    "min_reward": ("R", "write those with at least this reward"),
-    "per_task": ("K", "write at most this many of a task"),
+    "samples": ("N", "number of trajectories per task"),
+    "temperature": ("T", "sampling temperature"),
+    "tasks": ("N", "number of training tasks, at most"),
+    "keep": ("all|best|correct", "trajectories of a task that are written"),
+    "min_reward": ("R", "smallest reward of a trajectory that is written"),
+    "per_task": ("K", "number of trajectories written per task, at most"),
 }
 
 
@@ -57,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="F.jsonl",
         required=True,
-        help="what is kept; F.pairs.jsonl gets preference pairs, F.played.jsonl all that was played",
+        help="file for the kept trajectories; F.pairs.jsonl gets preference pairs, F.played.jsonl all trajectories",
     )
     add_checkpoint(parser)
     usual = GenerateConfig()

@@ -1,4 +1,4 @@
-"""`rlsys index`: build a retrieval index on disk, with a progress bar; a killed build goes on where it stopped."""
+"""`rlsys index`: build a retrieval index on disk, with a progress bar; a killed build continues where it stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launch.commands.services import add_retriever_options
 from launch.commands.shared import chosen
 from launch.observe.bar import Bar
 
-HELP = "build a retrieval index; the same command again goes on with a build that was killed"
+HELP = "build a retrieval index; the same command continues a build that was killed"
 EXAMPLES = """examples:
   rlsys index --corpus wiki.jsonl --index indexes/wiki                                  BM25
   rlsys index --corpus wiki.jsonl --index indexes/wiki --retriever hybrid --encoder minilm

@@ -26,7 +26,7 @@ from launch.observe.bar import Bar
 from rlsys.errors import BadInput, RunFailed, require
 from rlsys.types import FailureKind
 
-HELP = "a judge's confusion table on labelled answers; the same command again goes on where it was stopped"
+HELP = "measure a judge's errors on labelled answers; the same command continues where it was stopped"
 EXAMPLES = """examples:
   rlsys judge-errors --input labelled.jsonl --kind process --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY
   rlsys judge-errors --input labelled.jsonl --kind outcome_math --model Qwen/Qwen2.5-7B-Instruct --output errors.json
@@ -45,14 +45,16 @@ class Labelled:
 
 
 def add(command: argparse.ArgumentParser) -> None:
-    command.add_argument("config", metavar="CONFIG", nargs="?", help="a recipe whose reward.judge is asked")
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="recipe whose reward.judge is measured")
     command.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="override a key of the config")
-    command.add_argument("--input", metavar="F.jsonl", required=True, help='{"fields": {..}, "label": ".."} per line')
-    command.add_argument("--kind", required=True, help="which prompt, such as process, outcome_search, outcome_math")
-    command.add_argument("--output", metavar="F", help="write the table and the rates as JSON")
-    command.add_argument("--service", metavar="URL", help="a running `rlsys serve judge`")
     command.add_argument(
-        "--unparsable", choices=("wrong", "fail", "retry"), help="of an answer without a verdict (default: the kind's)"
+        "--input", metavar="F.jsonl", required=True, help='JSON lines of {"fields": {..}, "label": ".."}'
+    )
+    command.add_argument("--kind", required=True, help="kind of prompt, such as process, outcome_search, outcome_math")
+    command.add_argument("--output", metavar="F", help="JSON file for the table and the rates")
+    command.add_argument("--service", metavar="URL", help="address of a running `rlsys serve judge`")
+    command.add_argument(
+        "--unparsable", choices=("wrong", "fail", "retry"), help="answers without a verdict (default: the kind's)"
     )
     add_judge_options(command)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlsys.errors import BadInput
 
-HELP = "a folder of your own to begin from: world, reward, recipe, test"
+HELP = "create a folder of your own to start from: environment, reward, recipe, test"
 EXAMPLES = """examples:
   rlsys new world maze                                    makes ./maze
   rlsys play maze/maze.yaml                               write the model's messages yourself
@@ -22,9 +22,9 @@ PACKAGE, CLASS = "PACKAGE", "NAME"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="world", choices=("world",), help="what to make: a world")
-    parser.add_argument("name", metavar="NAME", help="of the folder, which Python imports: small letters, digits and _")
-    parser.add_argument("--output", metavar="DIR", default=".", help="where the folder is made (default: here)")
+    parser.add_argument("what", metavar="world", choices=("world",), help="world: a new environment")
+    parser.add_argument("name", metavar="NAME", help="folder and package name: small letters, digits, _")
+    parser.add_argument("--output", metavar="DIR", default=".", help="parent folder (default: the current one)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,24 +16,24 @@ from launch.play.messages import lines_of
 from rlsys.errors import BadInput, RunFailed
 from rlsys.untrusted import visible
 
-HELP = "an episode in which you write the model's messages, with its reward; no engine"
+HELP = "play an episode: you write the model's messages and see the reward; no engine is started"
 EXAMPLES = """examples:
   rlsys play quickstart                                   the first task, at this terminal; Ctrl-D leaves
   rlsys play quickstart --split held_out --task 7         the seventh held-out task
   rlsys play quickstart --answers said.txt --output played.jsonl
   rlsys score quickstart --input played.jsonl --explain   the same reward, later
 
-a line is a message; one that ends in a backslash goes on in the next, and "two\\nlines" is JSON
+Each line is a message. A line that ends in a backslash continues in the next; "two\\nlines" is read as JSON.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "override a key, such as env.data=mine.jsonl or reward.name=mine.Reward")
-    parser.add_argument("--answers", metavar="FILE", help="the messages, one a line (default, and -: standard input)")
-    parser.add_argument("--task", metavar="ID|N", help="which task: its id, or its number in the split from 1")
-    parser.add_argument("--split", choices=("train", "held_out", "all"), default="train", help="(default: %(default)s)")
-    parser.add_argument("--seed", metavar="S", type=int, help="draw a task by this seed (default: the first one)")
-    parser.add_argument("--output", metavar="F.jsonl", help="add the episode to this file, as runs write theirs")
+    parser.add_argument("--answers", metavar="FILE", help="messages, one per line (default and -: standard input)")
+    parser.add_argument("--task", metavar="ID|N", help="id of the task, or its number in the split, counted from 1")
+    parser.add_argument("--split", choices=("train", "held_out", "all"), default="train", help="default: %(default)s")
+    parser.add_argument("--seed", metavar="S", type=int, help="seed that draws the task (default: the first task)")
+    parser.add_argument("--output", metavar="F.jsonl", help="file to append the episode to, in a run's format")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import textwrap
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 
-HELP = "the recipes that come along: paper, stages, whether their data is prepared"
+HELP = "list the included recipes: paper, stages, whether their data is prepared"
 WIDE = 120
 EXAMPLES = """examples:
   rlsys recipes                              all of them; `rlsys train NAME --dry-run` says what follows from one

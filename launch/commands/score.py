@@ -9,7 +9,7 @@ from launch.config.compose import last_recipe
 from launch.scoring.report import score_file
 from rlsys.errors import BadInput
 
-HELP = "rewards of given transcripts, offline"
+HELP = "compute the rewards of given transcripts, offline"
 EXAMPLES = """examples:
   rlsys score research --input answers.jsonl              rewards of given transcripts, as JSON lines
   rlsys score icrl --input answers.jsonl --explain 7      line 7: each rule that fired, and on which text
@@ -19,12 +19,12 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "override a key, such as reward.clamp=false")
     parser.add_argument(
-        "--input", metavar="F.jsonl", required=True, help='one {"task": {...}, "response": "..."} per line; - is stdin'
+        "--input", metavar="F.jsonl", required=True, help='JSON lines of {"task": {...}, "response": "..."}; - is stdin'
     )
-    parser.add_argument("--output", metavar="G.jsonl", help="one result per line, in order (default: stdout)")
+    parser.add_argument("--output", metavar="G.jsonl", help="file for the results, in order (default: stdout)")
     parser.add_argument("--strict", action="store_true", help="stop with exit code 2 at the first line that fails")
     parser.add_argument(
-        "--explain", metavar="N", nargs="?", const="", help="print why line N (default: the first) got its reward"
+        "--explain", metavar="N", nargs="?", const="", help="explain the reward of line N (default: the first)"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-HELP = "a service alone: the retriever, the judge"
+HELP = "serve the retriever or the judge alone"
 EXAMPLES = """examples:
   rlsys serve retriever --corpus wiki.jsonl --port 8000   the retrieval service alone
   rlsys serve judge --model ./my-judge                    the judge alone, or --endpoint URL --model NAME

@@ -23,7 +23,7 @@ EXAMPLES = """examples:
 def add(command: argparse.ArgumentParser) -> None:
     add_judge_options(command)
     add_address(command, port=8100)
-    inside = "questions inside, then 503 (default: %(default)s)"
+    inside = "waiting and running questions, more get 503 (default: %(default)s)"
     command.add_argument("--max-queue", type=int, default=1024, metavar="N", help=inside)
 
 

@@ -23,14 +23,14 @@ def add(command: argparse.ArgumentParser) -> None:
     add_retriever_options(command)
     add_address(command, port=8000)
     add = command.add_argument
-    add("--index", metavar="DIR", help="what `rlsys index` built (default: build in memory)")
-    add("--topk", type=int, default=3, help="documents where a request names no number (default: %(default)s)")
-    add("--max-queue", type=int, default=4096, help="waiting queries, then 503 (default: %(default)s)")
-    add("--max-batch", type=int, default=64, help="queries searched at once (default: %(default)s)")
-    add("--cache-mb", type=int, default=64, help="recent answers, 0 for none (default: %(default)s)")
-    add("--query-tokens", type=int, metavar="N", help="of the encoder, of a query (default: 256, as of passages)")
-    add("--nprobe", type=int, default=64, help="IVF lists a search looks into (default: %(default)s)")
-    add("--ef-search", type=int, default=128, help="width of a search in HNSW (default: %(default)s)")
+    add("--index", metavar="DIR", help="folder that `rlsys index` built (default: build the index in memory)")
+    add("--topk", type=int, default=3, help="number of documents if a request gives none (default: %(default)s)")
+    add("--max-queue", type=int, default=4096, help="waiting queries, more get 503 (default: %(default)s)")
+    add("--max-batch", type=int, default=64, help="queries searched in one batch (default: %(default)s)")
+    add("--cache-mb", type=int, default=64, help="cache of recent answers, MiB; 0: none (default: %(default)s)")
+    add("--query-tokens", type=int, metavar="N", help="token limit of a query (default: 256, as for passages)")
+    add("--nprobe", type=int, default=64, help="number of IVF lists that a search reads (default: %(default)s)")
+    add("--ef-search", type=int, default=128, help="width of an HNSW search (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -16,42 +16,42 @@ def add_retriever_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     lines = 'JSON lines: {"id", "contents"} or {"id", "title", "text"}'
     add("--corpus", metavar="F.jsonl", required=True, help=lines)
-    add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="default: %(default)s")
+    add("--retriever", dest="kind", choices=tuple(KINDS), default="bm25", help="kind of ranking (default: %(default)s)")
     add("--encoder", metavar="M", default="e5", help="e5, minilm, a folder or a hub name (default: %(default)s)")
-    add("--k1", type=float, default=1.5, help="of BM25; Pyserini's is 0.9 (default: %(default)s)")
-    add("--b", type=float, default=0.75, help="of BM25; Pyserini's is 0.4 (default: %(default)s)")
-    add("--faiss", metavar="KEY", default="Flat", help="Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
+    add("--k1", type=float, default=1.5, help="k1 of BM25; Pyserini's is 0.9 (default: %(default)s)")
+    add("--b", type=float, default=0.75, help="b of BM25; Pyserini's is 0.4 (default: %(default)s)")
+    add("--faiss", metavar="KEY", default="Flat", help="index: Flat, HNSW32, IVF4096,PQ64, .. (default: %(default)s)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     dtypes = ("auto", "float32", "bfloat16")
-    add("--dtype", choices=dtypes, default="auto", help="of the encoder (default: %(default)s)")
-    add("--threads", type=int, metavar="N", help="of the encoder and faiss (default: every core)")
+    add("--dtype", choices=dtypes, default="auto", help="number format of the encoder (default: %(default)s)")
+    add("--threads", type=int, metavar="N", help="CPU threads of the encoder and faiss (default: every core)")
 
 
 def add_judge_options(command: argparse.ArgumentParser) -> None:
     """Options of a judge, named like the fields of its configs."""
     add = command.add_argument
-    add("--endpoint", metavar="URL", help="OpenAI-compatible, such as https://host/v1")
+    add("--endpoint", metavar="URL", help="address of an OpenAI-compatible API, such as https://host/v1")
     add("--model", metavar="M", help="its name at the endpoint; without one, a folder or hub name for vLLM")
-    add("--key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
-    add("--plain-http", action="store_true", help="send that key over plain http to another machine too")
-    add("--prompts", metavar="DIR", help="your own prompts, named after their kind: process.md, ..")
+    add("--key-env", metavar="NAME", help="environment variable with the API key of the endpoint")
+    add("--plain-http", action="store_true", help="allow the key to be sent over plain http to another machine")
+    add("--prompts", metavar="DIR", help="folder with your own prompts, named after their kind: process.md, ..")
     add("--cache", dest="cache_file", metavar="F", help="SQLite file that keeps the answers")
-    rpm = "requests per minute at most (default: no limit)"
+    rpm = "largest number of requests per minute (default: no limit)"
     add("--rpm", dest="requests_per_minute", type=int, metavar="N", help=rpm)
-    inside = "questions under way (default: %(default)s)"
+    inside = "number of questions in flight (default: %(default)s)"
     add("--concurrency", dest="max_concurrent", type=int, default=32, metavar="N", help=inside)
-    add("--max-tokens", type=int, metavar="N", help="of an answer (default: the kind's)")
-    deadline = "of one attempt (default: %(default)g)"
+    add("--max-tokens", type=int, metavar="N", help="token limit of an answer (default: the kind's)")
+    deadline = "timeout of one attempt, seconds (default: %(default)g)"
     add("--deadline", dest="deadline_s", type=float, default=120.0, metavar="S", help=deadline)
-    outage = "wait so long for a judge that is away (default: %(default)g)"
+    outage = "seconds to wait during an outage of the judge (default: %(default)g)"
     add("--outage", dest="outage_s", type=float, default=60.0, metavar="S", help=outage)
     add = command.add_argument_group("vLLM").add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default: %(default)s")
-    add("--max-model-len", type=int, default=16384, metavar="N", help="tokens (default: %(default)s)")
-    add("--kv-cache-mb", type=int, default=2048, metavar="N", help="on a CPU (default: %(default)s)")
-    add("--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="default: %(default)s")
-    add("--threads", type=int, default=2, metavar="N", help="on a CPU (default: %(default)s)")
+    add("--max-model-len", type=int, default=16384, metavar="N", help="context window, tokens (default: %(default)s)")
+    add("--kv-cache-mb", type=int, default=2048, metavar="N", help="KV cache on a CPU, MiB (default: %(default)s)")
+    add("--gpu-memory-utilization", type=float, default=0.85, metavar="SHARE", help="share (default: %(default)s)")
+    add("--threads", type=int, default=2, metavar="N", help="CPU threads (default: %(default)s)")
 
 
 def judge_service_config(options: argparse.Namespace, **more: Any) -> Any:

@@ -57,11 +57,11 @@ def add_test(parser: argparse.ArgumentParser) -> None:
 def add_address(command: argparse.ArgumentParser, *, port: int) -> None:
     """Where a service listens, and who may ask."""
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    command.add_argument("--port", type=int, default=port, help="0 takes a free one (default: %(default)s)")
-    arrive = "a request that has not arrived whole by then is ended (default: %(default)g)"
+    command.add_argument("--port", type=int, default=port, help="port; 0: a free one (default: %(default)s)")
+    arrive = "seconds in which a request has to arrive whole (default: %(default)g)"
     command.add_argument("--arrive", dest="arrive_s", type=float, default=30.0, metavar="S", help=arrive)
     command.add_argument(
-        "--token-env", metavar="NAME", help="environment variable that holds the bearer token to ask for"
+        "--token-env", metavar="NAME", help="environment variable with the bearer token that requests must carry"
     )
 
 

@@ -25,14 +25,14 @@ from rlsys.files import files_or_bad_input
 from rlsys.system.device import resolved_run
 from rlsys.system.weight_folder import WeightFolder
 
-HELP = "all stages of a recipe"
+HELP = "train a model: all stages of a recipe"
 EXAMPLES = """examples:
-  rlsys train quickstart                                  the main job, on this machine
+  rlsys train quickstart                                  trains on this machine
   rlsys train quickstart --dry-run                        the resolved config and the arithmetic behind it
-  rlsys train quickstart stages.rl.steps=10 seed=1        overrides: key=value, stages.NAME.key=value for one stage
-  rlsys train quickstart stages.sft=null                  without this stage
+  rlsys train quickstart stages.rl.steps=10 seed=1        overrides; stages.NAME.key=value sets a key of one stage
+  rlsys train quickstart stages.sft=null                  leave out a stage
   rlsys train quickstart --run-dir runs/mine --resume     continue a stopped run
-  rlsys train quickstart --run-dir runs/mine --resume stages.rl.steps=+100      100 steps more of a finished run
+  rlsys train quickstart --run-dir runs/mine --resume stages.rl.steps=+100      extend a finished run by 100 steps
   rlsys train quickstart --run-dir runs/mine --resume-from step-000100   go back to an older checkpoint of it
   rlsys train quickstart model.path=./my-model            a causal LM, by folder or hub name (docs/models.md)
   ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
@@ -43,16 +43,18 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
-        "--run-dir", metavar="D", help="where the run writes; an unfinished one is continued (default: runs/NAME)"
+        "--run-dir", metavar="D", help="run directory; an unfinished run in it is continued (default: runs/NAME)"
     )
-    parser.add_argument("--resume", action="store_true", help="insist that there is a checkpoint to continue from")
+    parser.add_argument("--resume", action="store_true", help="fail if there is no checkpoint to continue from")
     trusted = "continue a run that another user began (docs/trust.md)"
     parser.add_argument("--trust-run-dir", action="store_true", help=trusted)
     parser.add_argument(
-        "--resume-from", metavar="STEP", help="continue from this checkpoint (step-000100); newer ones are set aside"
+        "--resume-from",
+        metavar="STEP",
+        help="continue from this checkpoint (step-000100); newer checkpoints are set aside",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved config and its arithmetic, start nothing"
+        "--dry-run", action="store_true", help="print the resolved config and its arithmetic without starting anything"
     )
 
 
