@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from launch.analysis.episodes import ANSWERED
-from launch.analysis.figures import EPISODES, Figure, Panel, derived
+from launch.analysis.figures import DERIVED, OF_EPISODES, Panel
 from launch.analysis.runs import Measurement, Run, SeedGroup
 from rlsys.stats import mean_and_spread
 from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]
-LAST = 10  # rows of a stage whose mean says with which message its episodes end
 COUNTED = tuple(map(column, (CALLS, VALID, REPEATED)))
 
 
@@ -44,78 +46,96 @@ class Chart:
     paper: float | None = None
 
     @property
-    def flat(self) -> bool:
-        """0 throughout."""
-        return not any(point.mean for curve in self.curves for point in curve.points)
+    def points(self) -> list[Point]:
+        return [point for curve in self.curves for point in curve.points]
 
     @property
-    def single(self) -> bool:
-        """No curve has two points."""
-        return all(len(curve.points) < 2 for curve in self.curves)
-
-    @property
-    def share(self) -> bool:
+    def is_share(self) -> bool:
         return self.unit.startswith("share")
 
 
+def mean_over_seeds(
+    rows: Sequence[Mapping[str, float]], key: str
+) -> tuple[float, float | None, float | None, float | None]:
+    """(mean, spread, None, None) of several seeds; (value, None, low, high) of one, with its interval over tasks."""
+    mean, spread = mean_and_spread([row[key] for row in rows])
+    if len(rows) > 1:
+        return mean, spread, None, None
+    return mean, None, rows[0].get(f"{key}_low"), rows[0].get(f"{key}_high")
+
+
 def charts(
-    figure: Figure,
-    found: Mapping[SeedGroup, Mapping[Run, Sequence[Measurement]]],
+    panels: Sequence[Panel],
+    settings: Sequence[SeedGroup],
+    rows_of: Callable[[Run], Sequence[Measurement]],
     by: By,
     papers: Mapping[str, float],
     *,
     every: bool = True,
-) -> tuple[Chart, ...]:
-    """found: of each run the rows that the figure reads. papers: figures of the papers, by key. () where none fits.
+) -> list[Chart]:
+    """One for each key of the rows that a panel shows. papers: figures of the papers, by key.
 
     every: also panels that say nothing without another one.
     """
-    rows = [row for runs in found.values() for own in runs.values() for row in own]
-    keys = dict.fromkeys(key for row in rows for key in row.values)
-    above = {key for row in rows for key, value in row.values.items() if value > 0}
-    shown = [panel for panel in figure.panels if every or not panel.beside or panel.beside in above]
-    lone = figure.source == "evaluations"  # what was evaluated once is a result and no curve
-    made = (_chart(panel, key, found, by, papers.get(key)) for panel in shown for key in keys if panel.fits(key, keys))
-    return tuple(each for each in made if each.curves and not (lone and each.single))
+    rows = {run: rows_of(run) for setting in settings for run in setting.runs}
+    values = [row.values for own in rows.values() for row in own]
+    keys = dict.fromkeys(key for own in values for key in own)
+    found = []
+    for panel in panels:
+        if panel.beside and not every and not any(own.get(panel.beside, 0) > 0 for own in values):
+            continue
+        for key in (each for each in keys if panel.shows(each, keys)):
+            curves = tuple(curve for each in settings for curve in _curves(key, each, rows, by, len(settings) > 1))
+            paper = papers.get(key)
+            found.append(Chart(title=panel.title_of(key), unit=panel.unit, key=key, curves=curves, paper=paper))
+    return found
 
 
-def _chart(
-    panel: Panel, key: str, found: Mapping[SeedGroup, Mapping[Run, Sequence[Measurement]]], by: By, paper: float | None
-) -> Chart:
-    curves = []
-    for setting, runs in found.items():
-        stages = list(dict.fromkeys(stage for run in setting.runs for stage in run.stages))
-        for part in [[stage] for stage in stages] if by == "stage" else [stages]:
-            label = setting.label if by == "step" else part[0] if len(found) == 1 else f"{setting.label}, {part[0]}"
-            curve = _curve(
-                label, key, {run: [row for row in rows if row.stage in part] for run, rows in runs.items()}, by
-            )
-            curves += [curve] if curve.points else []
-    return Chart(title=panel.called(key), unit=panel.unit, key=key, curves=tuple(curves), paper=paper)
+def _curves(
+    key: str, setting: SeedGroup, rows: Mapping[Run, Sequence[Measurement]], by: By, several: bool
+) -> Iterator[Curve]:
+    """One, or one of each stage, of which the later of two evaluations after one step counts.
+
+    several: there are other settings.
+    """
+    found: dict[str, dict[tuple[int, str], dict[Run, Mapping[str, float]]]] = defaultdict(lambda: defaultdict(dict))
+    for run in setting.runs:
+        for row in (each for each in rows[run] if key in each.values):
+            if by == "step":
+                found[setting.label][row.step, row.stage][run] = row.values
+            else:
+                label = f"{setting.label}, {row.stage}" if several else row.stage
+                found[label][row.stage_step, row.stage][run] = row.values
+    for label, places in found.items():
+        order = sorted(places)
+        points = tuple(_point(stage, x, key, list(places[x, stage].values())) for x, stage in order)
+        runs = {
+            str(run.path): {place[0]: places[place][run][key] for place in order if run in places[place]}
+            for run in setting.runs
+        }
+        yield Curve(label=label, points=points, runs=runs)
 
 
-def _curve(label: str, key: str, runs: Mapping[Run, Sequence[Measurement]], by: By) -> Curve:
-    values: dict[tuple[int, str], list[Measurement]] = {}
-    single: dict[str, dict[int, float]] = {}
-    for run, rows in runs.items():
-        order = {stage: place for place, stage in enumerate(run.stages)}
-        own: dict[tuple[int, str], Measurement] = {}  # of two evaluations after one step the later one counts
-        for row in sorted(rows, key=lambda row: order.get(row.stage, len(order))):
-            if key in row.values:
-                own[row.stage_step if by == "stage" else row.step, row.stage] = row
-        for place, row in own.items():
-            values.setdefault(place, []).append(row)
-        single[str(run.path)] = {place[0]: own[place].values[key] for place in sorted(own)}
-    points = (_point(stage, x, key, own) for (x, stage), own in values.items())
-    return Curve(label=label, points=tuple(sorted(points, key=lambda point: point.x)), runs=single)
+def _point(stage: str, x: int, key: str, seeds: Sequence[Mapping[str, float]]) -> Point:
+    mean, spread, low, high = mean_over_seeds(seeds, key)
+    return Point(stage=stage, x=x, mean=mean, spread=spread, seeds=len(seeds), low=low, high=high)
 
 
-def _point(stage: str, x: int, key: str, own: Sequence[Measurement]) -> Point:
-    mean, spread = mean_and_spread([row.values[key] for row in own])
-    if len(own) > 1:
-        return Point(stage=stage, x=x, mean=mean, spread=spread, seeds=len(own))
-    low, high = (own[0].values.get(f"{key}_{end}") for end in ("low", "high"))
-    return Point(stage=stage, x=x, mean=mean, spread=None, seeds=1, low=low, high=high)
+def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]:
+    """With the shares of DERIVED whose counts are there, and whose whole is not 0.
+
+    calling: whether any run calls tools: steps of episodes without a call, which have no column of calls, have 0 then.
+    """
+    found = []
+    for row in rows:
+        none = dict.fromkeys(COUNTED, 0.0) if calling and OF_EPISODES in row.values else {}
+        values = {**none, **row.values}
+        for name, (part, *whole) in DERIVED.items():
+            total = sum(values.get(key, 0.0) for key in whole)
+            if total > 0 and values.keys() >= {part, *whole}:
+                values[name] = values[part] / total
+        found.append(replace(row, values=values))
+    return found
 
 
 def any_calls(runs: Iterable[Run]) -> bool:
@@ -123,36 +143,23 @@ def any_calls(runs: Iterable[Run]) -> bool:
     return any(column(CALLS) in row.values for run in runs for row in run.rows)
 
 
-def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]:
-    """With the shares of DERIVED. calling: whether any run calls tools: steps of episodes without a call, which have
-    no column of calls, have 0 of them then."""
-    found = []
-    for row in rows:
-        none = dict.fromkeys(COUNTED, 0.0) if calling and EPISODES in row.values else {}
-        values = {**none, **row.values}
-        found.append(replace(row, values={**values, **derived(values)}))
-    return found
-
-
-def finished(rows: Sequence[Measurement], by: By, key: str, last: int) -> list[Measurement]:
+def finished(rows: Sequence[Measurement], by: By, last: int) -> list[Measurement]:
     """Of each stage (by step: of the last) the mean of its `last` rows; a row's "step" is the number of a message.
 
     A row has columns up to the longest episode of its step: beyond that the share stays what it is.
     """
-    by_stage: dict[str, list[Measurement]] = {}
+    by_stage: dict[str, list[list[float]]] = {}
     for row in rows:
-        if f"{ANSWERED}1" in row.values:
-            by_stage.setdefault(row.stage, []).append(row)
-    chosen = list(by_stage) if by == "stage" else list(by_stage)[-1:]
+        answered = (row.values.get(f"{ANSWERED}{turn}") for turn in range(1, MOST_TURNS + 1))
+        if shares := [share for share in answered if share is not None]:
+            by_stage.setdefault(row.stage, []).append(shares)
     found = []
-    for stage in chosen:
-        shares = [_carried(row.values) for row in by_stage[stage][-last:]]
-        for place in range(max(map(len, shares))):
-            value = sum(own[min(place, len(own) - 1)] for own in shares) / len(shares)
-            found.append(Measurement(stage=stage, step=place + 1, stage_step=place + 1, values={key: value}))
+    for stage in list(by_stage) if by == "stage" else list(by_stage)[-1:]:
+        shares_of = by_stage[stage][-last:]
+        longest = max(map(len, shares_of))
+        means = np.mean([np.pad(shares, (0, longest - len(shares)), mode="edge") for shares in shares_of], axis=0)
+        found += [
+            Measurement(stage=stage, step=turn, stage_step=turn, values={f"{ANSWERED}*": float(mean)})
+            for turn, mean in enumerate(means, start=1)
+        ]
     return found
-
-
-def _carried(values: Mapping[str, float]) -> list[float]:
-    turns = range(1, MOST_TURNS + 1)
-    return [values[f"{ANSWERED}{turn}"] for turn in turns if f"{ANSWERED}{turn}" in values]

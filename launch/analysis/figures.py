@@ -9,12 +9,61 @@ from typing import Literal
 
 from launch.analysis.episodes import KEYWORDS
 
-Source = Literal["rows", "evaluations", "episodes", "finish", "compared"]
-SHARE = "share of episodes"
-EPISODES = "episode/tokens"  # every row of episodes has it
+Source = Literal["rows", "evaluations", "episodes", "finish", "results", "correlation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Figure:
+    question: str
+    papers: str  # which of their figures and tables
+    source: Source = "rows"
+
+
+FIGURES: Mapping[str, Figure] = {
+    "reward": Figure("Does the reward rise?", "ReSearch: training reward; ICRL: figure 3; Long CoT: figures 3 (a), 13"),
+    "parts": Figure(
+        "Which parts of the reward rise?",
+        "ICRL: accuracy and format; Graph-RL: format, process, answer; Long CoT: figure 3 (a)",
+    ),
+    "accuracy": Figure(
+        "Do held-out answers become right?", "Long CoT: figures 2, 6; ReSearch: validation", "evaluations"
+    ),
+    "validation": Figure("Does the reward rise on held-out tasks?", "ReSearch: validation reward", "evaluations"),
+    "results": Figure(
+        "What does it come to, beside the paper?",
+        "their tables of results; ICRL: figure 2 (a); Long CoT: figure 4; SWiRL: figures 4 to 8",
+        "results",
+    ),
+    "length": Figure(
+        "How long are the responses?",
+        "ReSearch: response length; ICRL: figure 3; Long CoT: figures 2, 3 (b), 7 (1), 9, 10",
+    ),
+    "cut": Figure("How many responses run over the limit?", "Long CoT: figure 2 (what is left of 1 terminated)"),
+    "searches": Figure("How often is a tool called?", "ReSearch: searches per rollout"),
+    "valid": Figure("Are the calls valid?", "ICRL: figure 3 (valid tool calls)"),
+    "finish": Figure("With which message do episodes end in an answer?", "ICRL: figure 2 (b)", "finish"),
+    "keywords": Figure("Does the model reflect?", "Long CoT: figure 6", "episodes"),
+    "branching": Figure("How often does it try another way?", "Long CoT: figures 11, 12", "episodes"),
+    "coding": Figure("Does it write code, and are such answers longer?", "Long CoT: figure 7 (2), (3)", "episodes"),
+    "verdicts": Figure(
+        "What does the judge say of the steps?",
+        "SWiRL: table 3 (macro process-label accuracy), figure 4",
+        "episodes",
+    ),
+    "kl": Figure("How far from the reference is the policy?", "Long CoT: figure 7 (4)"),
+    "behavior": Figure(
+        "How far from what it is trained on is the policy?", "none; old weights and the engine's rounding show here"
+    ),
+    "entropy": Figure("Is the policy still trying things?", "none; a collapse shows here first"),
+    "signal": Figure("How many groups teach something?", "none; see curriculum.md"),
+    "curriculum": Figure("What does the curriculum draw?", "ICRL: the stages 3 > 2 > 0 (as levels)"),
+    "supervised": Figure("Are the examples learnt?", "Graph-RL, SWiRL and Long CoT: their supervised stages"),
+    "preference": Figure("Are the chosen answers preferred?", "Graph-RL: DPO"),
+    "correlation": Figure("Does more reward mean more right answers?", "Graph-RL: figure 3 (left)", "correlation"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One pair of axes. A key with * is a panel for each key that fits, called after what the * stands for."""
 
@@ -24,13 +73,13 @@ class Panel:
     beside: str = ""  # says something only where this key is above 0 somewhere
     unless: str = ""  # shown only where there is no such key, of the same *
 
-    def fits(self, key: str, keys: Container[str]) -> bool:
-        """Whether it shows this one of the keys that there are."""
+    def shows(self, key: str, keys: Container[str]) -> bool:
+        """Whether it is of this one of the keys that there are."""
         if not fnmatchcase(key, self.key) or self._star(key).endswith("/part"):  # a part of a reward is not the whole
             return False
         return not self.unless or self.unless.replace("*", self._star(key)) not in keys
 
-    def called(self, key: str) -> str:
+    def title_of(self, key: str) -> str:
         return self.title.replace("*", self._star(key)) if "*" in self.key else self.title
 
     def _star(self, key: str) -> str:
@@ -38,191 +87,70 @@ class Panel:
         return key.removeprefix(head).removesuffix(tail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    question: str
-    papers: str  # which of their figures and tables
-    source: Source = "rows"
-    panels: tuple[Panel, ...] = ()
-
-
-FIGURES: Mapping[str, Figure] = {
-    "reward": Figure(
-        question="Does the reward rise?",
-        papers="ReSearch: training reward; ICRL: figure 3; Long CoT: figures 3 (a), 13",
-        panels=(Panel(title="Mean reward of a step's episodes", unit="reward", key="reward/mean"),),
-    ),
-    "parts": Figure(
-        question="Which parts of the reward rise?",
-        papers="ICRL: accuracy and format; Graph-RL: format, process, answer; Long CoT: figure 3 (a)",
-        panels=(
-            Panel(title="*", unit="reward", key="reward/part/*"),
-            Panel(title="*, token by token", unit="sum over an episode", key="reward/stream/*"),
-        ),
-    ),
-    "accuracy": Figure(
-        question="Do held-out answers become right?",
-        papers="Long CoT: figures 2, 6; ReSearch: validation",
-        source="evaluations",
-        panels=(
-            Panel(title="* exact match", unit="share of answers", key="*/exact_match"),
-            Panel(title="* accuracy", unit="share of answers", key="*/accuracy", unless="*/exact_match"),
-        ),
-    ),
-    "validation": Figure(
-        question="Does the reward rise on held-out tasks?",
-        papers="ReSearch: validation reward",
-        source="evaluations",
-        panels=(Panel(title="*", unit="mean reward", key="*/mean_reward"),),
-    ),
-    "results": Figure(
-        question="What does it come to, beside the paper?",
-        papers="their tables of results; ICRL: figure 2 (a); Long CoT: figure 4; SWiRL: figures 4 to 8",
-        source="compared",
-    ),
-    "length": Figure(
-        question="How long are the responses?",
-        papers="ReSearch: response length; ICRL: figure 3; Long CoT: figures 2, 3 (b), 7 (1), 9, 10",
-        panels=(
-            Panel(title="What the model wrote", unit="tokens per episode", key="episode/tokens"),
-            Panel(
-                title="With what tools said",
-                unit="tokens per episode",
-                key="episode/response_tokens",
-                beside="episode/calls",
-            ),
-        ),
-    ),
-    "cut": Figure(
-        question="How many responses run over the limit?",
-        papers="Long CoT: figure 2 (what is left of 1 terminated)",
-        panels=(Panel(title="Cut off by a token limit", unit=SHARE, key="episode/token_limit"),),
-    ),
-    "searches": Figure(
-        question="How often is a tool called?",
-        papers="ReSearch: searches per rollout",
-        panels=(
-            Panel(title="Calls", unit="per episode", key="episode/calls"),
-            Panel(title="Of them made before in the episode", unit="per episode", key="episode/repeated_calls"),
-        ),
-    ),
-    "valid": Figure(
-        question="Are the calls valid?",
-        papers="ICRL: figure 3 (valid tool calls)",
-        panels=(
-            Panel(title="Calls that the tool carried out", unit="per episode", key="episode/valid_calls"),
-            Panel(title="Of all calls", unit="share of calls", key="derived/valid_share"),
-        ),
-    ),
-    "finish": Figure(
-        question="With which message do episodes end in an answer?",
-        papers="ICRL: figure 2 (b)",
-        source="finish",
-        panels=(Panel(title="Answered with this message or before", unit=SHARE, key="episode/answered_by_*"),),
-    ),
-    "keywords": Figure(
-        question="Does the model reflect?",
-        papers="Long CoT: figure 6",
-        source="episodes",
-        panels=tuple(Panel(title=f"“{word}”", unit=SHARE, key=f"word/{word}") for word in KEYWORDS),
-    ),
-    "branching": Figure(
-        question="How often does it try another way?",
-        papers="Long CoT: figures 11, 12",
-        source="episodes",
-        panels=(Panel(title="Count of “alternatively,”", unit="per episode", key="branching"),),
-    ),
-    "coding": Figure(
-        question="Does it write code, and are such answers longer?",
-        papers="Long CoT: figure 7 (2), (3)",
-        source="episodes",
-        panels=(
-            Panel(title="Responses with ```python", unit=SHARE, key="coding/rate"),
-            Panel(title="Length of those", unit="tokens", key="coding/tokens_code"),
-            Panel(title="Length of the others", unit="tokens", key="coding/tokens_text", beside="coding/rate"),
-        ),
-    ),
-    "verdicts": Figure(
-        question="What does the judge say of the steps?",
-        papers="SWiRL: table 3 (macro process-label accuracy), figure 4",
-        source="episodes",
-        panels=(
-            Panel(title="Steps called GOOD (mean of episodes)", unit="share of steps", key="verdict/macro"),
-            Panel(title="Every step GOOD", unit=SHARE, key="verdict/all_good"),
-            Panel(title="No verdict", unit="share of steps", key="verdict/unparsable"),
-        ),
-    ),
-    "kl": Figure(
-        question="How far from the reference is the policy?",
-        papers="Long CoT: figure 7 (4)",
-        panels=(Panel(title="KL from the reference", unit="nats per token", key="kl/reference"),),
-    ),
-    "behavior": Figure(
-        question="How far from what it is trained on is the policy?",
-        papers="none; old weights and the engine's rounding show here",
-        panels=(Panel(title="KL from the policy that sampled", unit="nats per token", key="kl/behavior"),),
-    ),
-    "entropy": Figure(
-        question="Is the policy still trying things?",
-        papers="none; a collapse shows here first",
-        panels=(Panel(title="Entropy", unit="nats per token", key="entropy/mean"),),
-    ),
-    "signal": Figure(
-        question="How many groups teach something?",
-        papers="none; see curriculum.md",
-        panels=(Panel(title="Groups whose rewards differ", unit="share of groups", key="derived/signal_share"),),
-    ),
-    "curriculum": Figure(
-        question="What does the curriculum draw?",
-        papers="ICRL: the stages 3 > 2 > 0 (as levels)",
-        panels=(Panel(title="Level *", unit="share of draws", key="curriculum/share/*"),),
-    ),
-    "supervised": Figure(
-        question="Are the examples learnt?",
-        papers="Graph-RL, SWiRL and Long CoT: their supervised stages",
-        panels=(
-            Panel(title="Examples of the step", unit="nats per token", key="loss/nll"),
-            Panel(title="Held-out examples", unit="nats per token", key="eval/loss"),
-        ),
-    ),
-    "preference": Figure(
-        question="Are the chosen answers preferred?",
-        papers="Graph-RL: DPO",
-        panels=(
-            Panel(title="Pairs in the right order", unit="share of pairs", key="dpo/accuracy"),
-            Panel(title="Margin", unit="reward", key="dpo/margin"),
-        ),
-    ),
-    "correlation": Figure(
-        question="Does more reward mean more right answers?",
-        papers="Graph-RL: figure 3 (left)",
-        source="compared",
-    ),
+EPISODES = "share of episodes"
+PANELS: Mapping[str, Sequence[Panel]] = {  # by figure: title, unit, key
+    "reward": [Panel("Mean reward of a step's episodes", "reward", "reward/mean")],
+    "parts": [
+        Panel("*", "reward", "reward/part/*"),
+        Panel("*, token by token", "sum over an episode", "reward/stream/*"),
+    ],
+    "accuracy": [
+        Panel("* exact match", "share of answers", "*/exact_match"),
+        Panel("* accuracy", "share of answers", "*/accuracy", unless="*/exact_match"),
+    ],
+    "validation": [Panel("*", "mean reward", "*/mean_reward")],
+    "length": [
+        Panel("What the model wrote", "tokens per episode", "episode/tokens"),
+        Panel("With what tools said", "tokens per episode", "episode/response_tokens", beside="episode/calls"),
+    ],
+    "cut": [Panel("Cut off by a token limit", EPISODES, "episode/token_limit")],
+    "searches": [
+        Panel("Calls", "per episode", "episode/calls"),
+        Panel("Of them made before in the episode", "per episode", "episode/repeated_calls"),
+    ],
+    "valid": [
+        Panel("Calls that the tool carried out", "per episode", "episode/valid_calls"),
+        Panel("Of all calls", "share of calls", "derived/valid_share"),
+    ],
+    "finish": [Panel("Answered with this message or before", EPISODES, "episode/answered_by_*")],
+    "keywords": [Panel(f"“{word}”", EPISODES, f"word/{word}") for word in KEYWORDS],
+    "branching": [Panel("Count of “alternatively,”", "per episode", "branching")],
+    "coding": [
+        Panel("Responses with ```python", EPISODES, "coding/rate"),
+        Panel("Length of those", "tokens", "coding/tokens_code"),
+        Panel("Length of the others", "tokens", "coding/tokens_text", beside="coding/rate"),
+    ],
+    "verdicts": [
+        Panel("Steps called GOOD (mean of episodes)", "share of steps", "verdict/macro"),
+        Panel("Every step GOOD", EPISODES, "verdict/all_good"),
+        Panel("No verdict", "share of steps", "verdict/unparsable"),
+    ],
+    "kl": [Panel("KL from the reference", "nats per token", "kl/reference")],
+    "behavior": [Panel("KL from the policy that sampled", "nats per token", "kl/behavior")],
+    "entropy": [Panel("Entropy", "nats per token", "entropy/mean")],
+    "signal": [Panel("Groups whose rewards differ", "share of groups", "derived/signal_share")],
+    "curriculum": [Panel("Level *", "share of draws", "curriculum/share/*")],
+    "supervised": [
+        Panel("Examples of the step", "nats per token", "loss/nll"),
+        Panel("Held-out examples", "nats per token", "eval/loss"),
+    ],
+    "preference": [
+        Panel("Pairs in the right order", "share of pairs", "dpo/accuracy"),
+        Panel("Margin", "reward", "dpo/margin"),
+    ],
 }
 
-
-# A share out of two counts: name: (the part, the whole ...).
-DERIVED: Mapping[str, tuple[str, ...]] = {
+DERIVED: Mapping[str, Sequence[str]] = {  # share: (the count of the part, the counts of the whole ...)
     "derived/valid_share": ("episode/valid_calls", "episode/calls"),
     "derived/signal_share": ("groups/trained", "groups/trained", "groups/filtered"),
 }
+OF_EPISODES = "episode/tokens"  # every row of episodes has it
 
 
 def needed(names: Sequence[str]) -> Callable[[str], bool]:
     """Which keys of metrics.jsonl these figures read."""
-    patterns = {panel.key for name in names for panel in FIGURES[name].panels}
-    patterns |= {panel.beside for name in names for panel in FIGURES[name].panels}
-    patterns |= {key for name in patterns & set(DERIVED) for key in DERIVED[name]}
-    patterns.add(EPISODES)
+    panels = [panel for name in names for panel in PANELS.get(name, ())]
+    patterns = {OF_EPISODES, *(key for panel in panels for key in (panel.key, panel.beside))}
+    for name in patterns & DERIVED.keys():
+        patterns.update(DERIVED[name])
     return lambda key: any(fnmatchcase(key, pattern) for pattern in patterns)
-
-
-def derived(values: Mapping[str, float]) -> dict[str, float]:
-    """Those of DERIVED whose parts are there, and whose whole is not 0."""
-    found: dict[str, float] = {}
-    for name, (part, *whole) in DERIVED.items():
-        if part in values and all(key in values for key in whole):
-            total = sum(values[key] for key in whole)
-            if total > 0:
-                found[name] = values[part] / total
-    return found

@@ -1,4 +1,4 @@
-"""What was drawn, as numbers: JSON and CSV beside each picture, and lines for the terminal."""
+"""From settings to files: which rows a figure reads, then its picture, its numbers and its lines for the terminal."""
 
 from __future__ import annotations
 
@@ -6,106 +6,183 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.analysis.curves import Chart, Curve
-from launch.analysis.figures import Figure
-from launch.analysis.results import Entry, Scatter
+from launch.analysis.curves import By, Chart, Curve, add_derived, any_calls, charts, finished
+from launch.analysis.draw import draw_curves, draw_entries, draw_scatters, smoothing_window
+from launch.analysis.episodes import TRAINING, files_of, read_episodes
+from launch.analysis.figures import FIGURES, PANELS
+from launch.analysis.results import Entry, Scatter, papers_of_all, results, scatters
+from launch.analysis.runs import Measurement, Run, SeedGroup
+from launch.observe.bar import Bar
 from rlsys.files import replace_file
 
-
-def write(folder: Path, name: str, figure: Figure, x_label: str, charts: Sequence[Chart]) -> None:
-    """NAME.json with the runs by themselves, NAME.csv with a line for each point. Nothing in them is smoothed."""
-    rows = [
-        {"key": chart.key, "label": curve.label, **asdict(point)}
-        for chart in charts
-        for curve in chart.curves
-        for point in curve.points
-    ]
-    _write(folder, name, figure, {"x": x_label, "charts": [asdict(chart) for chart in charts]}, rows)
+ABSENT, FLAT = "no numbers for", "0 throughout"  # why a figure is left out
+LAST = 10  # rows of a stage whose mean says with which message its episodes end
 
 
-def write_entries(folder: Path, name: str, figure: Figure, entries: Sequence[Entry]) -> None:
-    found = [asdict(each) for each in entries]
-    _write(folder, name, figure, {"entries": found}, found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    folder: Path
+    figures: Sequence[str]
+    explicit: bool  # they were named: also those of texts that hold none of what is counted
+    by: By
+    episodes: str  # training, or a play of the evaluations
+    smooth: int | None
 
 
-def write_scatters(folder: Path, name: str, figure: Figure, scatters: Sequence[Scatter]) -> None:
-    rows = [
-        {"title": each.title, "label": label, "mean_reward": reward, "accuracy": accuracy}
-        for each in scatters
-        for label, reward, accuracy in each.points
-    ]
-    _write(folder, name, figure, {"scatters": [asdict(each) for each in scatters]}, rows)
-
-
-def _write(
-    folder: Path, name: str, figure: Figure, content: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
-) -> None:
-    about = {"question": figure.question, "papers": figure.papers}
-    replace_file(folder / f"{name}.json", json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
-    text = io.StringIO()
-    lines = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")  # nothing is an empty cell
-    lines.writeheader()
-    lines.writerows(rows)
-    replace_file(folder / f"{name}.csv", text.getvalue())
-
-
-def table(name: str, charts: Sequence[Chart]) -> list[str]:
-    """A line for each curve: its begin and its end, which are the means of the first and the last tenth."""
-    lines = [f"{name}"]
-    wide = max(len(curve.label) for chart in charts for curve in chart.curves)
-    for chart in charts:
-        for place, curve in enumerate(chart.curves):
-            title = _cut(chart.title, 38) if place == 0 else ""
-            begin, end, spread = _ends(curve)
-            paper = "" if chart.paper is None or place else f"   paper {chart.paper:.3f}"
-            around = "" if spread is None else f" ± {_shown(spread)}"
-            points = f"{len(curve.points)} points" + (f", {curve.points[-1].seeds} seeds" if spread is not None else "")
-            lines.append(
-                f"  {title:<38}  {curve.label:<{wide}} {_shown(begin):>9} -> {_shown(end) + around:<18} {points}{paper}"
-            )
+def make_figures(settings: Sequence[SeedGroup], request: Request) -> dict[str, list[str] | str]:
+    """Write the files. Of each figure its lines, or why it is left out."""
+    runs = [run for setting in settings for run in setting.runs]
+    sources, training = {FIGURES[name].source for name in request.figures}, request.episodes == TRAINING
+    read = "episodes" in sources or ("finish" in sources and not training)
+    texts = _read_texts(runs, request.episodes) if read else {}
+    calling, last = any_calls(runs), LAST if training else 1
+    rows_of: Mapping[str, Callable[[Run], Sequence[Measurement]]] = {
+        "rows": lambda run: add_derived(run.rows, calling),
+        "evaluations": lambda run: run.evaluations,
+        "episodes": lambda run: texts[run],
+        "finish": lambda run: finished(run.rows if training else texts[run], request.by, last),
+    }
+    lines: dict[str, list[str] | str] = {}
+    with Bar() as show:
+        for done, name in enumerate(request.figures, start=1):
+            source = FIGURES[name].source
+            if source in COMPARED:
+                lines[name] = COMPARED[source](settings, request.folder)
+            else:
+                lines[name] = _make_curves(name, settings, request, rows_of[source])
+            show("figures", done, len(request.figures))
     return lines
 
 
-def _ends(curve: Curve) -> tuple[float, float, float | None]:
-    tenth = max(1, len(curve.points) // 10)
-    first, last = ([point.mean for point in part] for part in (curve.points[:tenth], curve.points[-tenth:]))
-    spreads = [point.spread for point in curve.points[-tenth:] if point.spread is not None]
-    spread = math.fsum(spreads) / len(spreads) if spreads else None
-    return math.fsum(first) / tenth, math.fsum(last) / tenth, spread
+def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measurement]]:
+    files = [(run, row, path) for run in runs for row, path in files_of(run, episodes)]
+    found: dict[Run, list[Measurement]] = {run: [] for run in runs}
+    with Bar() as show:
+        for done, (run, row, path) in enumerate(files, start=1):
+            found[run].append(read_episodes(row, path))
+            show("files of episodes", done, len(files))
+    return found
+
+
+def _make_curves(
+    name: str, settings: Sequence[SeedGroup], request: Request, rows_of: Callable[[Run], Sequence[Measurement]]
+) -> list[str] | str:
+    source, of = FIGURES[name].source, f"{request.episodes} episodes"
+    found = charts(PANELS[name], settings, rows_of, request.by, papers_of_all(settings), every=request.explicit)
+    if source == "evaluations":  # what was evaluated once is a result and no curve
+        found = [chart for chart in found if any(len(curve.points) > 1 for curve in chart.curves)]
+    shown = found
+    if source == "episodes" and not request.explicit:
+        shown = [chart for chart in found if any(point.mean for point in chart.points)]
+    if not shown:
+        return FLAT if found else ABSENT
+    last = f"mean of the last {LAST} steps" if request.episodes == TRAINING else f"of the last {of}"
+    note = {"finish": last, "episodes": f"of {of}"}.get(source, "")
+    x_label = "message of the model" if source == "finish" else "step" if request.by == "step" else "step of the stage"
+    window = 1 if source in ("finish", "evaluations") else request.smooth or smoothing_window(shown)
+    draw_curves(request.folder, name, note, shown, x_label=x_label, window=window, settings=settings)
+    return report_curves(request.folder, name, x_label, shown)
+
+
+def _make_results(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
+    entries = results(settings)
+    if not entries:
+        return ABSENT
+    title = (settings[0].runs[0].config.get("about") or {}).get("title") or ""
+    draw_entries(folder, "results", title, entries)
+    return report_entries(folder, "results", entries)
+
+
+def _make_correlation(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
+    found = scatters(settings)
+    if not found:
+        return ABSENT
+    draw_scatters(folder, "correlation", found)
+    return report_scatters(folder, "correlation", found)
+
+
+COMPARED: Mapping[str, Callable[[Sequence[SeedGroup], Path], list[str] | str]] = {
+    "results": _make_results,
+    "correlation": _make_correlation,
+}
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def report_curves(folder: Path, name: str, x_label: str, charts: Sequence[Chart]) -> list[str]:
+    """NAME.json with the runs by themselves, NAME.csv with a line for each point; nothing in them is smoothed.
+
+    Returns a line for each curve: its begin and its end, which are the means of the first and the last tenth.
+    """
+    curves = [(chart.key, curve) for chart in charts for curve in chart.curves]
+    rows = [{"key": key, "label": curve.label, **asdict(point)} for key, curve in curves for point in curve.points]
+    _write(folder, name, {"x": x_label, "charts": [asdict(chart) for chart in charts]}, rows)
+    lines = [name]
+    wide = max(len(curve.label) for _, curve in curves)
+    for chart in charts:
+        title, paper = chart.title, "" if chart.paper is None else f"   paper {chart.paper:.3f}"
+        for curve in chart.curves:
+            begin, end, points = _ends(curve)
+            lines.append(f"  {_cut(title)}  {curve.label:<{wide}} {begin:>9} -> {end:<18} {points}{paper}")
+            title = paper = ""
+    return lines
+
+
+def _ends(curve: Curve) -> tuple[str, str, str]:
+    tenth, points = max(1, len(curve.points) // 10), f"{len(curve.points)} points"
+    begin, end = (_mean([each.mean for each in part]) for part in (curve.points[:tenth], curve.points[-tenth:]))
+    if spreads := [point.spread for point in curve.points[-tenth:] if point.spread is not None]:
+        return begin, f"{end} ± {_mean(spreads)}", f"{points}, {curve.points[-1].seeds} seeds"
+    return begin, end, points
+
+
+def _mean(values: Sequence[float]) -> str:
+    return _shown(math.fsum(values) / len(values))
+
+
+def report_entries(folder: Path, name: str, entries: Sequence[Entry]) -> list[str]:
+    rows = [asdict(each) for each in entries]
+    _write(folder, name, {"entries": rows}, rows)
+    lines = [name]
+    wide = max(len(each.label) for each in entries)
+    for each in entries:
+        value, seeds = _shown(each.value), ""
+        if each.spread is not None:
+            value, seeds = f"{value} ± {_shown(each.spread)}", f"   {each.seeds} seeds"
+        if each.low is not None and each.high is not None:
+            value += f" ({_shown(each.low)} to {_shown(each.high)})"
+        paper = "" if each.paper is None else f"   paper {_shown(each.paper)}, {each.value - each.paper:+.3f}"
+        lines.append(f"  {_cut(each.key)}  {each.label:<{wide}} {value:<24}{seeds}{paper}".rstrip())
+    return lines
+
+
+def report_scatters(folder: Path, name: str, scatters: Sequence[Scatter]) -> list[str]:
+    head = ("title", "label", "mean_reward", "accuracy")
+    rows = [dict(zip(head, (each.title, *point), strict=True)) for each in scatters for point in each.points]
+    _write(folder, name, {"scatters": [asdict(each) for each in scatters]}, rows)
+    found = [(_cut(each.title), each.correlation) for each in scatters]
+    return [name, *(f"  {title}  r = {r.r:.3f} ({r.low:.3f} to {r.high:.3f}), {r.count} points" for title, r in found)]
+
+
+def _write(folder: Path, name: str, content: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    about = {"question": FIGURES[name].question, "papers": FIGURES[name].papers}
+    replace_file(folder / f"{name}.json", json.dumps({**about, **content}, indent=1, ensure_ascii=False) + "\n")
+    text = io.StringIO()
+    lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")  # nothing is an empty cell
+    lines.writeheader()
+    lines.writerows(rows)
+    replace_file(folder / f"{name}.csv", text.getvalue())
 
 
 def _shown(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def entry_table(name: str, entries: Sequence[Entry]) -> list[str]:
-    lines = [name]
-    wide = max(len(each.label) for each in entries)
-    for each in entries:
-        around = "" if each.spread is None else f" ± {_shown(each.spread)}"
-        if each.low is not None and each.high is not None:
-            around = f" ({_shown(each.low)} to {_shown(each.high)})"
-        seeds = "" if each.spread is None else f"   {each.seeds} seeds"
-        paper = "" if each.paper is None else f"   paper {_shown(each.paper)}, {each.value - each.paper:+.3f}"
-        lines.append(
-            f"  {_cut(each.key, 38):<38}  {each.label:<{wide}} {_shown(each.value) + around:<24}{seeds}{paper}".rstrip()
-        )
-    return lines
-
-
-def scatter_table(name: str, scatters: Sequence[Scatter]) -> list[str]:
-    found = [(each, each.correlation) for each in scatters]
-    said = [
-        f"  {_cut(each.title, 38):<38}  r = {r.r:.3f} ({r.low:.3f} to {r.high:.3f}), {r.count} points"
-        for each, r in found
-    ]
-    return [name, *said]
+def _cut(text: str, width: int = 38) -> str:
+    return f"{text if len(text) <= width else f'{text[: width - 1]}…':<{width}}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from rlsys.errors import BadInput
-from rlsys.files import is_packed
 from rlsys.jsonl import json_object
 from rlsys.untrusted import visible
 
@@ -33,6 +32,11 @@ class Measurement:
     stage_step: int
     values: Mapping[str, float]
     when: str = ""  # of an evaluation: before, during, after, eval
+
+    @property
+    def at(self) -> tuple[int, str, str]:
+        """When in the run it was measured."""
+        return self.step, self.stage, self.when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # each is itself alone: a key of tables
@@ -59,11 +63,9 @@ class SeedGroup:
 def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
     """wanted: the keys of metrics.jsonl to keep. Raises BadInput for what is no run directory, or has no numbers."""
     config = _config(path)
-    rows = tuple(_rows(path / "metrics.jsonl", wanted))
-    begins: dict[str, int] = {}
-    for row in rows:
-        begins.setdefault(row.stage, row.step - row.stage_step)
-    evaluations = tuple(_evaluations(path / "evaluations.jsonl", begins))
+    rows = tuple(_measurements(path / "metrics.jsonl", wanted))
+    starts = {row.stage: row.step - row.stage_step for row in reversed(rows)}
+    evaluations = tuple(_measurements(path / "evaluations.jsonl", lambda key: "/" in key, starts))
     if not rows and not evaluations:
         raise BadInput(f"{path}: no step and no evaluation in it yet")
     return Run(path=path, config=config, rows=rows, evaluations=evaluations)
@@ -87,33 +89,20 @@ def _config(path: Path) -> Mapping[str, Any]:
     return dict(config)
 
 
-def _rows(path: Path, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
-    for number, stage, step, found in _steps(path):
-        stage_step = found.get("stage_step")
-        if not isinstance(stage_step, int):
-            raise BadInput(f"{path} line {number}: no row of a run: stage_step={stage_step!r}")
-        yield Measurement(stage=stage, step=step, stage_step=stage_step, values=numbers(found, wanted))
-
-
-def _evaluations(path: Path, begins: Mapping[str, int]) -> Iterator[Measurement]:
-    for _, stage, step, found in _steps(path):
+def _measurements(
+    path: Path, wanted: Callable[[str], bool], starts: Mapping[str, int] | None = None
+) -> Iterator[Measurement]:
+    """starts: the step before each stage, for lines without their stage's own count of steps."""
+    for number, row in enumerate(objects(path) if path.exists() else (), start=1):
+        stage, step, stage_step = row.get("stage"), row.get("step"), row.get("stage_step")
+        if starts is not None and isinstance(stage, str) and type(step) is int:
+            stage_step = step - starts.get(visible(stage), step)
+        if not isinstance(stage, str) or type(step) is not int or type(stage_step) is not int:
+            raise BadInput(f"{path} line {number}: no row of a run: {step=}, {stage=}, {stage_step=}")
+        when = str(row.get("when", ""))
         yield Measurement(
-            stage=stage,
-            step=step,
-            stage_step=step - begins.get(stage, step),
-            when=str(found.get("when")),
-            values=numbers(found, lambda key: "/" in key),
+            stage=visible(stage), step=step, stage_step=stage_step, values=numbers(row, wanted), when=when
         )
-
-
-def _steps(path: Path) -> Iterator[tuple[int, str, int, dict[str, Any]]]:
-    if not path.exists():
-        return
-    for number, found in enumerate(objects(path), start=1):
-        stage, step = found.get("stage"), found.get("step")
-        if type(step) is not int or not isinstance(stage, str):
-            raise BadInput(f"{path} line {number}: no row of a run: step={step!r}, stage={stage!r}")
-        yield number, visible(stage), step, found
 
 
 def numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
@@ -128,29 +117,24 @@ def objects(path: Path) -> Iterator[dict[str, Any]]:
     Raises BadInput naming the file, and the line where it is damaged.
     """
     try:
-        for number, line in enumerate(_lines(path), start=1):
-            try:
-                yield json_object(line, f"{path} line {number}")
-            except BadInput:
-                if line.endswith(b"\n"):
-                    raise
-                return
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield json_object(line, f"{path} line {number}")
+                except BadInput:
+                    if line.endswith(b"\n"):
+                        raise
+                    return
+    except EOFError:  # the copy of a compressed file that ends in the middle
+        return
     except (OSError, zlib.error) as error:
         raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        packed = is_packed(file.read(1))
-        file.seek(0)
-        if not packed:
-            yield from file
-            return
-        with gzip.open(file) as unpacked:
-            try:
-                yield from unpacked
-            except EOFError:  # the copy of a file that ends in the middle
-                return
+def plays_of(evaluations: Iterable[Measurement]) -> list[str]:
+    """`greedy` and `sampled`, or `musique/greedy` ..."""
+    keys = (key for each in evaluations for key in each.values if key.endswith("/episodes"))
+    return list(dict.fromkeys(key.removesuffix("/episodes") for key in keys))
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -162,42 +146,30 @@ def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[SeedGroup, ...
     twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)
     if twice is not None:
         raise BadInput(f"{twice}: given twice: expected each run once, for it would count as two seeds")
-    if labels:
-        if len(labels) != len(runs):
-            raise BadInput(f"--labels: {len(labels)} for {len(runs)} runs: expected one for each (seeds share theirs)")
-        named = dict.fromkeys(labels)
-        return tuple(
-            SeedGroup(
-                label=visible(label), runs=tuple(run for run, own in zip(runs, labels, strict=True) if own == label)
-            )
-            for label in named
-        )
-    groups: list[tuple[Mapping[str, Any], list[Run]]] = []
-    for run in runs:
-        config = {key: value for key, value in run.config.items() if key not in SEED_KEYS}
-        same = next((members for own, members in groups if own == config), None)
-        if same is None:
-            groups.append((config, [run]))
-        else:
-            same.append(run)
-    names = _names([config for config, _ in groups], [members[0].path for _, members in groups])
-    return tuple(
-        SeedGroup(label=visible(name), runs=tuple(members)) for name, (_, members) in zip(names, groups, strict=True)
+    if labels and len(labels) != len(runs):
+        raise BadInput(f"--labels: {len(labels)} for {len(runs)} runs: expected one for each (seeds share theirs)")
+    groups: dict[str, list[Run]] = {}
+    for label, run in zip(labels or _labels(runs), runs, strict=True):
+        groups.setdefault(label, []).append(run)
+    return tuple(SeedGroup(label=visible(label), runs=tuple(group)) for label, group in groups.items())
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What tells settings apart: the recipe's name, else the keys that differ if they are few, else the directory."""
+    configs = [{key: value for key, value in run.config.items() if key not in SEED_KEYS} for run in runs]
+    first = [configs.index(config) for config in configs]  # the run that each has its setting from
+    flats = {at: dict(_flat(configs[at])) for at in first}
+    keys = sorted({key for flat in flats.values() for key in flat})
+    differing = [key for key in keys if len({repr(flat.get(key)) for flat in flats.values()}) > 1]
+    shown = differing if len(differing) <= 2 else []
+    choices = (
+        {at: str(configs[at].get("name")) for at in flats},
+        {at: ", ".join(f"{key}={flat.get(key)}" for key in shown) for at, flat in flats.items()},
+        {at: runs[at].path.name for at in flats},
+        {at: str(runs[at].path) for at in flats},
     )
-
-
-def _names(configs: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[str]:
-    """What tells them apart: the recipe's name, else the keys that differ where they are few, else the directory."""
-    names = [str(config.get("name")) for config in configs]
-    if len(set(names)) == len(names):
-        return names
-    flats = [dict(_flat(config)) for config in configs]
-    keys = sorted({key for flat in flats for key in flat})
-    differing = [key for key in keys if len({repr(flat.get(key)) for flat in flats}) > 1]
-    if 1 <= len(differing) <= 2:
-        return [", ".join(f"{key}={flat.get(key)}" for key in differing) for flat in flats]
-    short = [path.name for path in paths]
-    return short if len(set(short)) == len(short) else [str(path) for path in paths]
+    chosen = next(each for each in choices if len(set(each.values())) == len(flats))
+    return [chosen[at] for at in first]
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

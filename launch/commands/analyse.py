@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.analysis.episodes import TRAINING, plays_of
+from launch.analysis.episodes import TRAINING
 from launch.analysis.figures import FIGURES, needed
-from launch.analysis.make import Making, make
-from launch.analysis.runs import Run, read_run, settings
+from launch.analysis.report import ABSENT, FLAT, Request, make_figures
+from launch.analysis.runs import Run, plays_of, read_run, settings
 from rlsys.errors import BadInput, nearest
 from rlsys.files import files_or_bad_input
 
@@ -60,31 +58,24 @@ def run(options: argparse.Namespace) -> int:
     runs = [read_run(path, needed(names)) for path in options.run_dirs]
     _check_plays(options, runs)
     folder = options.output or (runs[0].path / "analysis" if len(runs) == 1 else Path("analysis"))
-    making = Making(
+    request = Request(
         folder=folder,
-        names=names,
-        asked=options.figures is not None,
+        figures=names,
+        explicit=options.figures is not None,
         by=options.by,
         episodes=options.episodes,
         smooth=options.smooth,
     )
     with files_or_bad_input():
         folder.mkdir(parents=True, exist_ok=True)
-        left = make(settings(runs, _words(options.labels)), making, _say)
-    if len(left.absent) == len(names):
-        raise BadInput(f"{', '.join(map(str, options.run_dirs))}: no numbers for {', '.join(names)}")
-    for found, what in ((left.flat, "0 throughout"), (left.absent, "no numbers for")):
-        if found:
-            _say(f"{what}: {', '.join(found)}")
-    _say(f"written to {folder}/")
+        made = make_figures(settings(runs, _words(options.labels)), request)
+    left = {reason: [name for name, lines in made.items() if lines == reason] for reason in (FLAT, ABSENT)}
+    if len(left[ABSENT]) == len(names):
+        raise BadInput(f"{', '.join(map(str, options.run_dirs))}: {ABSENT} {', '.join(names)}")
+    found = [line for lines in made.values() if not isinstance(lines, str) for line in lines]
+    found += [f"{reason}: {', '.join(names)}" for reason, names in left.items() if names]
+    print("\n".join([*found, f"written to {folder}/"]))
     return 0
-
-
-def _say(line: str) -> None:
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:  # whoever reads, `| head`, has seen enough: the files are written all the same
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _asked(given: str | None, known: list[str]) -> list[str]:

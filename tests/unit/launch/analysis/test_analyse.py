@@ -14,13 +14,14 @@ import yaml
 
 from launch.analysis.curves import add_derived, any_calls, charts, finished
 from launch.analysis.draw import moving_average
-from launch.analysis.episodes import episode_metrics, read_episodes
-from launch.analysis.figures import FIGURES, Figure, Panel, needed
+from launch.analysis.episodes import episode_metrics, files_of, read_episodes
+from launch.analysis.figures import FIGURES, PANELS, Panel, needed
 from launch.analysis.results import papers_of_all, results, scatters
-from launch.analysis.runs import Run, read_run, settings
+from launch.analysis.runs import Measurement, Run, read_run, settings
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
+from rlsys.records import read_trajectory
 from tests.made import jsonl
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
@@ -57,7 +58,16 @@ def opened(*paths: Path) -> list[Run]:
 def said(*content: str, **more: Any) -> dict[str, Any]:
     """A line of a trajectory file."""
     messages = [{"role": "assistant", "content": each} for each in content]
-    return {"messages": messages, "reward": 1.0, "num_tokens": 10} | more
+    begin = {"task": {}, "sequence": 0, "sibling": 0, "prompt": [], "messages": messages, "end": "turn_limit"}
+    return begin | {"truncated": False, "reward": 1.0, "num_tokens": 10, "weight_versions": []} | more
+
+
+def means(*lines: Mapping[str, Any]) -> dict[str, float]:
+    return values(merge(episode_metrics(read_trajectory(each, "")) for each in lines))
+
+
+def read(found: Run, episodes: str) -> list[Measurement]:
+    return [read_episodes(row, path) for row, path in files_of(found, episodes)]
 
 
 # -- runs and settings -------------------------------------------------------------------------------------------------
@@ -67,7 +77,7 @@ def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp
     runs = opened(made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1), made(tmp_path / "c", name="other"))
     found = settings(runs, [])
     assert [(each.label, len(each.runs)) for each in found] == [("q", 2), ("other", 1)]
-    (chart,) = charts(FIGURES["reward"], {each: {one: one.rows for one in each.runs} for each in found}, "step", {})
+    (chart,) = charts(PANELS["reward"], found, lambda run: run.rows, "step", {})
     first, other = chart.curves
     assert [(p.x, p.stage, p.mean, p.seeds) for p in first.points] == [(3, "rl", 2.0, 2), (4, "rl", 2.0, 2)]
     assert first.points[0].spread == pytest.approx(2**0.5) and first.points[1].spread == 0
@@ -172,8 +182,7 @@ def test_pictures_numbers_and_lines_of_two_seeds(tmp_path: Path, capsys: pytest.
 
 def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> None:
     (one,) = settings(opened(made(tmp_path / "a")), [])
-    any_key = Figure(question="", papers="", panels=(Panel(title="", unit="", key="*"),))
-    found = charts(any_key, {one: {each: each.rows for each in one.runs}}, "stage", {})
+    found = charts([Panel("", "", "*")], [one], lambda run: run.rows, "stage", {})
     assert {chart.key: [(c.label, [p.x for p in c.points]) for c in chart.curves] for chart in found} == {
         "loss/nll": [("sft", [1, 2])],
         "reward/mean": [("rl", [1, 2])],
@@ -182,7 +191,7 @@ def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> No
 
 
 def test_smoothing_is_the_mean_of_the_last_points() -> None:
-    assert moving_average([1.0, 3.0, 5.0], 2) == [1.0, 2.0, 4.0]
+    assert moving_average([1.0, 3.0, 5.0], 2).tolist() == [1.0, 2.0, 4.0]
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -245,9 +254,9 @@ def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
 def test_finish_by_turn_carries_the_last_column_of_shorter_steps_on(tmp_path: Path) -> None:
     two = {"episode/answered_by_1": 0.5, "episode/answered_by_2": 0.8}
     three = {"episode/answered_by_1": 0.1, "episode/answered_by_2": 0.4, "episode/answered_by_3": 1.0}
-    rows = finished(rl(tmp_path / "a", two, three).rows, "step", "share", last=2)
+    rows = finished(rl(tmp_path / "a", two, three).rows, "step", last=2)
     assert [row.step for row in rows] == [1, 2, 3]
-    assert [row.values["share"] for row in rows] == pytest.approx([0.3, 0.6, 0.9])
+    assert [row.values["episode/answered_by_*"] for row in rows] == pytest.approx([0.3, 0.6, 0.9])
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -261,7 +270,7 @@ def test_keywords_branching_and_code_of_episodes() -> None:
         | {"messages": [{"role": "assistant", "content": "```python"}, {"role": "tool", "content": "wait, retry"}]},
         said("recheck") | {"reward": None},  # it failed
     ]
-    found = values(merge(map(episode_metrics, lines)))
+    found = means(*lines)
     assert {name: found[f"word/{name}"] for name in ("wait", "however", "alternatively", "retry", "recheck")} == {
         "wait": 1 / 3,
         "however": 1 / 3,
@@ -275,23 +284,23 @@ def test_keywords_branching_and_code_of_episodes() -> None:
 
 def test_episodes_of_an_evaluation_say_with_which_message_they_answered() -> None:
     lines = [said("a", "b", end="answered"), said("a", end="answered"), said("a", "b", end="turn_limit")]
-    found = values(merge(map(episode_metrics, lines)))
+    found = means(*lines)
     assert [found[f"episode/answered_by_{turn}"] for turn in (1, 2, 8)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
 
 
 def test_process_labels_are_the_mean_over_episodes_of_their_mean() -> None:
     lines = [said("a", "b", "c", judgements=["GOOD", "It is GOOD", "no: BAD"]), said("a", judgements=["GOOD"])]
-    found = values(merge(map(episode_metrics, lines)))
+    found = means(*lines)
     assert found["verdict/macro"] == pytest.approx(0.8333, abs=1e-4)  # the mean over steps would be 0.75
     assert (found["verdict/all_good"], found["verdict/unparsable"]) == (0.5, 0)
-    assert values(episode_metrics(said("a", "b", judgements=["?", "GOOD"])))["verdict/unparsable"] == 0.5
+    assert means(said("a", "b", judgements=["?", "GOOD"]))["verdict/unparsable"] == 0.5
 
 
 def test_summaries_of_answers_are_no_process_labels(tmp_path: Path) -> None:
     path = made(tmp_path / "a")
     (path / "trajectories").mkdir()
     jsonl(path / "trajectories" / "step-000003.jsonl", [said("a", judgements=["YES"]), said("a", judgements=["NO"])])
-    (row,) = read_episodes(opened(path)[0], "training", lambda: None)
+    (row,) = read(opened(path)[0], "training")
     assert "word/wait" in row.values and not any(key.startswith("verdict/") for key in row.values)
 
 
@@ -306,12 +315,12 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
     jsonl(texts / "eval-rl-before-greedy.jsonl", [said("no")])
     jsonl(texts / "eval-rl-step-000003-greedy.jsonl", [said("wait"), said("no")])
     (found,) = opened(path)
-    training, greedy = (list(read_episodes(found, play, lambda: None)) for play in ("training", "greedy"))
+    training, greedy = (read(found, play) for play in ("training", "greedy"))
     assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
     assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
     (texts / "step-000003.jsonl").write_text('{"mess\n{}\n')
     with pytest.raises(BadInput, match=r"step-000003.jsonl line 1: not JSON"):
-        list(read_episodes(found, "training", lambda: None))
+        read(found, "training")
 
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
@@ -378,7 +387,7 @@ def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
 def test_a_part_of_the_reward_is_no_accuracy(tmp_path: Path) -> None:
     rows = [{f"greedy/{key}": 0.5 for key in ("accuracy", "part/accuracy", "episodes")} for _ in range(2)]
     (one,) = settings(opened(evaluated(made(tmp_path / "a"), *rows)), [])
-    found = charts(FIGURES["accuracy"], {one: {each: each.evaluations for each in one.runs}}, "step", {})
+    found = charts(PANELS["accuracy"], [one], lambda run: run.evaluations, "step", {})
     assert [chart.key for chart in found] == ["greedy/accuracy"]
 
 
