@@ -17,7 +17,7 @@ from launch.analysis.episodes import TRAINING, files_of, read_episodes
 from launch.analysis.figures import FIGURES, PANELS
 from launch.analysis.results import Entry, Scatter, papers_of_all, results, scatters
 from launch.analysis.runs import Measurement, Run, SeedGroup
-from launch.observe.bar import Bar
+from launch.observe.progress import Bar
 from rlsys.files import replace_file
 
 ABSENT, FLAT = "no numbers for", "0 throughout"  # why a figure is left out

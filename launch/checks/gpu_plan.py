@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.checks.described import load_model_config
 from launch.checks.gpu_memory import (
     BYTES,
     GIGA,
@@ -23,6 +22,7 @@ from launch.checks.gpu_memory import (
     shape_of,
     total,
 )
+from launch.checks.models import load_model_config
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig

@@ -16,11 +16,10 @@ from envs.rewards import judge_of
 from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
-from launch.checks import architectures, hub, partitions
-from launch.checks.described import load_model_config
+from launch.checks import hub, models
 from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, has_tied_head, shape_of
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
-from launch.checks.safetensors_files import parameters_in
+from launch.checks.models import load_model_config, parameters_in
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -165,7 +164,7 @@ def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str =
             print(f"rlsys: {said}", file=sys.stderr)
     folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is not None:
-        architectures.check(architectures.read_config(folder, name), name, learner=learner)
+        models.check_architecture(models.read_model_config(folder, name), name, learner=learner)
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -237,7 +236,7 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
     if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
-        partitions.check(recipe, recipe.model.path)
+        models.check_partition(recipe, recipe.model.path)
     check_port(recipe.cluster.dashboard_port)
     import torch
 

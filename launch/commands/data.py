@@ -21,7 +21,7 @@ from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import PublicSet, Recipe
 from launch.data.sets import SETS
 from launch.data.sources import Folder
-from launch.observe.bar import Bar
+from launch.observe.progress import Bar
 from rlsys.errors import BadInput
 
 HELP = "prepare public data sets as task files and corpora"

@@ -15,8 +15,8 @@ import yaml
 
 from actors.renderer import ChatRenderer
 from envs.tasks.config import TaskConfig
+from launch.checkpoints.card import versions
 from launch.checkpoints.checkpoint import model_step
-from launch.checkpoints.provenance import versions
 from launch.checks import preflight
 from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.config.compose import compose, to_yaml
@@ -24,10 +24,9 @@ from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.evaluate import owed
 from launch.evaluation.played import EvalResult
-from launch.evaluation.report import of_several, papers_of, report, write
+from launch.evaluation.report import describe_plan, metric_lines, of_several, papers_of, report, table, write
 from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, sets_of
-from launch.evaluation.told import describe_plan, metric_lines, table
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
 from launch.observe.progress import Progress
 from launch.run.cleanup import orderly_exit

@@ -22,7 +22,7 @@ from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.config.compose import compose
-from launch.observe.bar import Bar
+from launch.observe.progress import Bar
 from rlsys.errors import BadInput, RunFailed, require
 from rlsys.types import FailureKind
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_config
 from launch.config.compose import last_recipe
-from launch.play.episode import NO_MORE, play
-from launch.play.messages import lines_of
+from launch.play import NO_MORE, lines_of, play
 from rlsys.errors import BadInput, RunFailed
 from rlsys.untrusted import visible
 

@@ -7,7 +7,7 @@ import argparse
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from launch.commands.services import add_retriever_options
 from launch.commands.shared import add_address, chosen, warn_if_open
-from launch.observe.bar import Bar
+from launch.observe.progress import Bar
 
 HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
 EXAMPLES = """examples:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from launch.checkpoints import best
-from launch.evaluation.report import of_several, report
+from launch.evaluation.report import describe_plan, describe_results, of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
-from launch.evaluation.told import describe_plan, describe_results
 from launch.evaluation.transcripts import file_name, records_of
 from launch.observe.held_out import fallen
 from launch.run.playing import PendingGroup, play_each

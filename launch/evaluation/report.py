@@ -1,4 +1,4 @@
-"""The JSON of `rlsys eval --output`."""
+"""Results of evaluations: in a line of a run, as the table of `rlsys eval`, and as the JSON of its `--output`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 from launch.evaluation.groups import Steps, averages, steps_of
 from launch.evaluation.played import EvalResult
-from launch.evaluation.results import Result
+from launch.evaluation.results import Metric, Result
 from launch.evaluation.sets import Play
 from rlsys.files import replace_file
+from rlsys.harvest import first_of
 
 MORE = (
     "metrics",
@@ -28,6 +29,7 @@ MORE = (
     "tasks",
     "contents",
 )
+USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of the episodes, not of their answers
 
 
 def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:
@@ -75,3 +77,88 @@ def papers_of(play: Play) -> dict[str, float]:
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
     replace_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def describe_plan(plays: Mapping[str, Play]) -> str:
+    """ "200 held-out tasks, greedy and 2 sampled", or "hotpotqa 100 tasks, greedy; bamboogle ..."."""
+    sets: dict[str, list[str]] = {}
+    for play in plays.values():
+        name = play.of.name or "held-out"
+        begin = f"{len(play.of.tasks)} held-out tasks" if not play.of.name else f"{name} {len(play.of.tasks)} tasks"
+        seeds = f" x {play.seeds} seeds" if play.seeds > 1 else ""
+        sets.setdefault(begin, []).append("greedy" if play.name == "greedy" else f"{play.samples} sampled{seeds}")
+    return "; ".join(f"{begin}, {' and '.join(ways)}" for begin, ways in sets.items())
+
+
+def describe_results(results: Mapping[str, Result]) -> str:
+    """In one line: "greedy 0.375, sampled 0.410; greedy: 16 of 24 graded, 8 failed; the first: ..." """
+    numbers = (f"{name} {'none' if each.value is None else f'{each.value:.3f}'}" for name, each in results.items())
+    parts = [", ".join(numbers)]
+    for name, each in results.items():
+        if each.by_value:
+            by = ", ".join(
+                f"{value}: {m.value:.3f} of {each.episodes_by_value[value]}" for value, m in each.by_value.items()
+            )
+            parts.append(f"{name} by {each.by}  {by}")
+        if each.partial:
+            parts.append(f"{name}: partial, {_partial(each)}")
+        if each.failed:
+            graded = each.episodes - each.failures
+            too_many = each.failures > each.limit * each.episodes
+            over = f", above loop.max_failed_share={each.limit:g}" if too_many else ""
+            parts.append(f"{name}: {graded} of {each.episodes} graded, {each.failures} failed{over}")
+    failed = [failure for each in results.values() for failure in each.failed]
+    return "; ".join([*parts, first_of(failed)] if failed else parts)
+
+
+def _partial(each: Result) -> str:
+    said = f"{each.episodes} of {each.planned} episodes"
+    metric = each.metrics.get(each.key)
+    if metric is None:
+        return said
+    said += f", {metric.low:.3f} to {metric.high:.3f}"
+    low, high = each.bounds
+    return said + (f", with the rest {low:.3f} to {high:.3f}" if each.measure == "accuracy" else "")
+
+
+def table(results: Mapping[str, Result]) -> list[str]:
+    """One line for each play."""
+    measures = {each.measure for each in results.values()}
+    measure = measures.pop() if len(measures) == 1 else "result"
+    names = [*results, *(f"  {each.by} {value}" for each in results.values() for value in each.by_value)]
+    wide = max(10, *(len(name) + 2 for name in names))
+    lines = [f"{'':<{wide}}{measure:>12}{'95 % interval':>18}{'episodes':>10}{'failures':>10}   how they ended"]
+    for name, each in results.items():
+        ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
+        metric = each.metrics.get(each.key)
+        shown, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
+        lines.append(f"{name:<{wide}}{shown:>12}{within:>18}{each.episodes:>10}{each.failures:>10}   {ends}")
+        for value, metric in each.by_value.items():
+            said, within, count = f"  {each.by} {value}", _interval(metric), each.episodes_by_value[value]
+            lines.append(f"{said:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
+    return lines
+
+
+def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Every other number of each play, with the paper's beside it; then accuracy by the model's messages."""
+    lines: list[str] = []
+    for name, each in results.items():
+        paper = papers.get(name, {})
+        for key, metric in each.metrics.items():
+            theirs = f"   paper {paper[key]:.3f}" if key in paper else ""
+            shown = key == each.key and metric.spread is None  # in the table
+            if (shown or key.startswith("part/")) and not theirs:
+                continue  # the JSON has all of them
+            spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
+            number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
+            lines.append(f"{name}  {key:<20}{number:>9}{_interval(metric):>18}{spread}{theirs}")
+        absent = [key for key in paper if key not in each.metrics]
+        lines += [f"{name}  {key:<20}{'-':>9}{'':>18}   paper {paper[key]:.3f}" for key in absent]
+        if len(each.by_turns) > 1:
+            by = ", ".join(f"{n}: {m.value:.3f} of {each.episodes_by_turns[n]}" for n, m in each.by_turns.items())
+            lines.append(f"{name}  {each.measure} by messages of the model  {by}")
+    return lines
+
+
+def _interval(metric: Metric) -> str:
+    return f"{metric.low:.3f} to {metric.high:.3f}" if metric.low < metric.high else ""

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.observe.health_row import HealthRow, read
-from launch.observe.level import Level
+from launch.observe.health_rows import HealthRow, Level, read_row
 from rlsys.config.recipe import RecipeConfig
 from rlsys.types import Failure
 
@@ -76,7 +75,7 @@ class HealthMonitor:
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
         """What is worth saying after this row of metrics."""
-        row = read(metrics)
+        row = read_row(metrics)
         self._remember(row)
         new = []
         for what, sign in SIGNS.items():

@@ -15,7 +15,7 @@ from actors.placement import place
 from actors.pool import RolloutPool
 from launch.checkpoints.best import best_of
 from launch.checkpoints.checkpoint import FOLDER, STATE, Damaged, model_step, step_of, verify
-from launch.checks import partitions, preflight
+from launch.checks import models, preflight
 from launch.checks.machine import is_local
 from launch.observe.progress import Progress
 from launch.run import nodes, wire
@@ -81,7 +81,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     if found is not None and model_step(Path(found)) is not None:
         _check_digests(Path(found).parent)
     preflight.check_model(found, learner=False, key="--checkpoint" if given is not None else "model.path")
-    partitions.check(recipe, found)
+    models.check_partition(recipe, found)
     return found
 
 

@@ -18,9 +18,8 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.prompts import prompt_lines
-from launch.observe.gauges import Gauges
 from launch.observe.progress import Progress
-from launch.observe.tracking import Tracker, nested
+from launch.observe.tracking import Gauges, Tracker, nested
 from launch.run import nodes, wire
 from launch.run.cluster import connect
 from launch.run.run import Run

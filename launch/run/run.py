@@ -3,34 +3,70 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.renderer import ChatRenderer
 from envs import make_world
+from envs.base import World
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
-from launch.observe.gauges import Gauges
 from launch.observe.health import Finding, HealthMonitor, HealthSetting
 from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
-from launch.observe.tracking import Tracker
+from launch.observe.tracking import Gauges, Tracker
 from launch.run.rundir import RunDir
-from launch.run.stage_run import StageRun
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
+from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
+from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
+from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, require_resolved
-from rlsys.types import Failure
+from rlsys.types import Failure, Reward
 
 if TYPE_CHECKING:  # Ray and torch behind these: a stage's file is loaded where its keys are checked
     from actors.pool import RolloutPool
     from actors.services import Services
     from learners.group import LearnerGroup
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenGroups:
+    """The groups of an rl stage: which tasks are drawn, which are played, and which are to be played again."""
+
+    buffer: SlotBuffer
+    curriculum: Curriculum
+    pending: deque[int] = field(default_factory=deque)  # that an earlier process began: next to get a slot
+
+    def save(self, state: DriverState, stage: str) -> None:
+        """Into what a checkpoint saves of the driver."""
+        state.curriculum[stage] = self.curriculum.state()
+        state.open_sequences = [*(ticket.sequence for ticket in self.buffer.open_tickets), *self.pending]
+        state.dull = {str(group.ticket.sequence): tokens_and_reward(group) for group in self.buffer.dull}
+
+
+@dataclass(slots=True, kw_only=True)
+class StageRun:
+    """What belongs to one stage while it runs: made when it begins, never reset. A run that goes back makes another."""
+
+    stage: StageConfig
+    world: World  # whose training tasks the stage goes through
+    watch: HealthMonitor | None = None  # on its rows, from `Run.begin_stage` on
+    reference: Path | None = None  # (launch.checkpoints.beginning): in the newest checkpoint
+    groups: OpenGroups | None = None  # of an rl stage, once it plays
+
+
+def tokens_and_reward(group: GroupRef) -> list[float]:
+    """Its sampled tokens and its mean reward."""
+    rewards = [each.reward.value for each in group.summaries if isinstance(each.reward, Reward)]
+    return [float(sum(each.num_sampled for each in group.summaries)), sum(rewards) / len(rewards)]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: copied at one moment while nothing is trained, and written beside the steps that follow.
+"""Checkpoints of a run: copied at one moment while nothing is trained, written beside the steps that follow, restored.
 
 A checkpoint exists when every rank has written its files and the driver has compared nothing less than all of them into
 `driver.json` and renamed the folder. One is written at a time.
@@ -23,7 +23,7 @@ from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checkpoints.disk_space import room_for, when_full
 from launch.run.run import Run, health
 from rlsys.config.recipe import StageConfig
-from rlsys.errors import describe_error
+from rlsys.errors import LearnerLost, RunFailed, describe_error
 
 FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 
@@ -143,3 +143,44 @@ def _room_given_back(run: Run, folder: Path) -> Iterator[None]:
             cure = when_full(room_for(run.config, run.device))
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}{cure}", str(folder)) from error
         raise
+
+
+async def restore(run: Run, lost: LearnerLost) -> None:
+    """After the death of a rank: all ranks are started again in their places, with the newest checkpoint.
+
+    What a resumed run does is done within the process, beside engines and services that live on; without a checkpoint
+    from the beginning. The steps since are taken again. Groups that were being played are given up and their prompts
+    started anew, so none is older than the lag allows. The number of a version is never given twice: engines get the
+    restored weights as a new one.
+
+    Raises RunFailed when it happened too often since that checkpoint was written, and LearnerLost when the ranks do not
+    come back.
+    """
+    with contextlib.suppress(Exception):  # what the ranks had not written is lost; the rest becomes a checkpoint
+        await wait_written(run)
+    newest = run.dir.newest()
+    step = step_of(newest) if newest is not None else 0
+    if run.learner.life.exhausted:
+        most = run.learner.life.max_restarts
+        times = f"; the ranks were started again {most} times since step {step} (learner.max_restarts)"
+        raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
+    where = f"step {step}" if newest is not None else "the beginning"
+    run.progress.say(f"{lost}: its ranks are started again and go on from {where}")
+    await run.tasks.cancel_background()
+    run.tasks.forget_errors()
+    if newest is not None:
+        await run.tasks.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
+    rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
+    await run.tasks.until(run.learner.restart())
+
+
+def rewind(run: Run, state: DriverState, why: str) -> None:
+    """The driver stands where it stood at a checkpoint, but for the number of versions."""
+    stage, step = run.active.stage, run.state.step
+    if run.state.version:
+        state.version = run.state.version + 1
+    run.state, run.before_row = state, None
+    run.dir.rewind_metrics(state.step)
+    run.journal.go_back(state.mark)
+    run.journal.note(stage.name, step, f"{why}: back to step {state.step}")
+    run.enter_stage()

@@ -8,18 +8,23 @@ import gc
 import json
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
 
+from launch.checkpoints.card import origin, versions
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
 from launch.run.parts import shorten_path, start_parts
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
-from launch.run.summary import summary
 from launch.run.tasks import StopRequested
 from rlsys.errors import describe_error
+from rlsys.journal import Finished, ledger, read, surviving
 
 END_DEADLINE_S = 15.0  # of the parts
+EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
+PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 
 
 async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engines: bool) -> int:
@@ -133,3 +138,44 @@ def compare_evaluations(state: DriverState) -> tuple[dict[str, float], dict[str,
         return state.eval_before, state.eval_after, ""
     both = [(name, each) for name, each in state.eval_stages.items() if {"before", "after"} <= set(each)]
     return (both[-1][1]["before"], both[-1][1]["after"], f" of stage {both[-1][0]}") if both else ({}, {}, "")
+
+
+def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
+    """By key, for JSON. A step that has no row, since the run failed in it, is in no number: it is taken again."""
+    state = run.before_row or run.state
+    run.journal.commit()
+    rows = surviving(read(run.dir.journal))
+    book = ledger([row for row in rows if not (isinstance(row, Finished) and row.step > state.step)])
+    recipe = run.config.recipe
+    publish = sorted(state.publish_s)
+    return {
+        "status": status,
+        **({"reason": reason} if reason else {}),
+        "steps": state.step,
+        "wall_s": round(run.wall_s, 1),
+        "eval": {name: getattr(state, f"eval_{name}") for name in EVALUATION},
+        "reward": {"first": state.reward_first, "last": state.reward_last},
+        "tokens": {
+            "generated": state.generated,
+            "trained": state.trained,
+            "discarded": state.discarded + run.lost_tokens,
+        },
+        "lag": {
+            "max": state.lag_max,
+            "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
+        },
+        "prompts": {name: getattr(book, name) for name in PROMPTS},
+        "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
+        "health": [asdict(finding) for finding in health(run)],
+        "restarts": run.restarts,
+        "weights": {
+            "published": max(state.published, len(publish)),
+            "publish_s_median": round(publish[len(publish) // 2], 4) if publish else None,
+        },
+        **({"generated": state.played} if state.played else {}),
+        "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
+        "versions": versions(),
+        **origin(),
+        "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
+        "rollout": {"workers": recipe.rollout.workers},
+    }

@@ -22,8 +22,8 @@ from envs.tasks.files import read_jsonl
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.stages.generate import FEW
-from launch.stages.line_store import LineStore
 from launch.stages.reads import HELD
+from launch.stages.store import LineStore
 from rlsys.broken import failure_of
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig

@@ -30,10 +30,9 @@ from launch.evaluation.beside import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run.playing import rollout_plan
-from launch.run.run import Run
+from launch.run.run import OpenGroups, Run
 from launch.run.rundir import sampled
 from launch.run.saving import checkpoint, checkpoint_is_due
-from launch.run.stage_run import OpenGroups
 from launch.run.tasks import StopRequested
 from launch.run.weight_sync import first_delivery
 from learners.algorithms import make_algorithm

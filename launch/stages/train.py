@@ -11,16 +11,15 @@ from actors.renderer import ChatRenderer
 from envs import make_world, new_player
 from envs.rewards import judge_of
 from launch.checkpoints.checkpoint import DriverState
-from launch.checks import architectures, hub, partitions, preflight, prompts
-from launch.checks.described import KNOWN
+from launch.checks import hub, models, preflight, prompts
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
+from launch.checks.models import KNOWN
+from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
-from launch.evaluation.told import describe_plan
 from launch.observe.health import NOTHING
-from launch.run.recovery import restore
 from launch.run.run import Run, health
-from launch.run.saving import checkpoint, wait_written
+from launch.run.saving import checkpoint, restore, wait_written
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -103,14 +102,14 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
 def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     """The numbers that follow from others, and how. Why those of a stage are not known: its data may be missing."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
-    partitions.check(config.recipe, config.recipe.model.path)
+    models.check_partition(config.recipe, config.recipe.model.path)
     count = preflight.parameters(config.recipe)
     folder = Path(config.recipe.model.path or "")
     exact = config.recipe.model.path is None or folder.is_dir()
     told = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
     lines = [f"{'parameters':<25} {told}"] if told else []
     if (folder / "config.json").is_file():
-        lines += architectures.describe_untried(architectures.read_config(folder, f"model.path={str(folder)!r}"))
+        lines += models.describe_untried(models.read_model_config(folder, f"model.path={str(folder)!r}"))
     problem: BadInput | None = None
     for stage in config.stages:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from launch.checks.architectures import CHUNKED, OWN_ATTENTION, RECURRENT, REFUSED, TRAINED
+from launch.checks.models import CHUNKED, OWN_ATTENTION, RECURRENT, REFUSED, TRAINED
 from learners.policy import load_policy
 from rlsys.errors import BadInput
 

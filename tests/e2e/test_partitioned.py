@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from launch.checks.architectures import TRAINED
+from launch.checks.models import TRAINED
 from learners.export import gather_parameters, weights
 from learners.models import Loading
 from learners.partitioned import hollow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from envs.protocols import PROTOCOLS
 from launch.analysis.figures import FIGURES
-from launch.checks.architectures import REFUSED, TRAINED
+from launch.checks.models import REFUSED, TRAINED
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
 from rlsys.config.recipe import RecipeConfig

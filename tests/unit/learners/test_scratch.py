@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from launch.checks.models import parameters_in
 from launch.checks.preflight import parameters
-from launch.checks.safetensors_files import parameters_in
 from learners import scratch
 from learners.scratch import build
 from rlsys.config.model import ModelConfig, ScratchModel

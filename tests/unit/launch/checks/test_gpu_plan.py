@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from launch.checks import machine
-from launch.checks.described import KNOWN
 from launch.checks.gpu_memory import shape_of
 from launch.checks.gpu_plan import _engine, gpu_plan, host_bytes
+from launch.checks.models import KNOWN
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS

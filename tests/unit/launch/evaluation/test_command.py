@@ -53,7 +53,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     monkeypatch.setattr("launch.run.engines.on_engines", on_engines)
     monkeypatch.setattr("launch.checks.preflight.check_model", lambda *_, **__: None)
     monkeypatch.setattr("launch.checks.preflight.check", lambda *_, **__: None)
-    monkeypatch.setattr("launch.checks.partitions.check", lambda *_: None)
+    monkeypatch.setattr("launch.checks.models.check_partition", lambda *_: None)
     monkeypatch.setattr("launch.run.engines._check_digests", lambda _: None)
     monkeypatch.setattr("launch.commands.eval.ChatRenderer", lambda _: None)
     (tmp_path / "recipe.yaml").write_text(RECIPE)

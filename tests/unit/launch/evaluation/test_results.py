@@ -12,10 +12,9 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.played import EvalResult
-from launch.evaluation.report import of_several, papers_of, report
+from launch.evaluation.report import describe_results, metric_lines, of_several, papers_of, report, table
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
-from launch.evaluation.told import describe_results, metric_lines, table
 from launch.run.rundir import RunDir
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.loop import LoopConfig

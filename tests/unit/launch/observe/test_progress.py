@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launch.observe.progress import Progress, duration
+from launch.observe.progress import Bar, Progress, duration
 from launch.observe.row import StepRow, StepTime
 
 
@@ -117,3 +117,16 @@ def test_the_clock_runs_from_the_start_and_does_not_begin_anew(clock: Clock) -> 
     clock.now += 10
     progress.say("run directory runs/q")
     assert out.getvalue() == "[ 0:10] run directory runs/q\n"
+
+
+def test_a_bar_stays_until_something_else_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.observe.progress.Console", lambda **_: Console(file=io.StringIO(), force_terminal=True))
+    with Bar() as show:
+        show("encode", 1, 4)
+        first = show._bar
+        show("encode", 2, 4)
+        assert first is not None and show._bar is first and first.tasks[0].completed == 2
+        show("write", 1, None)
+        assert show._bar is not first and first.live.is_started is False
+        show("write", 3, 3)
+        assert show._bar is None

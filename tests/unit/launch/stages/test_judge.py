@@ -13,7 +13,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.stages.judge import Verdict, begun_with, counts_of, judge_missing, trajectories, write_out
-from launch.stages.line_store import LineStore
+from launch.stages.store import LineStore
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.jsonl import decode

@@ -20,7 +20,7 @@ from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
-from launch.run.summary import summary as summary_of
+from launch.run.session import summary as summary_of
 from launch.run.tasks import StopRequested
 from launch.stages.train import has_trained_nothing, train
 from rlsys.batch import UpdateReport

@@ -4,10 +4,9 @@ import asyncio
 from pathlib import Path
 
 from launch.config.compose import compose
-from launch.run.recovery import rewind
-from launch.run.run import Run
+from launch.run.run import OpenGroups, Run
 from launch.run.rundir import RunDir
-from launch.run.stage_run import OpenGroups
+from launch.run.saving import rewind
 from rlsys.buffer import SlotBuffer
 from rlsys.curriculum import make_curriculum
 from rlsys.system.device import DEVICES, resolved_run

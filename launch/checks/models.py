@@ -1,0 +1,203 @@
+"""What a model is, told from its files before anything starts: whether it can be trained, its sizes, and its weights.
+
+docs/models.md shows the tables of architectures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from launch.checks import hub
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput, require
+
+# Dense decoders that load, whose samples in one packed row do not see each other, and that vLLM serves:
+# tests/e2e/test_architectures.py looks at each. Whole runs have been made with llama and qwen3.
+TRAINED = (
+    *("apertus", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "gpt2"),
+    *("granite", "llama", "minicpm3", "mistral", "opt", "phi3", "qwen2", "qwen3"),
+)
+EXPERTS = "a mixture of experts: engine and learner may choose other experts for a token and then differ on it"
+RECURRENT = "it has recurrent layers, through which samples packed in one row would see each other"
+OWN_ATTENTION = "its attention in transformers cannot be replaced by one for packed rows"
+CHUNKED = "its attention is cut into chunks, counted from the start of a packed row and not of each sample"
+PICTURES = "it reads pictures or sound: take the model of its text half"
+QUANTISED = "its weights are quantised: take the model that they were made from"
+ENCODER = "an encoder, with or without a decoder: expected a model that continues text"
+
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "gpt_oss", "granitemoe", "mixtral", "olmoe"), EXPERTS),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe"), EXPERTS),
+    **dict.fromkeys(("falcon_h1", "falcon_mamba", "jamba", "mamba", "mamba2", "qwen3_next"), RECURRENT),
+    **dict.fromkeys(("bloom", "gptj", "nemotron", "stablelm"), OWN_ATTENTION),
+    "llama4_text": CHUNKED,
+}
+ENCODERS = ("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "bert", "roberta", "deberta-v2", "modernbert", "whisper")
+
+Config = Mapping[str, Any]
+
+_QWEN25 = {"model_type": "qwen2", "vocab_size": 152064, "tie_word_embeddings": False}
+_LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False,
+}  # fmt: skip
+_GEMMA2 = {"model_type": "gemma2", "vocab_size": 256000, "tie_word_embeddings": True}
+PARTITIONS = "engine.tensor_parallel"
+# Heads, key-value heads, width inside: as a scratch model has them, and as config.json does.
+SIZE_KEYS = (("num_heads", "num_attention_heads"), ("num_kv_heads", "num_key_value_heads"), ("intermediate_size",))
+WEIGHTS_INDEX = "model.safetensors.index.json"
+
+
+def _experts(config: Config) -> bool:
+    counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return any(isinstance(config.get(key), int) and config[key] > 1 for key in counts)
+
+
+# What a config.json says of an architecture that no table names.
+SIGNS: tuple[tuple[Callable[[Config], bool], str], ...] = (
+    (lambda config: "vision_config" in config or "audio_config" in config, PICTURES),
+    (lambda config: config.get("quantization_config") is not None, QUANTISED),
+    (_experts, EXPERTS),
+    (lambda config: config.get("attention_chunk_size") is not None, CHUNKED),
+)
+
+
+def check_architecture(config: Config, name: str, *, learner: bool) -> None:
+    """Raises BadInput for a model that cannot be trained or, without a learner, not be played.
+
+    config: of config.json. name: how the line begins, "model.path='./my-model'".
+    """
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise BadInput(f"{name}: config.json names no model_type: expected a Hugging Face causal language model")
+    causal = [each for each in config.get("architectures") or [] if "CausalLM" in each or "LMHead" in each]
+    encoder = kind in ENCODERS or bool(config.get("is_encoder_decoder"))
+    reason = ENCODER if encoder and not causal else None
+    if reason is None and learner:
+        reason = REFUSED.get(kind) or next((reason for sign, reason in SIGNS if sign(config)), None)
+    if reason is not None:
+        what = "trained" if learner else "played"
+        raise BadInput(f"{name}: a {kind} model cannot be {what}: {reason} (docs/models.md lists what can)")
+
+
+def describe_untried(config: Config) -> list[str]:
+    """A line for `--dry-run` about a type that no table names: it meets its checks when the run starts."""
+    kind = config.get("model_type")
+    return [] if kind in TRAINED else [f"model type                {kind}: not tried; a run checks it when it starts"]
+
+
+def read_model_config(folder: Path, name: str) -> Config:
+    """Raises BadInput where it is not readable."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{name}: config.json is not readable JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{name}: config.json is no JSON object")
+    return config
+
+
+def _shape(base: Config, *sizes: int) -> Config:
+    """sizes: hidden, layers, heads, heads of keys and values, width inside, and where it is not hidden / heads that of
+    a head."""
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+    return {**base, **dict(zip((*names, "head_dim"), sizes, strict=False))}
+
+
+# Those that recipes name, so that their memory is known without a network: each is its config.json on the hub, and
+# tests/unit/launch/checks/test_models.py holds the count that follows against the one that the hub shows.
+KNOWN: Mapping[str, Config] = {
+    "Qwen/Qwen2.5-3B-Instruct": {**_shape(_QWEN25, 2048, 36, 16, 2, 11008), "vocab_size": 151936,
+                                 "tie_word_embeddings": True},
+    **dict.fromkeys(("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-Math-7B"),
+                    _shape(_QWEN25, 3584, 28, 28, 4, 18944)),
+    "Qwen/Qwen2.5-14B-Instruct": _shape(_QWEN25, 5120, 48, 40, 8, 13824),
+    **dict.fromkeys(("Qwen/Qwen2.5-32B", "Qwen/Qwen2.5-32B-Instruct"), _shape(_QWEN25, 5120, 64, 40, 8, 27648)),
+    "Qwen/Qwen3-8B": {**_shape(_QWEN25, 4096, 36, 32, 8, 12288, 128), "model_type": "qwen3", "vocab_size": 151936},
+    **dict.fromkeys(("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"), _LLAMA),
+    "google/gemma-2-2b-it": _shape(_GEMMA2, 2304, 26, 8, 4, 9216, 256),
+    "google/gemma-2-9b-it": _shape(_GEMMA2, 3584, 42, 16, 8, 14336, 256),
+    "google/gemma-2-27b-it": _shape(_GEMMA2, 4608, 46, 32, 16, 36864, 128),
+}  # fmt: skip
+
+
+def load_model_config(path: str, key: str = "model.path") -> Config | None:
+    """config.json of a folder or hub name; None where no network, no earlier download and no table has it.
+
+    Raises BadInput for a file that is not readable.
+    """
+    folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
+    if folder is not None:
+        return read_model_config(folder, f"{key}={path!r}")
+    return KNOWN.get(path) or hub.fetched_config(path)
+
+
+def check_partition(recipe: RecipeConfig, path: str | None) -> None:
+    """Raises BadInput unless each of `engine.tensor_parallel` processes gets whole attention heads.
+
+    path: a folder, a hub name, or None for the recipe's scratch model. A hub name that nothing describes, and an
+    architecture that names its sizes otherwise, are left to the engine.
+    """
+    ways = recipe.engine.tensor_parallel
+    if ways == 1:
+        return
+    sizes = _sizes_of(recipe, path)
+    heads, kv_heads, inner = (next((sizes[key] for key in keys if sizes.get(key)), None) for keys in SIZE_KEYS)
+    kv_heads = kv_heads or heads
+    if isinstance(heads, int) and isinstance(kv_heads, int):
+        whole = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
+        expected = f"a divisor of the model's {heads} attention heads, and a divisor or multiple of its {kv_heads}"
+        require(whole, PARTITIONS, ways, f"{expected} key-value heads")
+    if isinstance(inner, int):
+        require(inner % ways == 0, PARTITIONS, ways, f"a divisor of the model's intermediate_size={inner}")
+
+
+def _sizes_of(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
+    if path is None:
+        return asdict(recipe.model.scratch)
+    config = load_model_config(path)
+    if config is None:
+        return {}
+    inner = config.get("text_config")
+    return dict(inner if isinstance(inner, dict) else config)
+
+
+def parameters_in(folder: Path, name: str) -> int | None:
+    """All numbers of all tensors; None without such files. `name` begins the line of an error.
+
+    Raises BadInput for a file that is missing, cut short or something else.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    indexed = _indexed(folder, name)
+    for missing in indexed - {file.name for file in files}:
+        raise BadInput(f"{name}: {missing} is missing, which {WEIGHTS_INDEX} names")
+    # The same weights may lie there in another cut too: what an index names, or the one file of the usual name, is all.
+    loaded = indexed or {"model.safetensors"} & {file.name for file in files}
+    files = [file for file in files if not loaded or file.name in loaded]
+    return sum(_parameters(file, name) for file in files) if files else None
+
+
+def _indexed(folder: Path, name: str) -> set[str]:
+    path = folder / WEIGHTS_INDEX
+    if not path.is_file():
+        return set()
+    try:
+        return set(map(str, json.loads(path.read_text())["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{name}: {WEIGHTS_INDEX} is not readable: expected its weight_map") from error
+
+
+def _parameters(path: Path, name: str) -> int:
+    try:
+        with safe_open(path, framework="numpy") as file:  # checks that the numbers fill the rest of the file
+            return sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        what = f"{path.name} ({path.stat().st_size:,} bytes) is no whole safetensors file"
+        raise BadInput(f"{name}: {what} ({error}): download it again") from error

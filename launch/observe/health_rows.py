@@ -1,0 +1,112 @@
+"""What of the rows of metrics.jsonl tells whether a stage is well: the numbers of each, and means over several.
+
+The highest of hundreds of steps is luck where a step has few groups, and so is the lowest. So the best is the mean of
+many groups, the present one that of a few steps, and both know of how many groups they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from math import sqrt
+from typing import Any
+
+PART = "reward/part/"
+LAST = 3  # steps of the present mean
+GROUPS = 64  # of the best mean, at least; fewer where the stage has not had so many yet
+NOISE = 1.5  # of the distance between rewards, for one group: how far chance takes a mean, by the root of the groups
+
+
+def _of(key: str) -> Any:
+    """A number that a row may lack: then it is None."""
+    return field(default=None, metadata={"key": key})
+
+
+def _share(key: str) -> Any:
+    """A share or a count: 0 where the row has none."""
+    return field(default=0.0, metadata={"key": key})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthRow:
+    step: int = field(metadata={"key": "step"})
+    entropy: float | None = _of("entropy/mean")
+    reward: float | None = _of("reward/mean")
+    reward_min: float | None = _of("reward/min")
+    reward_max: float | None = _of("reward/max")
+    turns: float = _share("episode/turns")  # messages of the model, mean
+    longest: float = _share("episode/tokens_max")
+    cut: float = _share("episode/token_limit")  # share of the episodes
+    trained: float | None = _of("tokens/trained")
+    stale: float = _share("tokens/stale")
+    optimizer_steps: float = _share("learner/steps")
+    malformed: float = _share("episode/malformed")  # share of the episodes
+    raised: float = _share("episode/raised")  # share of the episodes
+    kl: float | None = _of("kl/reference")  # nats a token
+    grad_norm: float | None = _of("learner/grad_norm")  # before clipping
+    with_signal: float = _share("groups/trained")
+    filtered: float = _share("groups/filtered")
+    failed: float = _share("groups/failed")
+    busy: float | None = _of("engine/busy_s")  # of all engines, cumulative
+    alive: float | None = _of("engine/alive_s")  # of all engines, cumulative
+    learner_idle: float | None = _of("learner/idle_share")  # of the step
+    parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
+
+
+def read_row(metrics: Mapping[str, Any]) -> HealthRow:
+    parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
+    keys = {each.name: each.metadata["key"] for each in fields(HealthRow) if each.metadata}
+    return HealthRow(parts=parts, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class MeanOver:
+    """A mean over steps."""
+
+    mean: float
+    groups: float
+    step: int  # the last of them
+
+    @property
+    def chance(self) -> float:
+        """How far it may be from the truth, as a share of the distance that rewards have."""
+        return NOISE / sqrt(self.groups)
+
+
+class Level:
+    """Of one mean, in the order of the steps."""
+
+    def __init__(self) -> None:
+        self._steps: deque[MeanOver] = deque()
+        self._best: tuple[float, MeanOver] | None = None
+
+    def add(self, step: int, mean: float, groups: float, distance: float) -> None:
+        """distance: between the lowest and the highest reward seen."""
+        self._steps.append(MeanOver(mean, max(groups, 1.0), step))
+        while len(self._steps) > LAST and sum(each.groups for each in list(self._steps)[1:]) >= GROUPS:
+            self._steps.popleft()
+        over = _over(list(self._steps))
+        sure = over.mean - over.chance * distance  # a first step of few groups must not stay the best for good
+        if self._best is None or sure > self._best[0]:
+            self._best = sure, over
+
+    @property
+    def best(self) -> MeanOver:
+        if self._best is None:
+            raise ValueError("no step yet: expected at least one")
+        return self._best[1]
+
+    @property
+    def now(self) -> MeanOver:
+        return _over(list(self._steps)[-LAST:])
+
+    def lost(self, distance: float, least: float) -> bool:
+        """Whether it is below its best by more than `least`, and by more than chance takes it."""
+        chance = sqrt(self.best.chance**2 + self.now.chance**2)
+        return self.best.mean - self.now.mean > max(least, chance * distance)
+
+
+def _over(steps: list[MeanOver]) -> MeanOver:
+    groups = sum(each.groups for each in steps)
+    return MeanOver(sum(each.mean * each.groups for each in steps) / groups, groups, steps[-1].step)
