@@ -1,15 +1,17 @@
 """A call to all ranks that takes long says so; a rank that does not answer beside it ends it."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
 
 import learners.patience
-from learners.patience import PingMonitor, reminder
+from learners.patience import LONG_S, PingMonitor, reminder
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
@@ -20,7 +22,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.01)
 
 
-async def answering() -> None: ...
+async def answering() -> str:
+    return "here"
 
 
 async def silent() -> None:
@@ -67,6 +70,38 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     assert 0 < patience._took["updating"][-1] + patience._took["exporting"][-1] <= time.monotonic() - began
 
 
+@pytest.mark.parametrize(
+    ("earlier", "says"),
+    [([], [60, 120, 240, 480]), ([30.0, 50.0], [120, 240, 480]), ([1.0] * 9, [60, 120, 240, 480])],
+)
+def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has_doubled(
+    earlier: list[float], says: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slept, pause, over = list[float](), asyncio.sleep, asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > len(says):  # the call is done: the line is due no more
+            over.set()
+        await pause(0)
+
+    monkeypatch.setattr(learners.patience, "LONG_S", LONG_S)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    patience = PingMonitor(60.0)
+    patience._took["updating"].extend(earlier)
+    waited(over.wait(), patience=patience)
+    said = [re.search(r" (\d+) s so far", record.getMessage()) for record in caplog.records]
+    assert [int(each[1]) for each in said if each is not None][: len(says)] == says
+    assert list(accumulate(slept))[: len(says)] == says
+
+
+def test_only_the_latest_calls_say_what_is_usual() -> None:
+    patience = PingMonitor(60.0)
+    for _ in range(25):
+        assert waited(answering(), patience=patience, what="exporting version 3") == "here"
+    assert len(patience._took["exporting"]) == 20
+
+
 def test_a_rank_that_does_not_answer_is_named_while_the_others_work() -> None:
     with pytest.raises(RunFailed) as caught:
         waited(silent(), answering, silent)
@@ -94,9 +129,9 @@ def test_a_call_is_given_up_with_its_caller() -> None:
             gone.append(True)
 
     async def scenario() -> None:
-        async with asyncio.timeout(0.05):
-            await PingMonitor(60.0).during(asyncio.ensure_future(work()), "updating", [answering])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await PingMonitor(60.0).during(asyncio.ensure_future(work()), "updating", [answering])
+        assert gone == [True]  # it has ended: nothing of it goes on beside the next call
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(scenario())
-    assert gone == [True]
+    asyncio.run(scenario())

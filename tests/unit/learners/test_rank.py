@@ -1,14 +1,19 @@
 """What a rank keeps from call to call, with engines that are only named: DeepSpeed has tests in tests/ray."""
 
+import os
+import sys
+from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from learners import rank
+from learners.meeting import RankSpec
 from learners.rank import LearnerRank
+from rlsys.system.device import DEVICES
 
 
 @pytest.fixture
@@ -55,6 +60,33 @@ def test_a_step_that_was_skipped_leaves_the_schedule_where_it_was(
     monkeypatch.setattr(rank, "run_update", update)
     assert [learner.update("batch").applied for _ in range(3)] == [3, 0, 1]
     assert (seen, learner.step) == ([2, 5, 5], 6)
+
+
+@pytest.mark.parametrize("set_before", [None, "3"])
+def test_a_rank_tells_deepspeed_who_it_is_and_how_long_it_waits(
+    set_before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "LOCAL_SIZE", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "before")
+        monkeypatch.delenv(name)
+    if set_before is not None:
+        monkeypatch.setenv("LOCAL_RANK", set_before)
+    joined: list[dict[str, Any]] = []
+    deepspeed, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
+    vars(ops)["__compatible_ops__"] = {}
+    vars(deepspeed).update(ops=ops, init_distributed=lambda **given: joined.append(given))
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
+    spec = RankSpec(
+        rank=2, world_size=5, master_addr="10.0.0.1", master_port=4321, device=DEVICES["cpu"], dtype="float32",
+        gradient_checkpointing=False, seed=0, collective_timeout_s=90.0,
+    )  # fmt: skip
+    LearnerRank(spec)
+    said = ("2", "5", "10.0.0.1", "4321", "cpu", set_before or "0", "1")
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "LOCAL_RANK", "LOCAL_SIZE")
+    assert tuple(os.environ[name] for name in names) == said
+    assert [(each["dist_backend"], each["timeout"]) for each in joined] == [("gloo", timedelta(seconds=90))]
+    assert ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
 
 
 def test_before_a_stage_there_is_nothing_to_train(learner: Any) -> None:

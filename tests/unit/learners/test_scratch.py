@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging
 
 from launch.checks.models import parameters_in
 from launch.checks.preflight import parameters
@@ -113,8 +114,10 @@ def test_another_seed_gives_other_weights(folder, tmp_path) -> None:
 
 def test_building_leaves_the_callers_random_state_alone(tmp_path) -> None:
     before = torch.get_rng_state()
-    build(tmp_path, SHAPE, TEXTS, TAGS, max_positions=256, seed=3)
+    logging.enable_progress_bar()
+    build(tmp_path / "of" / "its" / "own", SHAPE, TEXTS, TAGS, max_positions=256, seed=3)
     assert torch.equal(before, torch.get_rng_state())
+    assert not logging.is_progress_bar_enabled()  # the run has its own
 
 
 def test_a_vocabulary_too_small_for_the_bytes_is_bad_input(tmp_path) -> None:

@@ -81,16 +81,20 @@ def test_the_penalty_is_the_proximal_policys_where_there_is_a_pass_and_clamped()
     assert sampled(credited, "returns") == pytest.approx([-0.8, -0.6, -0.4, -0.2])
 
 
-def test_the_kl_in_the_loss_leaves_the_rewards_alone() -> None:
+@pytest.mark.parametrize("algorithm", [ppo, lambda **options: ReinforcePP(ReinforcePPConfig(**options))])
+def test_the_kl_is_in_the_loss_or_in_the_rewards_and_never_in_both(algorithm) -> None:
     row = valued(make_row([sample(1.0)]), 0.0)
     row = replace(row, reference_logprobs=row.behavior_logprobs - 0.5)
-    algorithm = ppo(kl_coef=0.5, kl_in="loss", kl_kind="k2")
-    (credited,) = algorithm.credit([row], moments)
+    in_loss, in_reward = algorithm(kl_coef=0.5, kl_in="loss", kl_kind="k2"), algorithm(kl_coef=0.5)
+    (credited,) = in_loss.credit([row], moments)
     assert sampled(credited, "returns") == [1.0] * 4
-    out = algorithm.loss(row.behavior_logprobs, torch.zeros(7), credited, denominator=4.0)
+    out = in_loss.loss(row.behavior_logprobs, torch.zeros(7), credited, denominator=4.0)
     assert values(out.metrics)["loss/kl"] == pytest.approx(0.5 * 0.125)
-    in_reward = ppo(kl_coef=0.5).loss(row.behavior_logprobs, torch.zeros(7), credited, denominator=4.0)
-    assert "loss/kl" not in in_reward.metrics
+    (credited,) = in_reward.credit([row], moments)
+    assert sampled(credited, "returns") == pytest.approx([0.0, 0.25, 0.5, 0.75])
+    assert "loss/kl" not in in_reward.loss(row.behavior_logprobs, torch.zeros(7), credited, denominator=4.0).metrics
+    with pytest.raises(BadInput, match=r"^algorithm\.kl_kind='k1'"):
+        algorithm(kl_coef=0.5, kl_in="loss")
 
 
 def test_the_value_is_clipped_and_streams_are_not() -> None:
