@@ -128,7 +128,7 @@ def _draw_curve(axes: Axes, curve: Curve, window: int, is_share: bool, style: Ma
         marker = "o" if len(curve.points) <= FEW or len(points) == 1 else None
         axes.plot(steps, means, marker=marker, markersize=3.5, label=curve.label, **style)
         if spreads.any():
-            bounds = (0, 1) if is_share else (None, None)
+            bounds = (0, 1) if is_share else (-np.inf, np.inf)
             low, high = np.clip(means - spreads, *bounds), np.clip(means + spreads, *bounds)
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         ends = [(point.x, point.low, point.high) for point in points if point.low is not None]
