@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards.asks import RETRY_SEED
-from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.confusion import UNPARSABLE, lines, report
 from envs.services.judge.kinds import KINDS
-from envs.services.judge.request import Asks, JudgeRequest
+from envs.services.judge.request import Asks, JudgeRequest, ask_each
 from envs.services.judge.templates import BadRequest, check, check_kind
 from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.config.compose import compose
 from launch.observe.progress import Bar
-from rlsys.errors import BadInput, RunFailed, require
-from rlsys.types import FailureKind
+from rlsys.errors import BadInput, require
 
 HELP = "measure a judge's errors on labelled answers; the same command continues where it was stopped"
 EXAMPLES = """examples:
@@ -124,34 +122,14 @@ async def _count(
 
     judge: Asks = await start_judge(options, config)
     counts: Counter[tuple[str, str]] = Counter()
-    refused: list[int] = []
-    waiting = iter(records)
-    done = 0
 
-    async def work() -> None:
-        nonlocal done
-        for record in waiting:
-            request = JudgeRequest(kind=options.kind, fields=record.fields)
-            try:
-                answer = await judge.ask(request)
-                if answer.verdict is None and config.unparsable == "retry":
-                    answer = await judge.ask(request, seed=RETRY_SEED)
-                counts[record.label, answer.verdict.value if answer.verdict is not None else UNPARSABLE] += 1
-            except ToolFailed as failed:
-                if failed.failure.kind is not FailureKind.DATA:
-                    raise
-                refused.append(record.line)
-            done += 1
-            show("judged", done, len(records))
+    async def ask(record: Labelled) -> None:
+        request = JudgeRequest(kind=options.kind, fields=record.fields)
+        answer = await judge.ask(request)
+        if answer.verdict is None and config.unparsable == "retry":
+            answer = await judge.ask(request, seed=RETRY_SEED)
+        counts[record.label, answer.verdict.value if answer.verdict is not None else UNPARSABLE] += 1
 
-    try:
-        with Bar() as show:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(config.max_concurrent, len(records))):
-                    group.create_task(work())
-    except* ToolFailed as failures:
-        judged = f"{done} of {len(records)} judged"
-        raise RunFailed(f"{failures.exceptions[0]}; {judged}: the same command goes on from there") from failures
-    finally:
-        await judge.close()
-    return counts, sorted(refused)
+    with Bar() as show:
+        refused = await ask_each(judge, records, ask, config.max_concurrent, show, "judged")
+    return counts, sorted(each.line for each in refused)

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.services.guard import ToolFailed
-from envs.services.judge.request import Asks, JudgeRequest
+from envs.services.judge.request import Asks, JudgeRequest, ask_each
 from envs.tasks.files import read_jsonl
 from envs.tasks.formats import read_source
 from launch.data.records import Progress
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import line_of
-from rlsys.types import FailureKind, Task
+from rlsys.types import Task
 
 SOLUTIONS = ("solution", "response", "answer")  # fields of a record that may hold one, the best first
 
@@ -55,44 +54,24 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
 async def _extracted(
     tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress
 ) -> Extracted:
-    found, waiting, done = Extracted(), iter(enumerate(tasks)), 0
-    judge = await open_judge()
+    found, judge = Extracted(), await open_judge()
 
-    async def work() -> None:
-        nonlocal done
-        for place, task in waiting:
-            await _one(place, task, judge, found)
-            done += 1
-            show("extracted", done, len(tasks))
+    async def ask(item: tuple[int, Task]) -> None:
+        place, task = item
+        solution = solution_of(task)
+        request = JudgeRequest(kind="extract", fields={"problem": task.question, "solution": solution})
+        verdict = (await judge.ask(request)).verdict
+        if verdict is None:
+            found.dropped["no_box"] += 1
+        elif not verdict.value.strip():
+            found.dropped["empty_box"] += 1
+        else:
+            answers = [verdict.value.strip()]
+            found.rows[place] = {"question": task.question, "answers": answers, "solution": solution}
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(at_once, len(tasks))):
-                group.create_task(work())
-    except* ToolFailed as failures:
-        so_far = f"{done} of {len(tasks)} extracted: the same command goes on from there"
-        raise RunFailed(f"{failures.exceptions[0]}; {so_far}") from failures
-    finally:
-        await judge.close()
+    refused = await ask_each(judge, list(enumerate(tasks)), ask, at_once, show, "extracted")
+    found.dropped += Counter(refused=len(refused))
     return found
-
-
-async def _one(place: int, task: Task, judge: Asks, found: Extracted) -> None:
-    solution = solution_of(task)
-    try:
-        judged = await judge.ask(JudgeRequest(kind="extract", fields={"problem": task.question, "solution": solution}))
-    except ToolFailed as failed:
-        if failed.failure.kind is not FailureKind.DATA:
-            raise
-        found.dropped["refused"] += 1  # too long for the model
-        return
-    if judged.verdict is None:
-        found.dropped["no_box"] += 1
-    elif not judged.verdict.value.strip():
-        found.dropped["empty_box"] += 1
-    else:
-        answers = [judged.verdict.value.strip()]
-        found.rows[place] = {"question": task.question, "answers": answers, "solution": solution}
 
 
 def solution_of(task: Task) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from envs.services.guard import Guard
+from envs.services.guard import Guard, ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.stats import ToolStats
+from rlsys.errors import RunFailed
+from rlsys.types import FailureKind
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +92,41 @@ class Asks(ABC):
     @abstractmethod
     async def _call(self, query: Any) -> Any:
         """One attempt to answer what `_judged` asks."""
+
+
+async def ask_each(
+    judge: Asks,
+    items: Sequence[T],
+    ask: Callable[[T], Awaitable[None]],
+    at_once: int,
+    show: Callable[[str, int, int], None],
+    what: str,
+) -> list[T]:
+    """`ask` about each item, so many at a time, then close the judge. Returns those whose question it refused.
+
+    Raises RunFailed where the judge is out: what it has said is in its cache.
+    """
+    waiting, done, refused = iter(items), 0, []
+
+    async def work() -> None:
+        nonlocal done
+        for item in waiting:
+            try:
+                await ask(item)
+            except ToolFailed as failed:
+                if failed.failure.kind is not FailureKind.DATA:
+                    raise
+                refused.append(item)  # too long for the model
+            done += 1
+            show(what, done, len(items))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(items))):
+                group.create_task(work())
+    except* ToolFailed as failures:
+        so_far = f"{done} of {len(items)} {what}: the same command goes on from there"
+        raise RunFailed(f"{failures.exceptions[0]}; {so_far}") from failures
+    finally:
+        await judge.close()
+    return refused
