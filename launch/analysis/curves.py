@@ -12,7 +12,7 @@ import numpy as np
 from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import DERIVED, OF_EPISODES, Panel
 from launch.analysis.runs import Measurement, Run, SeedGroup
-from rlsys.stats import mean_and_spread
+from launch.evaluation.significance import mean_and_spread
 from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]

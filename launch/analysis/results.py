@@ -10,7 +10,7 @@ from typing import Any
 
 from launch.analysis.curves import mean_over_seeds
 from launch.analysis.runs import Run, SeedGroup, plays_of
-from rlsys.stats import Correlation, pearson
+from launch.evaluation.significance import Correlation, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from launch.evaluation.significance import proportions_z_test
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
-from rlsys.stats import proportions_z_test
 from rlsys.types import Task
 from rlsys.untrusted import visible
 

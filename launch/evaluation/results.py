@@ -16,12 +16,11 @@ from envs.rewards import Measure, make_reward, measure_of, solved
 from envs.rewards.qa import measures
 from launch.evaluation.played import EvalResult, Number, content_of
 from launch.evaluation.sets import Play
-from launch.evaluation.significance import bootstrap_interval, share_interval
+from launch.evaluation.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
 from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
 from rlsys.metrics import Mean
 from rlsys.records import TrajectoryRecord, task_of
-from rlsys.stats import mean_and_spread, pass_at_k
 from rlsys.summaries import REPLIES
 from rlsys.types import EpisodeEnd, Failure, Reward, Transcript
 

@@ -19,6 +19,7 @@ from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
+from launch.evaluation.significance import macro_label_accuracy
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.stages.generate import FEW
@@ -32,7 +33,6 @@ from rlsys.files import whole_file
 from rlsys.harvest import check_failed
 from rlsys.jsonl import decode, encode, line_of
 from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
-from rlsys.stats import macro_label_accuracy
 from rlsys.types import Failure, Transcript
 
 TAKEN_OVER, JUDGED_AGAIN = "which are taken over: reward.judge names nobody to judge", "none of which are taken over"

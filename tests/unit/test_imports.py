@@ -34,7 +34,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "scoring": {"run", "stages", "config", *BELOW_A_RUN},
     "play": {"run", "stages", "config", "scoring", *BELOW_A_RUN},
     "commands": {"run", "analysis", "data", "evaluation", "stages", "config", "scoring", "play", *BELOW_A_RUN},
-    "analysis": {"run", "observe"},
+    "analysis": {"run", "evaluation", "observe"},
     "cli": {"commands", "run", "observe"},
     "__main__": {"cli"},
 }
