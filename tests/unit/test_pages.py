@@ -123,11 +123,19 @@ def test_commands_and_overrides_of_a_page_are_taken(page: Path, capsys: pytest.C
             assert why is None or named, f"{what}: {why}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    heads = re.findall(r"(?m)^#+ (.*)$", FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", head.casefold()).replace(" ", "-") for head in heads}
+
+
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"(?s)```.*?```|`[^`]*`", "", page.read_text())
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
 
 
 @every_page
