@@ -42,7 +42,7 @@ def listening(host: str | None, node: str, interfaces: Mapping[str, str]) -> Lis
         everywhere = ip_address(host).is_unspecified
     except ValueError:
         has = ", ".join(sorted(interfaces))
-        raise BadInput(f"{KEY}={host!r}: node {node} has no such interface (it has {has})") from None
+        raise BadInput(f"node {node} has no such interface (it has {has})", key=KEY, found=host) from None
     return Listening(bind=host, announce=node if everywhere else host)
 
 
@@ -74,8 +74,9 @@ def free_port(place: Listening, earlier: str) -> int:
                 return 0
             said = error.strerror or str(error)
             raise BadInput(
-                f"{KEY}: {place.bind} on node {place.announce}: {said}; expected an interface or an address of the "
-                "node, or 0.0.0.0"
+                f"{place.bind} on node {place.announce}: {said}",
+                where=KEY,
+                expected="an interface or an address of the node, or 0.0.0.0",
             ) from error
     return port
 

@@ -102,7 +102,7 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
     """The service, its port taken, not started; its model is opened in its own event loop. Raises BadInput."""
     judge = config.judge
     if judge.model is None:
-        raise BadInput("judge.model: expected a model folder or hub name, or judge.endpoint and its model's name")
+        raise BadInput(key="judge.model", expected="a model folder or hub name, or judge.endpoint and its model's name")
     model, endpoint = judge.model, judge.endpoint
     key = read_secret("judge.key_env", judge.key_env)
 

@@ -36,7 +36,9 @@ class ChatRenderer:
             self.tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=False)
         except Exception as error:  # transformers raises a dozen kinds for one cause: no usable tokenizer there
             reason = str(error).strip().split("\n")[0][:200]
-            raise BadInput(f"model.path={model_path!r}: no tokenizer can be loaded from it ({reason})") from error
+            raise BadInput(
+                f"no tokenizer can be loaded from it ({reason})", key="model.path", found=model_path
+            ) from error
         self.has_template = self.tokenizer.chat_template is not None
         if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
@@ -47,7 +49,7 @@ class ChatRenderer:
             self._keeps_thoughts = self._thoughts_kept()
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
-            raise BadInput(f"{broken}: {describe_exception(error)}") from error
+            raise BadInput(describe_exception(error), where=broken) from error
         self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
 
     def _thoughts_kept(self) -> bool:

@@ -54,12 +54,10 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     for name in given:
         if name in OWN:
             key = OWN[name]
-            raise BadInput(
-                f"engine.vllm.{name}: " + (f"say {key}" if key else "rlsys relies on the value that it sets")
-            )
+            raise BadInput(f"say {key}" if key else "rlsys relies on the value that it sets", key=f"engine.vllm.{name}")
         known = known_arguments()
         if known and name not in known:
-            raise BadInput(f"engine.vllm.{name}: no argument of vLLM's{nearest(name, known, otherwise='')}")
+            raise BadInput(f"no argument of vLLM's{nearest(name, known, otherwise='')}", key=f"engine.vllm.{name}")
 
 
 @cache

@@ -86,7 +86,7 @@ class World:
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, well or badly, for `sft` stages. Raises BadInput for a task that cannot be shown."""
-        raise BadInput(f"{task.task_id}: {type(self).__name__} has no demonstrations")
+        raise BadInput(f"{type(self).__name__} has no demonstrations", where=task.task_id)
 
     def texts(self, limit: int) -> Iterator[str]:
         """At most `limit` texts of the training tasks, for the tokenizer of a policy that is built from nothing."""

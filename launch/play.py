@@ -77,7 +77,9 @@ def lines_of(path: str | None) -> Iterator[Lines]:
         try:
             file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115  closed below
         except OSError as error:
-            raise BadInput(f"--answers {path}: cannot be read ({error.strerror}), expected a message a line") from error
+            raise BadInput(
+                f"cannot be read ({error.strerror})", key="--answers", found=path, expected="a message a line"
+            ) from error
         with file:
             yield Lines(lambda _: file.readline(), typed=False)
     elif sys.stdin.isatty() and sys.stdout.isatty():
@@ -158,7 +160,7 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
     """By its id or its number; else one that the seed draws; else the first. Raises BadInput."""
     tasks = world.tasks(split)
     if not tasks:
-        raise BadInput(f"--split {split}: the environment has no such tasks")
+        raise BadInput("the environment has no such tasks", key="--split", found=split)
     numbers = {task.task_id: number for number, task in enumerate(tasks, start=1)}
     if given is None:
         drawn = tasks[0] if seed is None else Epochs(tasks, seed=seed).draw(0)[1]
@@ -169,7 +171,9 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
         number = int(given)
     else:
         hint = nearest(given, numbers, otherwise="")
-        raise BadInput(f"--task {given}: expected 1 to {len(tasks)}, or the id of a task in split {split}{hint}")
+        raise BadInput(
+            key="--task", found=given, expected=f"1 to {len(tasks)}, or the id of a task in split {split}{hint}"
+        )
     return ChosenTask(task=tasks[number - 1], number=number, of=len(tasks))
 
 

@@ -22,11 +22,11 @@ def refuse_other_layout(folder: Path, ours: Mapping[str, Any]) -> None:
     """Raises BadInput where the checkpoint in `folder` is of another."""
     path = folder / FILE
     if not path.is_file():
-        raise BadInput(f"{folder}: not a learner checkpoint ({FILE} is missing)")
+        raise BadInput(f"not a learner checkpoint ({FILE} is missing)", where=folder)
     saved = json_object(path.read_bytes(), str(path))
     for key, config_key in (("world_size", "learner.ranks"), ("zero_stage", "learner.zero_stage")):
         if saved.get(key) != ours[key]:
-            raise BadInput(f"{folder}: saved with {config_key}={saved.get(key)}, expected {ours[key]}")
+            raise BadInput(f"saved with {config_key}={saved.get(key)}", where=folder, expected=ours[key])
     if saved.get("critic") != ours["critic"]:
         found = "with a critic" if saved.get("critic") else "without a critic"
-        raise BadInput(f"{folder}: saved {found}, expected the algorithm that the stage began with")
+        raise BadInput(f"saved {found}", where=folder, expected="the algorithm that the stage began with")

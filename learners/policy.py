@@ -148,7 +148,8 @@ def _logits_at(model: PreTrainedModel, inputs: dict[str, Any], positions_N: torc
     if logits_NV.shape[0] != positions_N.numel():
         raise BadInput(
             f"model {type(model).__name__}: gave logits of {logits_NV.shape[0]} positions when asked for "
-            f"{positions_N.numel()}: expected an architecture that knows logits_to_keep"
+            f"{positions_N.numel()}",
+            expected="an architecture that knows logits_to_keep",
         )
     return logits_NV
 
@@ -371,6 +372,7 @@ def _refuse_chunked_attention(config: PreTrainedConfig, path: str) -> None:
     chunk = getattr(config.get_text_config(), "attention_chunk_size", None)
     if chunk is not None:
         raise BadInput(
-            f"model {path}: config.json has attention_chunk_size={chunk}: expected none, "
-            "for chunks would be counted from the start of a packed row and not of each sample"
+            f"config.json has attention_chunk_size={chunk}",
+            where=f"model {path}",
+            expected="none, for chunks would be counted from the start of a packed row and not of each sample",
         )

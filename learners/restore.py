@@ -34,7 +34,7 @@ def as_data(folder: Path) -> Iterator[None]:
     except pickle.UnpicklingError as error:
         lines = [line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line]
         what = lines[0][:200] if lines else "unreadable"
-        raise BadInput(f"{folder}: not a checkpoint of rlsys: it holds more than data ({what})") from None
+        raise BadInput(f"not a checkpoint of rlsys: it holds more than data ({what})", where=folder) from None
     finally:
         del os.environ[_DATA_ONLY]
         os.environ.update(before)

@@ -29,7 +29,9 @@ def scale_rope(config: PreTrainedConfig, scale: float, path: str) -> None:
         return
     found = list(_bases(getattr(config.get_text_config(), "rope_parameters", None)))
     if not found:
-        raise BadInput(f"learner.rope_theta_scale={scale:g}: {path} has no rope_theta; expected 1 for this model")
+        raise BadInput(
+            f"{path} has no rope_theta", key="learner.rope_theta_scale", found=scale, expected="1 for this model"
+        )
     for parameters in found:
         parameters["rope_theta"] = float(parameters["rope_theta"]) * scale / applied
     setattr(config, APPLIED, scale)

@@ -73,7 +73,9 @@ def train_tokenizer(
     num_learned = vocab_size - len(special) - len(set(tags))
     if num_learned < _NUM_BYTES:
         least = vocab_size - num_learned + _NUM_BYTES
-        raise BadInput(f"model.scratch.vocab_size={vocab_size}: expected at least {least} (bytes, chat marks and tags)")
+        raise BadInput(
+            key="model.scratch.vocab_size", found=vocab_size, expected=f"at least {least} (bytes, chat marks and tags)"
+        )
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -42,7 +42,7 @@ def choose(key: str, table: Table, name: str) -> Choice:
     if "." in name:
         return _elsewhere(key, name)
     hint = nearest(name, table, otherwise="")
-    raise BadInput(f"{key}.name={name!r}: expected one of {', '.join(table)}, or module.Class{hint}")
+    raise BadInput(key=f"{key}.name", found=name, expected=f"one of {', '.join(table)}, or module.Class{hint}")
 
 
 def construct(key: str, table: Table, config: Any) -> Any:
@@ -96,8 +96,8 @@ def _elsewhere(key: str, name: str) -> Choice:
         first = name.partition(".")[0]
         if first in (*OURS, "tests"):  # `envs.maze.Maze`, of a folder of somebody else's
             expected = f"{first} to be the package of rlsys: give a folder of your own another name"
-        raise BadInput(f"{key}.name={name!r}: {what}; expected {expected}") from error
+        raise BadInput(what, key=f"{key}.name", found=name, expected=expected) from error
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
         what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
-        raise BadInput(f"{key}.name={name!r}: expected {what}")
+        raise BadInput(key=f"{key}.name", found=name, expected=what)
     return Choice(schemas[0], built)  # type: ignore[arg-type]

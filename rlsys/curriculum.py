@@ -276,7 +276,9 @@ def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[
     unknown = [name for name in given if name not in members]
     if unknown:
         key = "weights" if config.name == "mixed" else "order"
-        raise BadInput(f"curriculum.{key}: no task has the level {unknown[0]!r}: the levels are {', '.join(found)}")
+        raise BadInput(
+            f"no task has the level {unknown[0]!r}: the levels are {', '.join(found)}", key=f"curriculum.{key}"
+        )
     return {name: members[name] for name in given or found}
 
 
@@ -288,7 +290,7 @@ def by_number(name: str) -> list[tuple[int, str]]:
 def _field(task: Task, key: str) -> str:
     if key not in task.record:
         known = ", ".join(task.record)
-        raise BadInput(f"curriculum.level={key!r}: task {task.task_id} has no such field: it has {known}")
+        raise BadInput(f"task {task.task_id} has no such field: it has {known}", key="curriculum.level", found=key)
     return str(task.record[key])
 
 

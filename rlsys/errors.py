@@ -24,7 +24,29 @@ MOST_SHOWN = 4  # differences, in one line
 
 
 class BadInput(Exception):
-    """What the user gave cannot be used: one clear line, exit code 2, and nothing was started."""
+    """What the user gave cannot be used: one clear line, exit code 2, and nothing was started.
+
+    The line is `where: key=found: reason, expected ...` of the parts that are given:
+    where: the file with its line, the stage or the layer of configuration in which it stands;
+    key: a configuration key, an option with its dashes, or a record's field in quotation marks;
+    found: its value, `...` where the line does not show it; expected: what could stand there instead;
+    reason: what is wrong with it, or another BadInput, whose key, found and expected this one has too.
+    """
+
+    def __init__(
+        self, reason: object = "", *, where: object = "", key: str = "", found: object = ..., expected: str = ""
+    ) -> None:
+        subject = key if found is ... else _found_value(key, found)
+        between = " " if key.startswith('"') and found is ... else ": "  # `"answer" is missing` is a sentence
+        line = ": ".join(filter(None, [str(where), between.join(filter(None, [subject, str(reason)]))]))
+        if expected:
+            sentence = str(reason) or key.startswith('"')
+            line += (", " if sentence else ": " if line else "") + f"expected {expected}"
+        super().__init__(line)
+        self.where, self.key, self.found, self.expected = str(where), key, found, expected
+        if isinstance(reason, BadInput):
+            self.key, self.expected = key or reason.key, expected or reason.expected
+            self.found = reason.found if found is ... else found
 
 
 class RunFailed(Exception):
@@ -33,6 +55,13 @@ class RunFailed(Exception):
 
 class LearnerLost(RunFailed):
     """A rank of the learner died or hangs, and its part of the weights with it: the last checkpoint has them."""
+
+
+def _found_value(key: str, found: object) -> str:
+    """As a user would write it: `learner.lr=0.0`, `--tasks 0`, `"answer" is a list`."""
+    if key.startswith("--"):
+        return f"{key} {found}"
+    return f"{key} is {found}" if key.startswith('"') else f"{key}={found!r}"
 
 
 def describe_error(error: BaseException) -> str:
@@ -44,10 +73,10 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def require(condition: bool, key: str, found: object, expected: str) -> None:
+def require(condition: bool, key: str, found: object, expected: str, *, where: object = "") -> None:
     """Raise BadInput naming the key, what was found and what was expected."""
     if not condition:
-        raise BadInput(f"{key}={found!r}: expected {expected}")
+        raise BadInput(where=where, key=key, found=found, expected=expected)
 
 
 def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> None:

@@ -34,7 +34,7 @@ def files_or_bad_input() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f"{error.filename or 'a file'}: cannot be read or written ({error.strerror})") from error
+        raise BadInput(f"cannot be read or written ({error.strerror})", where=error.filename or "a file") from error
 
 
 def as_readable_as_its_folder(path: Path) -> None:
@@ -84,7 +84,7 @@ def is_there(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise BadInput(f"{path}: expected a file, found a pipe, a socket or a device")
+        raise BadInput(where=path, expected="a file, found a pipe, a socket or a device")
     return True
 
 

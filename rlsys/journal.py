@@ -99,8 +99,10 @@ class Journal:
         self.mark = len(rows)
         if keep is not None and keep > self.mark:
             raise BadInput(
-                f"{path}: it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go on "
-                "from an older checkpoint (--resume-from), or begin another run with model.path=CHECKPOINT/hf"
+                f"it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go "
+                "on from an older checkpoint (--resume-from), or begin another run with "
+                "model.path=CHECKPOINT/hf",
+                where=path,
             )
         torn = _cut_torn_row(path)
         self.lineage = 1 + max((row.lineage for row in rows), default=-1)
@@ -178,14 +180,14 @@ def _row(line: bytes, where: str) -> Row:
     value = json_object(line, where)
     event = value.get("event")
     if not isinstance(event, str):
-        raise BadInput(f"{where}: no row of a journal: event is {kind_of(event)}, expected a text")
+        raise BadInput(f"no row of a journal: event is {kind_of(event)}", where=where, expected="a text")
     kind = EVENTS.get(event, Other)
     for field in fields(kind):
         found = value.get(field.name, field.default)
         expected = "a number" if field.type == "int" else "a text"
         if found is MISSING or kind_of(found) != expected:
             name = "nothing" if found is MISSING else kind_of(found)
-            raise BadInput(f"{where}: no row of a journal: {field.name} is {name}, expected {expected}")
+            raise BadInput(f"no row of a journal: {field.name} is {name}", where=where, expected=expected)
     row: Row = decode(kind, value)
     return row
 

@@ -51,13 +51,13 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        raise BadInput(f"{where}: not UTF-8 (byte 0x{line[error.start]:02x} at {error.start})") from error
+        raise BadInput(f"not UTF-8 (byte 0x{line[error.start]:02x} at {error.start})", where=where) from error
     except json.JSONDecodeError as error:
-        raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+        raise BadInput(f"not JSON ({error.msg} at column {error.colno})", where=where) from error
     except (ValueError, RecursionError) as error:  # a number or a nesting past the parser's limits
-        raise BadInput(f"{where}: not usable JSON ({type(error).__name__})") from error
+        raise BadInput(f"not usable JSON ({type(error).__name__})", where=where) from error
     if not isinstance(value, dict):
-        raise BadInput(f"{where}: {kind_of(value)}, expected a JSON object")
+        raise BadInput(kind_of(value), where=where, expected="a JSON object")
     return value
 
 

@@ -154,7 +154,7 @@ def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
         return group
     except (TypeError, ValueError, AttributeError) as error:
         missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'
-        raise BadInput(f"{where}: {missing} ({error})") from error
+        raise BadInput(f"{missing} ({error})", where=where) from error
 
 
 def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
@@ -165,7 +165,7 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
             raise TypeError('"prompt" and "messages" are no lists of messages')
         return replace(trajectory, task=dict(trajectory.task))
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{where}: not a trajectory that rlsys has written ({error})") from error
+        raise BadInput(f"not a trajectory that rlsys has written ({error})", where=where) from error
 
 
 def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
         raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
     asked = _given(record, "task", OBJECT)
     if asked is None:
-        raise BadInput(f'{HERE}: no "task"')
+        raise BadInput('no "task"', where=HERE)
     # One name for all: rewards remember what they have read by it, and the failure says which line it is. The forms
     # differ: what only one reward reads is checked by that reward, from the record.
     question, key = _given(asked, "question", TEXT, "task."), _given(asked, "answers", TEXTS, "task.")
@@ -205,7 +205,7 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
     response, messages = _given(record, "response", TEXT), _given(record, "messages", LIST)
     if (response is None) == (messages is None):
         found = 'neither "response" nor' if response is None else '"response" and'
-        raise BadInput(f'{HERE}: {found} "messages", expected one of the two')
+        raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
     tokens = _flat(_given(record, "token_ids", TOKENS))
     if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
         samples = _samples(record, "samples", HERE)
@@ -250,7 +250,7 @@ def _given(record: Mapping[str, Any], key: str, kind: Kind, inside: str = "") ->
     value = record.get(key)
     expected, fits = kind
     if value is not None and not fits(value):
-        raise BadInput(f'{HERE}: "{inside}{key}" is {shown(value)}, expected {expected}')
+        raise BadInput(where=HERE, key=f'"{inside}{key}"', found=shown(value), expected=expected)
     return value
 
 
@@ -288,7 +288,7 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
     keys = [key for key in ("messages", "response") if key in record]
     if len(keys) != 1:
         found = 'both "messages" and' if keys else 'neither "messages" nor'
-        raise BadInput(f'{where}: {found} "response": expected one of them')
+        raise BadInput(f'{found} "response"', where=where, expected="one of them")
     messages = _conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
         prompt = _conversation(record, "prompt", "user", where)
@@ -296,7 +296,7 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
         first = next((index for index, each in enumerate(messages) if each.role == "assistant"), 0)
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
-            raise BadInput(f'{where}: no "prompt", and no message before the assistant\'s first')
+            raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
     samples, truncated = _samples(record, "samples", where), record.get("truncated") is True
     return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
 
@@ -305,7 +305,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
     """`{"prompt": P, "chosen": M, "rejected": M}`. Raises BadInput that names the line and the key."""
     for key in ("prompt", "chosen", "rejected"):
         if key not in record:
-            raise BadInput(f'{where}: no "{key}", expected {{"prompt", "chosen", "rejected"}}')
+            raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     answers = [
         Answer(
             messages=_conversation(record, key, "assistant", where),
@@ -315,9 +315,9 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         for key in ("chosen", "rejected")
     ]
     if any(len(answer.samples) > 1 for answer in answers):
-        raise BadInput(f"{where}: an answer of a pair in several samples, expected one each")
+        raise BadInput("an answer of a pair in several samples", where=where, expected="one each")
     if answers[0] == answers[1]:
-        raise BadInput(f'{where}: "chosen" and "rejected" are the same')
+        raise BadInput('"chosen" and "rejected" are the same', where=where)
     return _example(record, where, _conversation(record, "prompt", "user", where), answers)
 
 
@@ -325,7 +325,7 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
     for answer in answers:
         says = any(message.role == "assistant" and message.content for message in answer.messages)
         if not says and not answer.samples:  # what was sampled may be the end of the message alone
-            raise BadInput(f"{where}: an answer in which the assistant says nothing")
+            raise BadInput("an answer in which the assistant says nothing", where=where)
     said = json.dumps([[message.role, message.content] for message in prompt])
     digest = hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
     given = record.get("task")
@@ -341,7 +341,7 @@ def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) ->
         value = [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
         found = "an empty list" if value == [] else kind_of(value)
-        raise BadInput(f"{where} is {found}, expected a text or a list of messages")
+        raise BadInput(where=where, key=f'"{key}"', found=found, expected="a text or a list of messages")
     messages = _messages(value, where, ROLES)
     for index, message in enumerate(messages):
         if any("\ud800" <= character <= "\udfff" for character in message.content):
@@ -353,13 +353,13 @@ def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[
     messages = []
     for index, value in enumerate(values):
         if not isinstance(value, dict):
-            raise BadInput(f"{where}[{index}] is {kind_of(value)}, expected an object")
+            raise BadInput(f"{where}[{index}] is {kind_of(value)}", expected="an object")
         role, content = value.get("role"), value.get("content")
         if not isinstance(role, str) or role not in roles:
             without = "" if "system" in roles else ": no prompt"
-            raise BadInput(f"{where}[{index}].role is {shown(role)}, expected one of {', '.join(roles)}{without}")
+            raise BadInput(f"{where}[{index}].role is {shown(role)}", expected=f"one of {', '.join(roles)}{without}")
         if not isinstance(content, str):
-            raise BadInput(f"{where}[{index}].content is {kind_of(content)}, expected a text")
+            raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
         messages.append(Message(role=role, content=content, inline=value.get("inline") is True))
     return tuple(messages)
 
@@ -367,19 +367,21 @@ def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[
 def _samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
     value = record.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise BadInput(f'{where}: "{key}" is no list of objects')
+        raise BadInput("is no list of objects", where=where, key=f'"{key}"')
     return tuple(_one_sample(each, f'{where}: "{key}"[{index}]') for index, each in enumerate(value))
 
 
 def _one_sample(value: dict[str, Any], where: str) -> Tokens:
     ids, spans = value.get("token_ids"), value.get("sampled")
     if not isinstance(ids, list) or not _are_counts(ids):
-        raise BadInput(f'{where}: "token_ids" is no list of whole numbers')
+        raise BadInput("is no list of whole numbers", where=where, key='"token_ids"')
     if not isinstance(spans, list) or not spans:
-        raise BadInput(f'{where}: "sampled" is no list of [start, end]')
+        raise BadInput("is no list of [start, end]", where=where, key='"sampled"')
     last = 1  # nothing predicts the first token
     for span in spans:
         if not _are_counts(span) or len(span) != 2 or not last <= span[0] < span[1] <= len(ids):
-            raise BadInput(f'{where}: "sampled" holds {span!r}: expected ascending [start, end] within 1:{len(ids)}')
+            raise BadInput(
+                f"holds {span!r}", where=where, key='"sampled"', expected=f"ascending [start, end] within 1:{len(ids)}"
+            )
         last = span[1]
     return Tokens(token_ids=tuple(ids), sampled=tuple((start, end) for start, end in spans))

@@ -41,7 +41,7 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
     task = trajectory.task
     if any(message.inline for message in said):
         where = f"task {task.get('task_id')}: what tools said stands inside of the model's turn"
-        raise BadInput(f"{where}: expected a protocol with messages of their own, such as env.protocol=swirl")
+        raise BadInput(where=where, expected="a protocol with messages of their own, such as env.protocol=swirl")
     places = [at for at, message in enumerate(said) if message.role == "assistant"]
     return tuple(
         SubTrajectory(

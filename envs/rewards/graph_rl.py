@@ -128,7 +128,9 @@ def problem_of(task: Task) -> tuple[Problem, Encoding]:
     where = f"task {task.task_id}"
     encoding = task.record.get("encoding", "incident")
     if encoding not in ENCODINGS:
-        raise BadInput(f'{where}: "encoding" is {str(encoding)[:40]!r}, expected one of {", ".join(ENCODINGS)}')
+        raise BadInput(
+            f"is {str(encoding)[:40]!r}", where=where, key='"encoding"', expected=f"one of {', '.join(ENCODINGS)}"
+        )
     return from_record(task.record, where), encoding
 
 

@@ -80,7 +80,9 @@ class IcrlReward(SumOfFindings):
             return bool(transcript.correct)
         verdict = decided(given, golds) if self._tool == "code" else exact_match(given, golds)
         if verdict is None:
-            raise BadInput(f"task {transcript.task.task_id}: the answer needs a grader: expected `correct` to be given")
+            raise BadInput(
+                "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"
+            )
         return verdict
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:

@@ -62,7 +62,9 @@ class JudgedReward(SumOfFindings):
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         span, text = self._span(written(transcript)), self.given(transcript)
         if text and transcript.correct is None:
-            raise BadInput(f"task {transcript.task.task_id}: no verdict on the answer: expected one of a judge")
+            raise BadInput(
+                "no verdict on the answer", where=f"task {transcript.task.task_id}", expected="one of a judge"
+            )
         right = bool(text) and bool(transcript.correct)
         rule = "no answer" if not text else f"the judge {'accepts' if right else 'refuses'} it"
         return (found("judge", rule, float(right), transcript.messages, span),)

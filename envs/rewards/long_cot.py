@@ -204,5 +204,7 @@ def _verdict(transcript: Transcript, given: str | None) -> bool:
         return False
     verdict = decided(given, golds)
     if verdict is None:
-        raise BadInput(f"task {transcript.task.task_id}: the answer needs a grader: expected `correct` to be given")
+        raise BadInput(
+            "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"
+        )
     return verdict

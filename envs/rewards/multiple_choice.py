@@ -37,7 +37,7 @@ class MultipleChoiceReward(SumOfFindings):
         for gold in golds:
             if gold not in options:
                 known = ", ".join(options)
-                raise BadInput(f"task {transcript.task.task_id}: answer {gold!r}: expected one of {known}")
+                raise BadInput(f"answer {gold!r}", where=f"task {transcript.task.task_id}", expected=f"one of {known}")
         letter, span = chosen(written(transcript), options)
         rule = f"chose {letter}" if letter else "no choice could be read"
         right = letter in golds if transcript.correct is None else transcript.correct
@@ -64,8 +64,10 @@ def _options(task: Task) -> Mapping[str, str]:
     """Letters with their texts. Raises BadInput."""
     options = task.record.get("options")
     if not isinstance(options, Mapping) or not options:
-        raise BadInput(f'task {task.task_id}: "options" is missing or empty, expected {{"A": ..., "B": ...}}')
+        raise BadInput(
+            "is missing or empty", where=f"task {task.task_id}", key='"options"', expected='{"A": ..., "B": ...}'
+        )
     for letter, text in options.items():
         if not (isinstance(letter, str) and len(letter) == 1 and "A" <= letter <= "Z" and isinstance(text, str)):
-            raise BadInput(f"task {task.task_id}: option {letter!r}: expected a capital letter with a text")
+            raise BadInput(f"option {letter!r}", where=f"task {task.task_id}", expected="a capital letter with a text")
     return options

@@ -73,18 +73,18 @@ def _constraints(task: Task) -> list[tuple[str, str]]:
     record, where = task.record, f"task {task.task_id}"
     steps, raw = record.get("steps"), record.get("constraints")
     if not isinstance(steps, (list, tuple, Mapping)) or not steps:
-        raise BadInput(f'{where}: "steps" is missing or empty, expected a list of texts')
+        raise BadInput("is missing or empty", where=where, key='"steps"', expected="a list of texts")
     if not isinstance(raw, (list, tuple)) or not raw:
-        raise BadInput(f'{where}: "constraints" is missing or empty, expected [["step0", "step3"], ...]')
+        raise BadInput("is missing or empty", where=where, key='"constraints"', expected='[["step0", "step3"], ...]')
     names = {_name(str(step)) or f"step{index}" for index, step in enumerate(steps)}
     pairs = []
     for pair in raw:
         if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(each, str) for each in pair)):
-            raise BadInput(f'{where}: constraint {pair!r}: expected a pair such as ["step0", "step3"]')
+            raise BadInput(f"constraint {pair!r}", where=where, expected='a pair such as ["step0", "step3"]')
         before, after = (_name(each) or each for each in pair)
         for step in (before, after):
             if step not in names:
-                raise BadInput(f"{where}: constraint {pair!r}: no {step!r} among its {len(names)} steps")
+                raise BadInput(f"constraint {pair!r}: no {step!r} among its {len(names)} steps", where=where)
         pairs.append((before, after))
     return pairs
 

@@ -31,7 +31,13 @@ def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
     keys = {"relations": SWIRL, "steps": SWIRL_MATH}  # of what is made up; a file may have a field of that name too
     protocol = next((each for key, each in keys.items() if isinstance(task.record.get(key), list)), None)
     if protocol is None:
-        raise BadInput(f"task {task.task_id}: reward.judged_by='rules' judges tasks that are made up: expected judge")
+        raise BadInput(
+            "rules judge tasks that are made up",
+            where=f"task {task.task_id}",
+            key="reward.judged_by",
+            found="rules",
+            expected="judge",
+        )
     *before, action = conversation
     said = protocol.parse(action.content)
     if isinstance(said, Malformed):

@@ -109,7 +109,13 @@ class SummaryReward(SumOfFindings):
             rule = "a summary that says nothing" if said is None else f"summarised as {said.value}"
             return (found("correct", rule, value, messages, None),)
         if self._way.rules is None:
-            raise BadInput(f"task {transcript.task.task_id}: reward.kind={self._kind} asks a judge: give reward.judge")
+            raise BadInput(
+                "it asks a judge",
+                where=f"task {transcript.task.task_id}",
+                key="reward.kind",
+                found=self._kind,
+                expected="reward.judge",
+            )
         return tuple(replace(each, part="correct") for each in self._way.rules(transcript))
 
 
@@ -163,7 +169,7 @@ def _problem(task: Task) -> dict[str, str]:
 def _facts(task: Task) -> dict[str, str]:
     facts = task.record.get("facts")
     if not isinstance(facts, list | tuple) or not facts:
-        raise BadInput(f'task {task.task_id}: "facts" is missing, empty or no list')
+        raise BadInput("is missing, empty or no list", where=f"task {task.task_id}", key='"facts"')
     return {"question": task.question, "facts": "\n".join(map(str, facts))}
 
 

@@ -62,7 +62,7 @@ class SwirlRewardConfig:
         """Raises BadInput where a later stage cuts its set by verdicts on answers, which this stage's reward lacks."""
         if (wanted.keep in ("outcome", "both") or wanted.equal) and self.outcome is None:
             given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
-            raise BadInput(f"{given}: expected stages.{stage}.reward.outcome, who says which answers are right")
+            raise BadInput(where=given, expected=f"stages.{stage}.reward.outcome, who says which answers are right")
 
 
 class SwirlReward(SumOfFindings):
@@ -126,9 +126,9 @@ class SwirlReward(SumOfFindings):
         pieces = written(transcript)
         where, each = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
-            raise BadInput(f"{where}: no judgements, expected {each}")
+            raise BadInput("no judgements", where=where, expected=each)
         if len(pieces) > 1 and len(judgements) != len(pieces):  # one text may hold several steps
-            raise BadInput(f"{where}: {len(judgements)} judgements, expected {len(pieces)}: {each}")
+            raise BadInput(f"{len(judgements)} judgements", where=where, expected=f"{len(pieces)}: {each}")
         weights = self._weights(step_rewards(judgements))
         findings = []
         for step, (judgement, weight) in enumerate(zip(judgements, weights, strict=True)):
@@ -209,8 +209,9 @@ def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: 
     for at, each in enumerate(found):
         for name, missing in (("process", not each.judgements), ("outcome", each.right is None)):
             if missing and any(strategy in (name, "both") for strategy in asked):
-                raise BadInput(f"{where}: record {at + 1} has no verdict for verdicts.keep={name}: expected those of a "
-                               f"judge stage{' with reward.outcome' * (name == 'outcome')}")  # fmt: skip
+                judged = "those of a judge stage" + " with reward.outcome" * (name == "outcome")
+                what = f"record {at + 1} has no verdict for verdicts.keep={name}"
+                raise BadInput(what, where=where, expected=judged)
     sets: dict[str, list[int]] = {
         strategy: [at for at, each in enumerate(found)
                    if kept(strategy, judgements=each.judgements, right=bool(each.right))]

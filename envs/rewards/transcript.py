@@ -79,7 +79,7 @@ def answers(task: Task) -> tuple[str, ...]:
     """The answer key. Raises BadInput for a task without one: nothing can be said about the model then."""
     key = tuple(answer for answer in task.answers if answer.strip())
     if not key:
-        raise BadInput(f'task {task.task_id}: no "answers" to compare with')
+        raise BadInput('no "answers" to compare with', where=f"task {task.task_id}")
     return key
 
 
@@ -90,7 +90,9 @@ def num_tokens(transcript: Transcript) -> int:
         length = len(transcript.token_ids)
     if length is None or length < 0:
         found = "no length" if length is None else f"num_tokens={length}"
-        raise BadInput(f"task {transcript.task.task_id}: {found}: expected num_tokens or token_ids of the response")
+        raise BadInput(
+            found, where=f"task {transcript.task.task_id}", expected="num_tokens or token_ids of the response"
+        )
     return length
 
 

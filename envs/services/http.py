@@ -160,4 +160,6 @@ def _port_errors(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f"--port {port} on {host}: {error.strerror or error}; --port 0 takes a free one") from error
+        raise BadInput(
+            f"{error.strerror or error} on {host}; --port 0 takes a free one", key="--port", found=port
+        ) from error

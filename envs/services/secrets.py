@@ -42,13 +42,13 @@ def check_variable(option: str, variable: str) -> None:
     named = _NAME.fullmatch(variable) and not any(_NO_WORD.fullmatch(part) for part in variable.split("_"))
     if not named:
         expected = "the name of an environment variable, in capitals, such as JUDGE_KEY"
-        raise BadInput(f"{option}: expected {expected}; what was found is not shown, for it may be the key itself")
+        raise BadInput(where=option, expected=f"{expected}; what was found is not shown, for it may be the key itself")
 
 
 def check_text(option: str, text: str) -> None:
     """Raises BadInput for an address with a user or a password in it, and for a key in a name's place."""
     if _USER.search(text):
-        raise BadInput(f"{option}: expected an address without user and password (not shown)")
+        raise BadInput(where=option, expected="an address without user and password (not shown)")
     if names_a_secret(option):
         check_variable(option, text)
 
@@ -56,7 +56,7 @@ def check_text(option: str, text: str) -> None:
 def check_no_password(option: str, url: str, key_option: str) -> None:
     """Raises BadInput, without the address, where a secret may stand in it."""
     if any(sign in url for sign in "@?#"):
-        raise BadInput(f"{option}: expected an address without a password, ? and #: {key_option} names the key")
+        raise BadInput(where=option, expected=f"an address without a password, ? and #: {key_option} names the key")
 
 
 def check_address(option: str, url: str | None, key: tuple[str, str | None], *, plain_http: bool = False) -> None:
@@ -76,7 +76,7 @@ def check_address(option: str, url: str | None, key: tuple[str, str | None], *, 
     except ValueError:
         usable = False
     if not usable:  # not shown: it may be a key that stands in the wrong place
-        raise BadInput(f"{option}: expected an http or https address (what was found is not shown)")
+        raise BadInput(where=option, expected="an http or https address (what was found is not shown)")
     safe = variable is None or plain_http or parts.scheme == "https" or is_loopback(url)
     allowed = f"{key_option.rpartition('.')[0]}.plain_http=true"
     expected = f"null with plain http to another machine: the key would be read (https, or {allowed}, mends it)"
@@ -96,7 +96,7 @@ def read_secret(option: str, variable: str | None) -> str | None:
     if value and value.isascii() and value.isprintable() and " " not in value:
         return value
     found = "holds characters that no key has" if value else "is empty" if variable in os.environ else "is not set"
-    raise BadInput(f"{option}: the environment variable {variable} {found}")
+    raise BadInput(f"the environment variable {variable} {found}", where=option)
 
 
 def is_loopback(url: str) -> bool:

@@ -40,7 +40,7 @@ class AnswerLog:
                 break
             key = json_object(line, f"{path} line {number}").get("key")
             if not isinstance(key, str):
-                raise BadInput(f'{path} line {number}: no "key": not a file that rlsys generate has written')
+                raise BadInput('no "key": not a file that rlsys generate has written', where=f"{path} line {number}")
             self._places[key] = end
             end += len(line)
         self._file.truncate(end)

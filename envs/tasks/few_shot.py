@@ -83,15 +83,15 @@ def read_examples(path: str) -> tuple[str, ...]:
             before, *examples = map(str.strip, _SEPARATOR.split(file.read()))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise BadInput(f"{path}: cannot be read ({reason}), expected examples for a prompt") from error
+        raise BadInput(f"cannot be read ({reason})", where=path, expected="examples for a prompt") from error
     if before or not examples:
         found = repr(before[:40]) if before else "no example"
-        raise BadInput(f"{path}: begins with {found}, expected a line {MARK}Example 1{MARK}")
+        raise BadInput(f"begins with {found}", where=path, expected=f"a line {MARK}Example 1{MARK}")
     for number, example in enumerate(examples, start=1):
         problem, solution = example.find(PROBLEM), example.find(SOLUTION)
         if problem != 0 or solution < 0:
             missing = PROBLEM if problem != 0 else SOLUTION
-            raise BadInput(f'{path} example {number}: no "{missing}", expected it and then "{SOLUTION}"')
+            raise BadInput(f'{path} example {number}: no "{missing}"', expected=f'it and then "{SOLUTION}"')
     return tuple(examples)
 
 

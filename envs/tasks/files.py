@@ -38,9 +38,9 @@ def readable(path: str, expected: str = "") -> Iterator[None]:
     try:
         yield
     except BROKEN_PACK as error:
-        raise BadInput(f"{path}: not a whole gzip file ({error})") from error
+        raise BadInput(f"not a whole gzip file ({error})", where=path) from error
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}){expected}") from error
+        raise BadInput(f"cannot be read ({error.strerror}){expected}", where=path) from error
 
 
 def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -57,20 +57,22 @@ def read_jsonl(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 empty = False
                 yield number, json_object(line, f"{path} line {number}")
     if empty:
-        raise BadInput(f"{path}: no records, expected one JSON object per line")
+        raise BadInput("no records", where=path, expected="one JSON object per line")
 
 
 def text_field(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
     """A required text of a record, `blank` or not. Raises BadInput: `data.jsonl line 7: no "question"`."""
     if key not in record:
-        raise BadInput(f'{where}: no "{key}"')
+        raise BadInput(f'no "{key}"', where=where)
     value = record[key]
     if not isinstance(value, str):
-        raise BadInput(f'{where}: "{key}" is {kind_of(value)}, expected a text')
+        raise BadInput(where=where, key=f'"{key}"', found=kind_of(value), expected="a text")
     if not blank and not value.strip():
-        raise BadInput(f'{where}: "{key}" is empty')
+        raise BadInput("is empty", where=where, key=f'"{key}"')
     if any("\ud800" <= character <= "\udfff" for character in value):  # legal JSON, but no tokenizer takes it
-        raise BadInput(f'{where}: "{key}" holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text')
+        raise BadInput(
+            "holds half of a surrogate pair (\\ud800 to \\udfff alone): not a text", where=where, key=f'"{key}"'
+        )
     return value
 
 
@@ -98,13 +100,13 @@ class Located:
     def mapping(self, key: str) -> Mapping[str, Any]:
         value = self.lower.get(key)
         if not isinstance(value, Mapping) or not value:
-            raise BadInput(f'{self.where}: "{key}" is missing, empty or no object')
+            raise BadInput("is missing, empty or no object", where=self.where, key=f'"{key}"')
         return value
 
     def texts(self, values: object, key: str) -> tuple[str, ...]:
         """A non-empty list of texts or numbers, as texts."""
         if not isinstance(values, list | tuple) or not values:
-            raise BadInput(f'{self.where}: "{key}" is missing, empty or no list, expected a list of texts')
+            raise BadInput("is missing, empty or no list", where=self.where, key=f'"{key}"', expected="a list of texts")
         return tuple(self.value_text(value, key) for value in values)
 
     def value_text(self, value: object, key: str) -> str:
@@ -129,7 +131,7 @@ def read_records(source: str, *, split: str | None = None) -> Iterator[Located]:
             empty = False
             yield record
         if empty:
-            raise BadInput(f"{path}: no records")
+            raise BadInput("no records", where=path)
 
 
 def open_records(path: str) -> Iterator[Located]:
@@ -140,7 +142,7 @@ def open_records(path: str) -> Iterator[Located]:
     elif suffix == ".tsv":
         unit, rows = "line", _tsv(path)
     elif suffix == ".csv":
-        raise BadInput(f"{path}: CSV is not read: expected JSON lines, a JSON array or parquet")
+        raise BadInput("CSV is not read", where=path, expected="JSON lines, a JSON array or parquet")
     elif suffix == ".json" and _is_array(path):
         unit, rows = "record", _array(path)
     else:
@@ -157,13 +159,16 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
     if os.path.exists(source):
         if split is not None:
             raise BadInput(
-                f"{source}: split={split!r} chooses among the files of a folder or of the hub, this is a file"
+                "it chooses among the files of a folder or of the hub, this is a file",
+                where=source,
+                key="split",
+                found=split,
             )
         return [source]
     if is_hub_name(source) and not source.lower().endswith(SUFFIXES):
         return download(source, split)
     expected = "a path, or owner/name or owner/name:config on the hub"
-    raise BadInput(f"{source}: cannot be read (No such file or directory){_maker(source)}, expected {expected}")
+    raise BadInput(f"cannot be read (No such file or directory){_maker(source)}", where=source, expected=expected)
 
 
 def _maker(source: str) -> str:
@@ -185,7 +190,7 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     yield number, _plain(row)
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"{path}: cannot be read as parquet ({reason})") from error
+        raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error
 
 
 def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -197,10 +202,10 @@ def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     continue
                 if len(columns) != len(TSV_FIELDS):
                     expected = f"{len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}"
-                    raise BadInput(f"{path} line {number}: {len(columns)} columns, expected {expected}")
+                    raise BadInput(f"{len(columns)} columns", where=f"{path} line {number}", expected=expected)
                 yield number, dict(zip(TSV_FIELDS, columns, strict=True))
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
+        raise BadInput(f"not UTF-8 (byte 0x{error.object[error.start]:02x})", where=path) from error
 
 
 def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -213,11 +218,11 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             for value in ijson.items(file, "item", use_float=True):
                 number += 1
                 if not isinstance(value, dict):
-                    raise BadInput(f"{path} record {number}: {type(value).__name__}, expected a JSON object")
+                    raise BadInput(type(value).__name__, where=f"{path} record {number}", expected="a JSON object")
                 yield number, value
     except ijson.JSONError as error:
         reason = str(error).splitlines()[0]
-        raise BadInput(f"{path}: not JSON ({reason}) after record {number}") from error
+        raise BadInput(f"not JSON ({reason}) after record {number}", where=path) from error
 
 
 def _is_array(path: str) -> bool:

@@ -46,13 +46,13 @@ def recognise(record: Located) -> Format:
     fields = record.lower
     for names, what in FOREIGN.items():
         if fields.keys() >= set(names):
-            raise BadInput(f"{record.where}: {what}, expected questions with answers")
+            raise BadInput(what, where=record.where, expected="questions with answers")
     for known in FORMATS.values():
         if fields.keys() >= set(known.fields) and known.mark in str(fields.get("answer")):
             return known
     found = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
     formats = "; ".join(f"{name} ({', '.join(sorted(known.fields))})" for name, known in FORMATS.items())
-    raise BadInput(f"{record.where}: in no known format. Fields found: {found}. Known: {formats}")
+    raise BadInput(f"in no known format. Fields found: {found}. Known: {formats}", where=record.where)
 
 
 def own(record: Located) -> Task:
@@ -61,7 +61,9 @@ def own(record: Located) -> Task:
     answers = record.texts(fields.get("answers"), "answers")
     options = fields.get("options")
     if options is not None and not (isinstance(options, Mapping) and all(letter in options for letter in answers)):
-        raise BadInput(f'{record.where}: "answers" {answers} are not among "options", expected letters of {{"A": ..}}')
+        raise BadInput(
+            f'{answers} are not among "options"', where=record.where, key='"answers"', expected='letters of {"A": ..}'
+        )
     return record.task(record.text("question"), answers)
 
 
@@ -91,7 +93,7 @@ def multi_hop(record: Located) -> Task:
     """
     fields = record.lower
     if fields.get("answerable") is False:
-        raise BadInput(f"{record.where}: an unanswerable question, expected MuSiQue-Ans, which has none")
+        raise BadInput("an unanswerable question", where=record.where, expected="MuSiQue-Ans, which has none")
     aliases = fields.get("answer_aliases")
     also = record.texts(aliases, "answer_aliases") if aliases else ()
     return record.task(record.text("question"), (record.answer(), *also))
@@ -101,7 +103,7 @@ def trivia_qa(record: Located) -> Task:
     """TriviaQA: "answer" holds "value" and "aliases"."""
     key = record.lower.get("answer")
     if not isinstance(key, Mapping):
-        raise BadInput(f'{record.where}: "answer" is no object with "value" and "aliases"')
+        raise BadInput('is no object with "value" and "aliases"', where=record.where, key='"answer"')
     also = record.texts(key["aliases"], "answer.aliases") if key.get("aliases") else ()
     return record.task(record.text("question"), (record.value_text(key.get("value"), "answer.value"), *also))
 
@@ -113,7 +115,7 @@ def gsm8k(record: Located) -> Task:
     final = final.strip()
     if not mark or not final:
         found = f'"answer" ends in {solution[-20:]!r}'
-        raise BadInput(f'{record.where}: {found}, expected "{FINAL_ANSWER}" and the result')
+        raise BadInput(found, where=record.where, expected=f'"{FINAL_ANSWER}" and the result')
     final = final.replace(",", "") if parse_number(final) is not None else final
     return record.task(question, (final,))
 
@@ -123,7 +125,7 @@ def mathematics(record: Located) -> Task:
     known = record.lower.get("answer") is not None
     final = record.answer() if known else last_boxed(record.text("solution"))
     if not final:
-        raise BadInput(f'{record.where}: no "answer", and no \\boxed{{}} ends "solution"')
+        raise BadInput('no "answer", and no \\boxed{} ends "solution"', where=record.where)
     return record.task(record.text("problem"), (final,))
 
 
@@ -161,7 +163,7 @@ def strategy_qa(record: Located) -> Task:
     """StrategyQA: "answer" is true or false, told as yes or no."""
     value = record.lower.get("answer")
     if not isinstance(value, bool):
-        raise BadInput(f'{record.where}: "answer" is {str(value)[:40]!r}, expected true or false')
+        raise BadInput(f"is {str(value)[:40]!r}", where=record.where, key='"answer"', expected="true or false")
     return record.task(record.text("question"), ("yes" if value else "no",))
 
 
@@ -174,7 +176,7 @@ def knowledge_crosswords(record: Located) -> Task:
     blanks = record.texts(fields.get("blanks"), "blanks")
     edges = [record.texts(fields.get(key), key) for key in ("source", "relation", "target")]
     if len({len(column) for column in edges}) != 1:
-        raise BadInput(f'{where}: "source", "relation" and "target" differ in length')
+        raise BadInput('"source", "relation" and "target" differ in length', where=where)
     options, golds = record.mapping("options"), record.mapping("golds")
     columns = [record.texts(options.get(blank), f"options.{blank}") for blank in blanks]
     right = tuple(
@@ -182,10 +184,10 @@ def knowledge_crosswords(record: Located) -> Task:
         for blank, column in zip(blanks, columns, strict=True)
     )
     if math.prod(len(column) for column in columns) > MAX_COMBINATIONS:
-        raise BadInput(f"{where}: more than {MAX_COMBINATIONS} combinations of the blanks' options")
+        raise BadInput(f"more than {MAX_COMBINATIONS} combinations of the blanks' options", where=where)
     wrong = sorted(set(product(*columns)) - {right})
     if len(wrong) < 3:
-        raise BadInput(f"{where}: {len(wrong)} wrong combinations of the blanks' options, expected at least 3")
+        raise BadInput(f"{len(wrong)} wrong combinations of the blanks' options", where=where, expected="at least 3")
     rng = random.Random(derive("knowledge crosswords", *blanks, *right, edges))
     drawn = [right, *rng.sample(wrong, 3)]
     rng.shuffle(drawn)
@@ -206,7 +208,7 @@ def expla_graphs(record: Located) -> Task:
     """ExplaGraphs: whether an argument supports or counters a belief."""
     stance = record.text("stance").casefold()
     if stance not in ("support", "counter"):
-        raise BadInput(f'{record.where}: "stance" is {stance[:40]!r}, expected support or counter')
+        raise BadInput(f"is {stance[:40]!r}", where=record.where, key='"stance"', expected="support or counter")
     belief, argument = record.text("belief"), record.text("argument")
     question = f"Belief: {belief}\nArgument: {argument}\nDoes the argument support or counter the belief?"
     return record.task(question, (stance,))
@@ -219,13 +221,13 @@ def proscript(record: Located) -> Task:
     for piece in re.split(r"; (?=step[0-9])", record.text("flatten_input_for_edge_prediction")):
         name, colon, words = piece.partition(":")
         if not colon or name in steps:
-            raise BadInput(f'{where}: {piece[:40]!r} is no new step, expected "step0: get the milk; step1: ..."')
+            raise BadInput(f"{piece[:40]!r} is no new step", where=where, expected='"step0: get the milk; step1: ..."')
         steps[name] = words.strip()
     constraints: list[list[str]] = []
     for piece in record.text("flatten_output_for_edge_prediction").split(";"):
         before, _, after = (part.strip() for part in piece.partition("->"))
         if before not in steps or after not in steps:
-            raise BadInput(f"{where}: {piece.strip()[:40]!r} does not order two of its {len(steps)} steps")
+            raise BadInput(f"{piece.strip()[:40]!r} does not order two of its {len(steps)} steps", where=where)
         constraints.append([before, after])
     return _ordering(record, goal, steps, constraints)
 
@@ -243,10 +245,12 @@ def ordered_steps(record: Located) -> Task:
         if not (
             isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, str) and end in steps for end in pair)
         ):
-            raise BadInput(f"{record.where}: a constraint does not order two of {', '.join(steps)[:80]}")
+            raise BadInput(f"a constraint does not order two of {', '.join(steps)[:80]}", where=record.where)
         pairs.append(pair)
     if not pairs:
-        raise BadInput(f'{record.where}: "constraints" is missing, empty or no list, expected [["step0", "step3"], ..]')
+        raise BadInput(
+            "is missing, empty or no list", where=record.where, key='"constraints"', expected='[["step0", "step3"], ..]'
+        )
     return _ordering(record, record.text("goal"), steps, pairs)
 
 
@@ -258,7 +262,7 @@ def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints:
 def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
     """A multiple-choice task: options by letter, and the right letter as the answer."""
     if len(options) > len(LETTERS):
-        raise BadInput(f'{record.where}: {len(options)} "options", expected at most {len(LETTERS)}')
+        raise BadInput(f'{len(options)} "options"', where=record.where, expected=f"at most {len(LETTERS)}")
     letter = record.answer() if letter is None else letter
     _index(letter, len(options), "answer", record)
     extra = {"question": question, "options": dict(zip(LETTERS, options, strict=False)), "answers": [letter]}
@@ -268,7 +272,10 @@ def _choice(record: Located, question: str, options: Sequence[str], letter: str 
 def _index(letter: object, count: int, key: str, record: Located) -> int:
     if not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS[:count]:
         raise BadInput(
-            f'{record.where}: "{key}" is {str(letter)[:40]!r}, expected a letter from A to {LETTERS[count - 1]}'
+            f"is {str(letter)[:40]!r}",
+            where=record.where,
+            key=f'"{key}"',
+            expected=f"a letter from A to {LETTERS[count - 1]}",
         )
     return LETTERS.index(letter)
 
@@ -280,7 +287,7 @@ def _from_prompt(record: Located) -> str:
         prompt = said[-1] if said else None
     question = _unwrapped(record.value_text(prompt, "prompt")).strip()
     if not question:
-        raise BadInput(f'{record.where}: "prompt" holds no question')
+        raise BadInput("holds no question", where=record.where, key='"prompt"')
     return question
 
 
@@ -339,7 +346,9 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
     """
     if format != "auto" and format not in FORMATS:
         raise BadInput(
-            f"format={format!r}: expected auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}"
+            key="format",
+            found=format,
+            expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
     chosen: Format | None = FORMATS.get(format)

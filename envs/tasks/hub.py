@@ -90,7 +90,7 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
         return found
     asked = f"config={config!r} and split={split!r}"
     shown = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
-    raise BadInput(f"{source}: {len(tables)} tables for {asked}, expected one of: {shown}")
+    raise BadInput(f"{len(tables)} tables for {asked}", where=source, expected=f"one of: {shown}")
 
 
 def _has_config(name: str, config: str) -> bool:

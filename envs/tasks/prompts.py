@@ -34,17 +34,21 @@ class Prompt:
             self._text = strip_comment(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             known = sorted(str(each.relative_to(FOLDER).with_suffix("")) for each in FOLDER.rglob("*.md"))
-            raise BadInput(f"env.prompt={name!r}: no file and no shipped prompt{nearest(name, known)}") from error
+            raise BadInput(
+                f"no file and no shipped prompt{nearest(name, known)}", key="env.prompt", found=name
+            ) from error
         self.name, self.slots = name, frozenset(_SLOT.findall(self._text))
         if not self.slots:
-            raise BadInput(f"env.prompt={name!r}: no {{question}} and no other field of a task in it")
+            raise BadInput("no {question} and no other field of a task in it", key="env.prompt", found=name)
 
     def fill(self, task: Task, **more: str) -> str:
         """`more` are slots that are no fields. Raises BadInput for a field that the task lacks."""
         fields: dict[str, Any] = {**task.record, "question": task.question, **more}
         missing = sorted(slot for slot in self.slots if fields.get(slot) is None)
         if missing:
-            raise BadInput(f"task {task.task_id}: no field {missing[0]!r}, which env.prompt={self.name!r} shows")
+            raise BadInput(
+                f"no field {missing[0]!r}, which env.prompt={self.name!r} shows", where=f"task {task.task_id}"
+            )
         return _SLOT.sub(lambda slot: _shown(fields[slot[1]]), self._text)
 
 

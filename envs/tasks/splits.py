@@ -108,14 +108,14 @@ def _read_split(
     if data is not None and config.data_tasks is not None:
         train = _some(train, config.data_tasks, config.seed, data)
     if not train:
-        raise BadInput(f"{data}: every {what} is also held out in {eval_data or data}: nothing is left to train on")
+        raise BadInput(f"every {what} is also held out in {eval_data or data}: nothing is left to train on", where=data)
     return tuple(train), tuple(held_out), tuple(twins)
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """In their order, chosen by a hash that is not the one that holds out."""
     if count > len(tasks):
-        raise BadInput(f"env.data_tasks={count}: {data} has {len(tasks)} training tasks")
+        raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
     return stable_sample(tasks, count, lambda task: hash_order("data_tasks", seed, task.question))
 
 

@@ -56,7 +56,7 @@ class PythonTool:
         try:
             await sandbox.start()
         except ToolFailed as error:
-            raise BadInput(f"env.sandbox: {error}") from error
+            raise BadInput(error, key="env.sandbox") from error
         finally:
             await sandbox.close()
 

@@ -161,7 +161,9 @@ class SearchTool:
             writer.close()
         except (OSError, ValueError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CHECK_DEADLINE_S:g} s"
-            raise BadInput(f"env.retriever.url={self._config.url!r}: no server answers there ({reason})") from error
+            raise BadInput(
+                f"no server answers there ({reason})", key="env.retriever.url", found=self._config.url
+            ) from error
 
     async def close(self) -> None:
         for client in self._clients:
@@ -194,7 +196,7 @@ def check_files(config: SearchConfig) -> None:
     for key, path, there in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
         if path is not None and not there(path):
             found = "cannot be used" if os.path.exists(path) else "no such file or folder"
-            raise BadInput(f"env.retriever.{key}={path!r}: {found}")
+            raise BadInput(found, key=f"env.retriever.{key}", found=path)
 
 
 def start_server(

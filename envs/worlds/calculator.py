@@ -98,8 +98,8 @@ def annotated_calls(task: Task) -> list[str]:
     for piece in solution.split("<<")[1:]:
         expression, equals, rest = piece.partition("=")
         if not equals or ">>" not in rest or calculate(expression).startswith("error"):
-            raise BadInput(f"{task.task_id}: <<{piece[:40]!r} is not a calculation, expected <<48/2=24>>")
+            raise BadInput(f"<<{piece[:40]!r} is not a calculation", where=task.task_id, expected="<<48/2=24>>")
         calls.append(expression.strip())
     if not calls:
-        raise BadInput(f'{task.task_id}: no calculations in "answer", expected <<48/2=24>> for an sft stage')
+        raise BadInput('no calculations in "answer"', where=task.task_id, expected="<<48/2=24>> for an sft stage")
     return calls

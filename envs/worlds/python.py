@@ -117,7 +117,7 @@ def split_recorded(task: Task) -> tuple[Message, ...]:
     """The record's `response`, cut into what the model wrote and the outputs. Raises BadInput without a usable one."""
     response = task.record.get("response")
     if not isinstance(response, str):
-        raise BadInput(f'{task.task_id}: no "response" with code and outputs, expected one for an sft stage')
+        raise BadInput('no "response" with code and outputs', where=task.task_id, expected="one for an sft stage")
     said: list[Message] = []
     for message in split_inline(response.strip(), INTERPRETER):
         if message.role == "assistant":
@@ -128,10 +128,10 @@ def split_recorded(task: Task) -> tuple[Message, ...]:
             output = message.content.removeprefix(INTERPRETER.opening).removesuffix(INTERPRETER.closing)
             call = said[-1].content.rstrip("\n") if said else ""
             if not said or said[-1].role != "assistant" or not call.endswith(RETOOL.stop):
-                raise BadInput(f'{task.task_id}: "response" has an output that follows no {RETOOL.stop[0]}')
+                raise BadInput(f"has an output that follows no {RETOOL.stop[0]}", where=task.task_id, key='"response"')
             said[-1] = Message(role="assistant", content=call)
             said.append(RETOOL.reply("", output.strip("\n")))
     if not said or said[-1].role != "assistant" or not isinstance(RETOOL.parse(said[-1].content), Answer):
         expected = "expected <answer>\\boxed{...}</answer>"
-        raise BadInput(f'{task.task_id}: "response" does not end in an answer, {expected}')
+        raise BadInput(f"does not end in an answer, {expected}", where=task.task_id, key='"response"')
     return tuple(said)

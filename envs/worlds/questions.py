@@ -145,4 +145,4 @@ def written_solution(task: Task) -> str:
                 head, *rest = text.rpartition("####")[0].split("<<")
                 text = head + "".join(piece.partition(">>")[2] for piece in rest)
             return text.strip()
-    raise BadInput(f'{task.task_id}: no "response", "solution" or GSM8K "answer", expected one for an sft stage')
+    raise BadInput('no "response", "solution" or GSM8K "answer"', where=task.task_id, expected="one for an sft stage")

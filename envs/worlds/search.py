@@ -88,7 +88,7 @@ class SearchQAWorld(World):
         Raises BadInput for a task from a file: nobody knows how to solve it.
         """
         if self._config.data is not None:
-            raise BadInput(f"{task.task_id}: no demonstration: only made-up questions have one")
+            raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)
         rng, follow = self._config.drawn_for(task, seed), self._config.demo_follow_rate
         if follow is not None:
             examples, said = self._made_up.following(task, follow, rng)

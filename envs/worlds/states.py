@@ -46,7 +46,7 @@ class StatesWorld(World):
         """Raises BadInput for a task that is no state."""
         state = state_of(task)
         if state is None:
-            raise BadInput(f"task {task.task_id}: no state of a trajectory")
+            raise BadInput("no state of a trajectory", where=f"task {task.task_id}")
         return OneMessage(state, self._stop, self._is_action)
 
     def _is_action(self, text: str) -> bool:
@@ -64,5 +64,7 @@ def states(config: StatesConfig) -> tuple[Task, ...]:
     tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))
     if not tasks:
         keep = f"verdicts.keep={config.verdicts.keep}" + ", verdicts.equal=true" * config.verdicts.equal
-        raise BadInput(f"{config.data}: no state in the {len(chosen)} trajectories of {keep}: expected another filter")
+        raise BadInput(
+            f"no state in the {len(chosen)} trajectories of {keep}", where=config.data, expected="another filter"
+        )
     return tasks

@@ -35,8 +35,8 @@ def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None
         return checkpoint / "hf"
     if not (checkpoint / KEPT).is_dir():
         raise BadInput(
-            f"{checkpoint}: it does not hold the reference model of stage {stage.name}, the weights that the stage "
-            "began with"
+            f"it does not hold the reference model of stage {stage.name}, the weights that the stage began with",
+            where=checkpoint,
         )
     return checkpoint / KEPT
 
@@ -63,4 +63,4 @@ def refuse_impossible(stage: StageConfig, state: DriverState, checkpoint: Path, 
         holding = [name for name in holding if (checkpoint.with_name(name) / KEPT).is_dir()]
         ways = [f"--resume-from {holding[-1]}"] if holding else []
         ways += [f"stages.{stage.name}.learner.reference=run", "another --run-dir"]
-        raise BadInput(f"{error}: expected {', or '.join(ways)}") from error
+        raise BadInput(where=error, expected=", or ".join(ways)) from error

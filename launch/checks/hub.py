@@ -53,14 +53,16 @@ def require(name: str, where: str) -> str | None:
     here = find_cached(name)
     if _offline():
         if here is None:
-            raise BadInput(f"{where}: no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded")
+            raise BadInput(
+                f"no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded", where=where
+            )
         return None
     reason = _unreachable()
     if reason is None:
         return None
     if here is None:
         raise BadInput(
-            f"{where}: no folder, not downloaded before, and {reason}; download it elsewhere, give its folder"
+            f"no folder, not downloaded before, and {reason}; download it elsewhere, give its folder", where=where
         )
     os.environ[OFFLINE] = "1"
     return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"

@@ -76,7 +76,7 @@ def check_architecture(config: Config, name: str, *, learner: bool) -> None:
     """
     kind = config.get("model_type")
     if not isinstance(kind, str):
-        raise BadInput(f"{name}: config.json names no model_type: expected a Hugging Face causal language model")
+        raise BadInput("config.json names no model_type", where=name, expected="a Hugging Face causal language model")
     causal = [each for each in config.get("architectures") or [] if "CausalLM" in each or "LMHead" in each]
     encoder = kind in ENCODERS or bool(config.get("is_encoder_decoder"))
     reason = ENCODER if encoder and not causal else None
@@ -84,7 +84,7 @@ def check_architecture(config: Config, name: str, *, learner: bool) -> None:
         reason = REFUSED.get(kind) or next((reason for sign, reason in SIGNS if sign(config)), None)
     if reason is not None:
         what = "trained" if learner else "played"
-        raise BadInput(f"{name}: a {kind} model cannot be {what}: {reason} (docs/models.md lists what can)")
+        raise BadInput(f"a {kind} model cannot be {what}: {reason} (docs/models.md lists what can)", where=name)
 
 
 def describe_untried(config: Config) -> list[str]:
@@ -98,9 +98,9 @@ def read_model_config(folder: Path, name: str) -> Config:
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
-        raise BadInput(f"{name}: config.json is not readable JSON ({error})") from error
+        raise BadInput(f"config.json is not readable JSON ({error})", where=name) from error
     if not isinstance(config, dict):
-        raise BadInput(f"{name}: config.json is no JSON object")
+        raise BadInput("config.json is no JSON object", where=name)
     return config
 
 
@@ -177,7 +177,7 @@ def parameters_in(folder: Path, name: str) -> int | None:
     files = sorted(folder.glob("*.safetensors"))
     indexed = _indexed(folder, name)
     for missing in indexed - {file.name for file in files}:
-        raise BadInput(f"{name}: {missing} is missing, which {WEIGHTS_INDEX} names")
+        raise BadInput(f"{missing} is missing, which {WEIGHTS_INDEX} names", where=name)
     # The same weights may lie there in another cut too: what an index names, or the one file of the usual name, is all.
     loaded = indexed or {"model.safetensors"} & {file.name for file in files}
     files = [file for file in files if not loaded or file.name in loaded]
@@ -191,7 +191,7 @@ def _indexed(folder: Path, name: str) -> set[str]:
     try:
         return set(map(str, json.loads(path.read_text())["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{name}: {WEIGHTS_INDEX} is not readable: expected its weight_map") from error
+        raise BadInput(f"{WEIGHTS_INDEX} is not readable", where=name, expected="its weight_map") from error
 
 
 def _parameters(path: Path, name: str) -> int:
@@ -200,4 +200,4 @@ def _parameters(path: Path, name: str) -> int:
             return sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         what = f"{path.name} ({path.stat().st_size:,} bytes) is no whole safetensors file"
-        raise BadInput(f"{name}: {what} ({error}): download it again") from error
+        raise BadInput(f"{what} ({error}): download it again", where=name) from error

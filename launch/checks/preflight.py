@@ -138,14 +138,14 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
     folder = Path(path)
     if not folder.exists():
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
-            raise BadInput(f"{key}={path!r}: no such folder")
+            raise BadInput("no such folder", key=key, found=path)
         return
     if not (folder / "config.json").is_file():
-        raise BadInput(f"{key}={path!r}: no config.json in it: expected a Hugging Face model folder")
+        raise BadInput("no config.json in it", key=key, found=path, expected="a Hugging Face model folder")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
-        raise BadInput(f"{key}={path!r}: no weights in it: expected *.safetensors")
+        raise BadInput("no weights in it", key=key, found=path, expected="*.safetensors")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise BadInput(f"{key}={path!r}: no tokenizer in it: expected one of {', '.join(TOKENIZER_FILES)}")
+        raise BadInput("no tokenizer in it", key=key, found=path, expected=f"one of {', '.join(TOKENIZER_FILES)}")
     parameters_in(folder, f"{key}={path!r}")
 
 
@@ -178,7 +178,9 @@ def check_port(port: int | None) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
-            raise BadInput(f"cluster.dashboard_port={port}: the port is in use or not allowed ({error})") from error
+            raise BadInput(
+                f"the port is in use or not allowed ({error})", key="cluster.dashboard_port", found=port
+            ) from error
 
 
 def check_output(output: str) -> Path:
@@ -186,9 +188,9 @@ def check_output(output: str) -> Path:
     path = Path(output)
     if inside_ray_job() and not path.is_absolute():
         where = "an absolute path on shared storage: a relative one vanishes with the job's folder"
-        raise BadInput(f"--output {output}: expected inside a Ray job {where}")
+        raise BadInput(key="--output", found=output, expected=f"inside a Ray job {where}")
     if path.is_dir() or not path.resolve().parent.is_dir():
-        raise BadInput(f"--output {output}: expected a file in a folder that exists")
+        raise BadInput(key="--output", found=output, expected="a file in a folder that exists")
     return path
 
 
@@ -201,8 +203,11 @@ def check_judging(recipe: RecipeConfig) -> None:
     if not judge.given:
         if reward.always_judged:
             raise BadInput(
-                f"reward.name={recipe.reward.name!r} asks a judge: give reward.judge.endpoint and .model, "
-                "reward.judge.service, or reward.judge.model alone for one that the run serves itself"
+                "it asks a judge",
+                key="reward.name",
+                found=recipe.reward.name,
+                expected="reward.judge.endpoint and .model, reward.judge.service, or reward.judge.model "
+                "alone for one that the run serves itself",
             )
         return
     limit = f"below rollout.episode_timeout_s={patience:g}"
@@ -227,8 +232,10 @@ def check_device(config: ClusterConfig) -> None:
     """A cluster of this machine has a GPU or has none; one that is joined says so itself."""
     if config.device == "cuda" and is_local(config) and not local_gpus():
         raise BadInput(
-            "cluster.device='cuda': no GPU on this machine: expected auto or cpu, or cluster.address of a Ray cluster "
-            "with GPUs"
+            "no GPU on this machine",
+            key="cluster.device",
+            found="cuda",
+            expected="auto or cpu, or cluster.address of a Ray cluster with GPUs",
         )
 
 

@@ -122,7 +122,7 @@ def _lengths(counts: Sequence[int], window: int, whole: bool) -> str:
         return f"prompts: at most {max(counts)} tokens, of {len(counts)} looked at"
     of = f"of {len(counts)} prompts looked at, up to {max(counts)} tokens long,"
     if whole and over == len(counts):
-        raise BadInput(f"engine.max_model_len={window}: expected more: {of} none leaves room for an answer")
+        raise BadInput(key="engine.max_model_len", found=window, expected=f"more: {of} none leaves room for an answer")
     return f"prompts: {of} {over} leave no room for an answer: raise engine.max_model_len={window}"
 
 
@@ -135,10 +135,10 @@ def _prompt(
         messages, stop = env.first_messages(), env.stop_strings
     except Exception as error:  # their own code
         raise BadInput(
-            f"env.name={recipe.env.name}: no prompt for task {task.task_id}: {describe_exception(error)}"
+            f"no prompt for task {task.task_id}: {describe_exception(error)}", key="env.name", found=recipe.env.name
         ) from error
     try:
         return renderer.prompt_ids(messages), stop
     except Exception as error:
         what = f"its chat template cannot render a prompt of env.name={recipe.env.name}"
-        raise BadInput(f"model.path={model!r}: {what}: {describe_exception(error)}") from error
+        raise BadInput(f"{what}: {describe_exception(error)}", key="model.path", found=model) from error

@@ -54,7 +54,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     names = _asked(options.figures, list(FIGURES))
     if options.smooth is not None and options.smooth < 1:
-        raise BadInput(f"--smooth {options.smooth}: expected 1 or more")
+        raise BadInput(key="--smooth", found=options.smooth, expected="1 or more")
     runs = [read_run(path, needed(names)) for path in options.run_dirs]
     _check_plays(options, runs)
     folder = options.output or (runs[0].path / "analysis" if len(runs) == 1 else Path("analysis"))
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         made = make_figures(settings(runs, _words(options.labels)), request)
     left = {reason: [name for name, lines in made.items() if lines == reason] for reason in (FLAT, ABSENT)}
     if len(left[ABSENT]) == len(names):
-        raise BadInput(f"{', '.join(map(str, options.run_dirs))}: {ABSENT} {', '.join(names)}")
+        raise BadInput(f"{ABSENT} {', '.join(names)}", where=", ".join(map(str, options.run_dirs)))
     found = [line for lines in made.values() if not isinstance(lines, str) for line in lines]
     found += [f"{reason}: {', '.join(names)}" for reason, names in left.items() if names]
     print("\n".join([*found, f"written to {folder}/"]))
@@ -82,7 +82,7 @@ def _asked(given: str | None, known: list[str]) -> list[str]:
     names = _words(given) or known
     for name in names:
         if name not in known:
-            raise BadInput(f"--figures: no figure {name!r}{nearest(name, known)}")
+            raise BadInput(f"no figure {name!r}{nearest(name, known)}", key="--figures")
     return names
 
 
@@ -94,4 +94,4 @@ def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     plays = dict.fromkeys(play for run in runs for play in plays_of(run.evaluations))
     known = f"(known: {', '.join(plays) or 'none'})"
     if options.episodes != TRAINING and options.episodes not in plays:
-        raise BadInput(f"--episodes {options.episodes}: expected training, or a play of these runs {known}")
+        raise BadInput(key="--episodes", found=options.episodes, expected=f"training, or a play of these runs {known}")

@@ -61,7 +61,7 @@ def settings_of(given: Sequence[str]) -> list[ComparedSetting]:
     names = [visible(name or calling(paths[0])) for (name, _), paths in zip(split, files, strict=True)]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise BadInput(f"{', '.join(twice)}: two results of one name, expected NAME=FILE to tell them apart")
+        raise BadInput("two results of one name", where=", ".join(twice), expected="NAME=FILE to tell them apart")
     return [
         ComparedSetting(name=name, seeds=[read_played(str(path), str(path)) for path in paths])
         for name, paths in zip(names, files, strict=True)
@@ -81,14 +81,14 @@ def _file(path: Path) -> Path:
         lines = (path / "evaluations.jsonl").read_bytes().splitlines()
     except OSError as error:
         raise BadInput(
-            f"{path}: a folder without evaluations.jsonl: expected a run directory or a JSON file"
+            "a folder without evaluations.jsonl", where=path, expected="a run directory or a JSON file"
         ) from error
     if not lines:
-        raise BadInput(f"{path}: no evaluation in it yet")
+        raise BadInput("no evaluation in it yet", where=path)
     last = json_object(lines[-1], f"{path}/evaluations.jsonl line {len(lines)}")
     stage, when, step = (last.get(key) for key in ("stage", "when", "step"))
     if not (isinstance(stage, str) and isinstance(when, str) and type(step) is int):
-        raise BadInput(f"{path}/evaluations.jsonl line {len(lines)}: expected stage, when and step")
+        raise BadInput(f"{path}/evaluations.jsonl line {len(lines)}", expected="stage, when and step")
     return path / "evaluations" / f"{result_name(stage, when, step)}.json"
 
 

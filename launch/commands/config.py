@@ -127,7 +127,7 @@ def fill_page(page: str, sections: Sequence[Section]) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BadInput(f"--page: expected a page with {BEGIN} and {END}")
+        raise BadInput(key="--page", expected=f"a page with {BEGIN} and {END}")
     return f"{before}{BEGIN}\n\n{tables(sections)}\n{END}{after}"
 
 

@@ -95,7 +95,7 @@ def _extract(options: argparse.Namespace) -> int:
     output = check_output(options.output)
     config = chosen(JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite")
     if not config.given:
-        raise BadInput("expected --endpoint and --model, or --model, or --service")
+        raise BadInput(expected="--endpoint and --model, or --model, or --service")
     with Bar() as show:
         told = extract(options.input, output, lambda: start_judge(options, config), options.max_concurrent, show)
     _say(f"{told}; wrote {output}")
@@ -111,7 +111,7 @@ def _solved(options: argparse.Namespace) -> int:
 
 def _search(options: argparse.Namespace) -> int:
     if not 0 < options.near <= 1:
-        raise BadInput(f"--near {options.near:g}: expected above 0 and at most 1")
+        raise BadInput(key="--near", found=options.near, expected="above 0 and at most 1")
     output = check_output(options.output) if options.output is not None else None
     phrases = Phrases(read_phrases(Path(options.phrases) if options.phrases else USUAL))
     with Bar() as show:
@@ -143,7 +143,7 @@ def _prepare(options: argparse.Namespace) -> int:
 def _pair(given: str) -> tuple[str, str]:
     name, sign, path = given.partition("=")
     if not sign or not path:
-        raise BadInput(f"--file {given}: expected SET.SPLIT=PATH, such as musique.dev=dev.jsonl")
+        raise BadInput(key="--file", found=given, expected="SET.SPLIT=PATH, such as musique.dev=dev.jsonl")
     return name, path
 
 

@@ -75,7 +75,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     if options.resume and options.output is None:
-        raise BadInput("--resume: expected --output, beside which the transcripts lie")
+        raise BadInput(key="--resume", expected="--output, beside which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
     plays = plays_to_play(recipe, trained_on(found) if found is not None else None)

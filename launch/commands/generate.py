@@ -120,7 +120,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
     teacher = recipe.generate.teacher
     if options.checkpoint is not None:
-        raise BadInput(f"--checkpoint {options.checkpoint}: expected none, {weights_of(teacher)} plays")
+        raise BadInput(key="--checkpoint", found=options.checkpoint, expected=f"none, {weights_of(teacher)} plays")
     check_ready(teacher)
     nodes.check_rollouts(recipe)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
@@ -155,5 +155,5 @@ def output_file(output: str) -> Path:
     for place in (path, pairs_path(path)):
         if place.exists() and not store_path(path).exists():
             goes_on = f"no {store_path(path).name} to continue from"
-            raise BadInput(f"--output {output}: there is a file {place.name} already, and {goes_on}")
+            raise BadInput(f"there is a file {place.name} already, and {goes_on}", key="--output", found=output)
     return path

@@ -61,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         check_kind(options.kind)
     except BadRequest as error:
-        raise BadInput(f"--kind: {error.message}") from error
+        raise BadInput(error.message, key="--kind") from error
     kind = KINDS[options.kind]
     if not kind.values:
-        raise BadInput(f"--kind {options.kind}: its answers are free text, expected a kind with verdicts to count")
+        raise BadInput(
+            "its answers are free text", key="--kind", found=options.kind, expected="a kind with verdicts to count"
+        )
     records = read_labelled(options.input, options.kind)
     config = _judge(options)
     counts, refused = asyncio.run(_count(options, config, records))
@@ -89,12 +91,12 @@ def read_labelled(path: str, kind: str) -> list[Labelled]:
         where = f"{path} line {number}"
         fields, label = record.get("fields"), record.get("label")
         if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
-            raise BadInput(f'{where}: expected "fields" with texts, such as {{"question": ".."}}')
+            raise BadInput(where=where, expected='"fields" with texts, such as {"question": ".."}')
         require(label in values, f"{where}: label", label, f"one of {', '.join(values)}")
         try:
             check(JudgeRequest(kind=kind, fields=fields))
         except BadRequest as error:
-            raise BadInput(f"{where}: {error}") from error
+            raise BadInput(error, where=where) from error
         records.append(Labelled(line=number, fields=fields, label=str(label)))
     return records
 
@@ -105,12 +107,14 @@ def _judge(options: argparse.Namespace) -> Any:
     if options.config is None:
         config = chosen(JudgeConfig, options, cache_file=options.cache_file or beside)
         if not config.given:
-            raise BadInput("expected a CONFIG, or --endpoint and --model, or --model, or --service")
+            raise BadInput(expected="a CONFIG, or --endpoint and --model, or --model, or --service")
         return config
 
     named = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
     if named is None or not named.given:
-        raise BadInput(f"{options.config}: its reward has no judge: give reward.judge.endpoint and reward.judge.model")
+        raise BadInput(
+            "its reward has no judge: give reward.judge.endpoint and reward.judge.model", where=options.config
+        )
     file = options.cache_file or named.cache_file or beside
     return replace(named, cache_file=file, unparsable=options.unparsable or named.unparsable)
 

@@ -51,9 +51,9 @@ def make(what: str, name: str, parent: Path) -> Path:
         for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
     except FileExistsError as error:
-        raise BadInput(f"{folder}: is there already: choose another name, or --output") from error
+        raise BadInput("is there already: choose another name, or --output", where=folder) from error
     except OSError as error:
-        raise BadInput(f"{folder}: cannot be made ({error.strerror})") from error
+        raise BadInput(f"cannot be made ({error.strerror})", where=folder) from error
     return folder
 
 
@@ -61,7 +61,7 @@ def check_name(name: str, parent: Path) -> None:
     """Raises BadInput for a name that Python could not import, or would import from elsewhere."""
     plain = name.isascii() and name.isidentifier() and name == name.lower() and name[:1].isalpha()
     if not plain or keyword.iskeyword(name):
-        raise BadInput(f"{name!r}: expected a name that Python can import: small letters, digits and _")
+        raise BadInput(f"{name!r}", expected="a name that Python can import: small letters, digits and _")
     if not (parent / name).exists() and importlib.util.find_spec(name) is not None:
         raise BadInput(f"{name!r}: Python has a module of that name already, and would import that one")
 

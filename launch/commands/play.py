@@ -37,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.task is not None and options.seed is not None:
-        raise BadInput("--task and --seed: expected one of the two")
+        raise BadInput(key="--task and --seed", expected="one of the two")
     recipe = last_recipe(options.config, options.overrides)
 
     import asyncio
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             print("left before the episode ended: no reward")
             return 0
         where = options.answers or "standard input"
-        raise BadInput(f"{where}: no more messages, and the episode has not ended: no reward")
+        raise BadInput("no more messages, and the episode has not ended: no reward", where=where)
     if failure := played.failure:
         raise RunFailed(f"no reward: {failure.kind} in {failure.where}: {visible(failure.detail)}")
     return 0
@@ -86,4 +86,4 @@ def append(path: Path, line: bytes) -> None:
         with path.open("ab") as file:
             file.write(line)
     except OSError as error:
-        raise BadInput(f"--output {path}: cannot be written ({error.strerror})") from error
+        raise BadInput(f"cannot be written ({error.strerror})", key="--output", found=path) from error

@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
 def _line_number(text: str) -> int:
     """0 stands for the first one."""
     if text and not (text.isascii() and text.isdigit() and 0 < len(text) < 16 and int(text) > 0):
-        raise BadInput(f"--explain {text}: expected the number of a line, from 1")
+        raise BadInput(key="--explain", found=text, expected="the number of a line, from 1")
     return int(text or 0)

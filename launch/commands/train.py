@@ -157,13 +157,15 @@ def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[R
     directory = RunDir(path)
     checkpoint = directory.named(asked) if asked is not None else directory.newest()
     if must_resume and checkpoint is None:
-        raise BadInput(f"--resume: {path} has no checkpoint to resume from")
+        raise BadInput(f"{path} has no checkpoint to resume from", key="--resume")
     state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
     refuse_other_config(path, config, midway=state.stage_index if state.stage_step else None)
     if state.stage_index < len(config.stages):
         entered = config.stages[state.stage_index]
         if entered.epochs is None and entered.steps < state.stage_step:
             raise BadInput(
-                f"stages.{entered.name}.steps={entered.steps}: the run has taken {state.stage_step} of them already"
+                f"the run has taken {state.stage_step} of them already",
+                key=f"stages.{entered.name}.steps",
+                found=entered.steps,
             )
     return directory, checkpoint, state

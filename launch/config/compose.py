@@ -54,13 +54,13 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
     _check_choices(layers, stages)
     recipe = _recipe(layers, None)
     if not stages:
-        raise BadInput(f"{config}: no stages: expected a list such as [{{name: rl, kind: rl, steps: 100}}]")
+        raise BadInput("no stages", where=config, expected="a list such as [{name: rl, kind: rl, steps: 100}]")
     built: list[StageConfig] = []
     for source in stages:
         kind = source.head.kind
         if not isinstance(kind, str) or kind not in STAGES:
             hint = nearest(str(kind), STAGES)
-            raise BadInput(f"{source.where}.kind={kind!r}: expected one of {', '.join(STAGES)}{hint}")
+            raise BadInput(key=f"{source.where}.kind", found=kind, expected=f"one of {', '.join(STAGES)}{hint}")
         stage = stage_of(kind)
         for layer in source.own if not saved else ():
             scope.check_scope(source.where, layer.values)
@@ -76,7 +76,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> Ru
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
-        raise BadInput(f"{config}: stages need different names, found {', '.join(names)}")
+        raise BadInput(f"stages need different names, found {', '.join(names)}", where=config)
     if not saved:
         check_arguments(recipe.engine.vllm)
     return RunConfig(recipe=recipe, stages=tuple(built))
@@ -166,7 +166,10 @@ def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage |
             continue
         if not isinstance(part, dict):
             raise BadInput(
-                f"{layer.source}: {key}={part!r}: expected keys and values, such as {key}.name={next(iter(table))}"
+                where=layer.source,
+                key=key,
+                found=part,
+                expected=f"keys and values, such as {key}.name={next(iter(table))}",
             )
         of_rl_only = key == "algorithm" and stage is not None and not stage.recipe_algorithm
         if part.get("name") is not None and not (of_rl_only and ": stages." not in layer.source):
@@ -174,11 +177,13 @@ def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage |
     if name is None:
         name = stage.algorithm if key == "algorithm" and stage is not None else next(iter(table))
     if not isinstance(name, str):
-        raise BadInput(f"{source}: {key}.name={name!r}: expected one of {', '.join(table)}, or module.Class")
+        raise BadInput(
+            where=source, key=f"{key}.name", found=name, expected=f"one of {', '.join(table)}, or module.Class"
+        )
     try:
         choose(key, table, name)
     except BadInput as error:
-        raise BadInput(f"{source}: {error}") from error
+        raise BadInput(error, where=source) from error
     return name
 
 
@@ -198,17 +203,17 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             given = _first_key(f"{prefix}{key}", value)
             known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
             listed = f" (`rlsys config {prefix.rstrip('.')}".rstrip() + "` lists the keys)"
-            raise BadInput(f"{source}: unknown key {given!r}{suggest_key(given, known) or listed}")
+            raise BadInput(f"unknown key{suggest_key(given, known) or listed}", where=source, key=given)
         inner = parts.get(prefix + key, hints[key])
         if isinstance(inner, type) and is_dataclass(inner):
             if not isinstance(value, dict):
-                raise BadInput(f"{source}: {prefix}{key}={value!r}: expected keys and values")
+                raise BadInput(where=source, key=f"{prefix}{key}", found=value, expected="keys and values")
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
         elif (named := named_sections(hints[key])) is not None and isinstance(value, dict):
             for name, each in value.items():
                 where = f"{prefix}{key}.{name}"
                 if not isinstance(each, dict):
-                    raise BadInput(f"{source}: {where}={each!r}: expected keys and values")
+                    raise BadInput(where=source, key=where, found=each, expected="keys and values")
                 _check_keys(source, each, named, parts, f"{where}.")
 
 

@@ -32,8 +32,9 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
         return
     if not saved.is_file():
         raise BadInput(
-            f"{saved}: missing, and with it what the checkpoints beside it belong to: restore it "
-            "(`rlsys train CONFIG --dry-run` prints it, where CONFIG and overrides are those that the run began with)"
+            "missing, and with it what the checkpoints beside it belong to: restore it (`rlsys train CONFIG "
+            "--dry-run` prints it, where CONFIG and overrides are those that the run began with)",
+            where=saved,
         )
     before = compose(str(saved), [], saved=True)
     begun, now = _identity(before), _identity(config)
@@ -41,7 +42,7 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
         begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
     changed = differences(begun, now)
     if changed:
-        raise BadInput(f"--run-dir {path}: it was begun with {changed}: choose another directory")
+        raise BadInput(f"it was begun with {changed}: choose another directory", key="--run-dir", found=path)
 
 
 def _midway(stage: StageConfig) -> dict[str, Any]:
@@ -77,11 +78,11 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
     for index, asked in found:
         saved = Path(run_dir or "") / "config.yaml"
         if run_dir is None or not saved.is_file():
-            raise BadInput(f"command line: {asked[0]!r}: expected the --run-dir of a run to go on with")
+            raise BadInput(f"{asked[0]!r}", where="command line", expected="the --run-dir of a run to go on with")
         stages = compose(str(saved), [], saved=True).stages
         last = stages[-1]
         if asked[1] not in (last.name, str(len(stages) - 1)):
-            raise BadInput(f"command line: {asked[0]!r}: only the last stage goes on: stages.{last.name}.steps")
+            raise BadInput(f"{asked[0]!r}: only the last stage goes on: stages.{last.name}.steps", where="command line")
         more = int(asked[2]) if _finished(Path(run_dir), len(stages)) else 0
         words[index] = f"stages.{asked[1]}.steps={last.steps + more}"
     return words
@@ -98,7 +99,9 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
         return False
     if last.kind == "dpo" and last.config.eval.every:
         key = f"stages.{last.name}.eval.every"
-        raise BadInput(f"{key}: the reference values of a finished dpo stage are gone: expected a stage without them")
+        raise BadInput(
+            "the reference values of a finished dpo stage are gone", where=key, expected="a stage without them"
+        )
     state.stage_index = len(config.stages) - 1
     state.stage_step = before.steps
     planned = before.steps * before.config.loop.groups_per_step

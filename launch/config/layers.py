@@ -62,7 +62,7 @@ def find_config(name: str) -> Path:
 def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
     """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
     if path.resolve() in seen:
-        raise BadInput(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
+        raise BadInput(f"extends itself through {' -> '.join(p.name for p in seen)}", where=path)
     try:
         raw = _from_yaml(path.read_text())
     except yaml.MarkedYAMLError as error:
@@ -70,10 +70,10 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         where = "" if mark is None else f" line {min(mark.line, lines) or 1}"  # one stands before those of the file
         raise BadInput(f"{path}{where}: not readable as YAML: {error.problem or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from error
+        raise BadInput(f"not readable as YAML: {' '.join(str(error).split())}", where=path) from error
     raw = {} if raw is None else raw
     if not isinstance(raw, dict):
-        raise BadInput(f"{path}: expected keys and values, found a {type(raw).__name__}")
+        raise BadInput(where=path, expected=f"keys and values, found a {type(raw).__name__}")
     check_plain(_short(path), {key: value for key, value in raw.items() if key != "stages"})
     layers: list[Layer] = []
     stages: list[Raw] = []
@@ -87,7 +87,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     elif own is not None:
         if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
             raise BadInput(
-                f"{path}: stages: expected a list of records, or {{NAME: {{key: value}}}} to change some of a base"
+                where=path, key="stages", expected="a list of records, or {NAME: {key: value}} to change some of a base"
             )
         for index, stage in enumerate(own):
             name = stage.get("name", index)
@@ -104,9 +104,11 @@ def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
     for name, change in changes.items():
         check_plain(_short(path), change, f"stages.{name}")
         if name not in names:
-            raise BadInput(f"{path}: stages.{name}: the stages that it extends are {', '.join(names) or 'none'}")
+            raise BadInput(f"stages.{name}: the stages that it extends are {', '.join(names) or 'none'}", where=path)
         if change is not None and not isinstance(change, dict):
-            raise BadInput(f"{path}: stages.{name}={change!r}: expected keys and values, or null to leave it out")
+            raise BadInput(
+                where=path, key=f"stages.{name}", found=change, expected="keys and values, or null to leave it out"
+            )
     return [
         over(stage, changes.get(name, {}))
         for stage, name in zip(stages, names, strict=True)
@@ -163,31 +165,31 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not all(key.split(".")):
-            raise BadInput(f"command line: {override!r}: expected key=value")
+            raise BadInput(f"{override!r}", where="command line", expected="key=value")
         try:
             value = _from_yaml(text)
         except yaml.YAMLError as error:
             deep = f": {error}" if isinstance(error.__cause__, RecursionError) else ""
-            raise BadInput(f"command line: {key}: the value is not readable as YAML{deep}") from error
+            raise BadInput(f"the value is not readable as YAML{deep}", where="command line", key=key) from error
         check_plain("command line", value, key)
         parts = key.split(".")
         target = everywhere
         if parts[0] == "stages":
             if len(parts) < 3 and (len(parts) < 2 or value is not None):
                 leave_out = "stages.NAME=null to leave a stage out"
-                raise BadInput(f"command line: {override!r}: expected stages.NAME.key=value, or {leave_out}")
+                raise BadInput(f"{override!r}", where="command line", expected=f"stages.NAME.key=value, or {leave_out}")
             index = _stage_index(parts[1], names)
             if len(parts) == 2:
                 by_stage[index] = None
                 continue
             given = by_stage.setdefault(index, {})
             if given is None:
-                raise BadInput(f"command line: {override!r}: stage {names[index]} was left out")
+                raise BadInput(f"{override!r}: stage {names[index]} was left out", where="command line")
             target, parts = given, parts[2:]
         for part in parts[:-1]:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
-                raise BadInput(f"command line: {override!r}: {part} was already given a value")
+                raise BadInput(f"{override!r}: {part} was already given a value", where="command line")
         target[parts[-1]] = value
     return everywhere, by_stage
 
@@ -197,7 +199,7 @@ def _stage_index(name: str, names: Sequence[str]) -> int:
         return names.index(name)
     if name.isdigit() and int(name) < len(names):
         return int(name)
-    raise BadInput(f"command line: no stage {name!r}: the stages are {', '.join(names)}")
+    raise BadInput(f"no stage {name!r}: the stages are {', '.join(names)}", where="command line")
 
 
 def check_plain(source: str, values: Any, key: str = "") -> None:
@@ -215,18 +217,22 @@ def check_plain(source: str, values: Any, key: str = "") -> None:
         for index, value in enumerate(values):
             check_plain(source, value, f"{key}.{index}")
     elif isinstance(values, float) and not math.isfinite(values):
-        raise BadInput(f"{source}: {key}={values}: expected a finite number")
+        raise BadInput(where=source, key=key, found=values, expected="a finite number")
     elif isinstance(values, int) and values.bit_length() > MOST_BITS:
         raise BadInput(
-            f"{source}: {key}: expected a whole number of at most {MOST_BITS} bits, found one of {values.bit_length()}"
+            where=source,
+            key=key,
+            expected=f"a whole number of at most {MOST_BITS} bits, found one of {values.bit_length()}",
         )
     elif isinstance(values, str):
         if "${" in values:
             raise BadInput(
-                f"{source}: {key}: ${{..}} is not looked up: write the value, and of a key or token the name of its "
-                "variable (key_env, token_env; docs/trust.md)"
+                "${..} is not looked up: write the value, and of a key or token the name of its "
+                "variable (key_env, token_env; docs/trust.md)",
+                where=source,
+                key=key,
             )
         try:
             check_text(key, values)
         except BadInput as error:
-            raise BadInput(f"{source}: {error}") from None
+            raise BadInput(error, where=source) from None

@@ -36,7 +36,7 @@ def merged_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> Recip
             **{key: deepcopy(part.made) if key in schemas else part.made for key, part in parts.items()}
         )
     except BadInput as error:
-        raise BadInput(f"config: {error}") from error
+        raise BadInput(error, where="config") from error
     except OmegaConfBaseException as error:
         raise BadInput(f"config: {_one_line(error)}") from error
 
@@ -107,7 +107,7 @@ def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas
             OmegaConf.merge(schema, layer.values)
         except OmegaConfBaseException as alone:
             parts = {f"{key}.": of for key, of in schemas.items()}
-            return BadInput(f"{layer.source}: {_wrong_value(alone, schema, layer.values, parts)}")
+            return BadInput(_wrong_value(alone, schema, layer.values, parts), where=layer.source)
     return BadInput(f"config: {_one_line(error)}")
 
 

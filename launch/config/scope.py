@@ -62,7 +62,7 @@ def check_scope(source: str, values: Mapping[str, Any]) -> None:
     """Raises BadInput for a key of the whole run among what is given to one stage."""
     for key in RUN_KEYS:
         if has(values, key):
-            raise BadInput(f"{source}: {key} holds for the whole run: give it outside of stages")
+            raise BadInput(f"{key} holds for the whole run: give it outside of stages", where=source)
 
 
 def check_reads(
@@ -81,7 +81,7 @@ def check_reads(
     readers = [f"stages.{each.label}.{unread}" for each in others if holds(_read(each, recipe), unread)]
     data = " without data" * (head.kind in kinds)
     expected = " or ".join(readers) or f"it in a stage of kind {' or '.join(kinds)}"
-    raise BadInput(f"{source}: {unread} has no effect in a stage of kind {head.kind}{data}: expected {expected}")
+    raise BadInput(f"{unread} has no effect in a stage of kind {head.kind}{data}", where=source, expected=expected)
 
 
 def _read(head: StageKeys, recipe: RecipeConfig) -> Keys:
@@ -162,13 +162,14 @@ def check_choices(given: Raw, picked: Sequence[Picked], tables: Mapping[str, Tab
                 where = "outside of stages" if first.stage is None else f"in stage {first.stage}"
                 ways = " ".join(f"stages.{stage}.{key}.{path}={shown}" for stage in stages)
                 held = f"{where} {key}.name={first.names[key]!r} has no such key"
-                raise BadInput(f"command line: {key}.{path}: {held}: expected {ways}")
+                raise BadInput(f"{key}.{path}: {held}", where="command line", expected=ways)
             owners = [name for name in table if _has(choose(key, table, name).schema, path)]
             if without and owners:
                 names = ", ".join(owners[:MOST]) + ", ..." * (len(owners) > MOST)
                 raise BadInput(
-                    f"command line: unknown key '{key}.{path}': {key}.name={without[0].names[key]!r} has none, "
-                    f"{key}.name={names} has it"
+                    f"unknown key: {key}.name={without[0].names[key]!r} has none, {key}.name={names} has it",
+                    where="command line",
+                    key=f"{key}.{path}",
                 )
 
 
@@ -200,7 +201,7 @@ def check_unread(where: str, layers: Sequence[Layer], recipe: RecipeConfig) -> N
             if own:
                 _check(f"eval.sets.{each.name}.env.retriever.", each.recipe.env, [*base, _retriever(own)])
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
+        raise BadInput(error, where=where) from error
 
 
 def _check(prefix: str, env: Any, given: Sequence[Mapping[str, Any]]) -> None:

@@ -129,7 +129,9 @@ class FileBuild:
         """Raises BadInput where numbers differ and `--partial` does not allow it."""
         if self._warnings and not self._options.partial:
             found = "; ".join(self._warnings)
-            raise BadInput(f"{self._part.file}: {found}: another version, or a slice of it? --partial goes on with it")
+            raise BadInput(
+                f"{found}: another version, or a slice of it? --partial goes on with it", where=self._part.file
+            )
 
     def _write_left_out(self) -> None:
         """All of them beside the file: `train.left_out.jsonl`."""
@@ -154,7 +156,7 @@ class FileBuild:
                 self._unreadable.append(str(error))
         found, bad = self._records[name], self._unreadable[unreadable:]
         if len(bad) > MOST_UNREADABLE * found:
-            raise BadInput(f"{name}: {len(bad):,} of {found:,} records cannot be read, the first: {bad[0]}")
+            raise BadInput(f"{len(bad):,} of {found:,} records cannot be read, the first: {bad[0]}", where=name)
         if expected is not None and found != expected:
             self._warnings.append(f"{name} has {found:,} records, {expected:,} expected")
 

@@ -46,7 +46,7 @@ def in_order(record: Mapping[str, Any], name: str) -> list[str]:
     try:
         return list(networkx.lexicographical_topological_sort(graph, key=lambda step: (len(step), step)))
     except networkx.NetworkXUnfeasible as error:
-        raise BadInput(f"{name}: the constraints of its steps go round in a circle") from error
+        raise BadInput("the constraints of its steps go round in a circle", where=name) from error
 
 
 def single_steps(name: str, path: Path) -> Iterator[Row]:

@@ -97,5 +97,7 @@ def _tasks(kept: str) -> Iterator[dict[str, Any]]:
     for number, record in read_jsonl(kept):
         task = record.get("task")
         if not isinstance(task, dict) or not {"task_id", "question", "answers"} <= task.keys():
-            raise BadInput(f'{kept} line {number}: no "task": expected trajectories that rlsys generate has kept')
+            raise BadInput(
+                'no "task"', where=f"{kept} line {number}", expected="trajectories that rlsys generate has kept"
+            )
         yield task

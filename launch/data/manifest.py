@@ -79,10 +79,10 @@ def read_manifest(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+        raise BadInput(f"cannot be read ({error.strerror})", where=path) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise BadInput(
-            f"{path}: not a manifest of `rlsys data prepare` ({error}): remove it or choose another folder"
+            f"not a manifest of `rlsys data prepare` ({error}): remove it or choose another folder", where=path
         ) from error
 
 
@@ -96,5 +96,5 @@ def digest_of(path: Path, show: Progress) -> str:
                 done += len(chunk)
                 show(f"digest of {path.name}", done, total)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+        raise BadInput(f"cannot be read ({error.strerror})", where=path) from error
     return digest.hexdigest()

@@ -43,7 +43,7 @@ class Phrases:
             for triple in triples:
                 self._with[triple].append(phrase)
         if not self._with:
-            raise BadInput("--phrases: no phrase in it, expected one a line")
+            raise BadInput("no phrase in it", key="--phrases", expected="one a line")
 
     def nearest(self, sentence: str, threshold: float) -> tuple[str, float] | None:
         """The phrase that a sentence is nearest to, if that is near enough; of two as near, the first."""
@@ -59,7 +59,7 @@ def read_phrases(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--phrases {path}: cannot be read as text ({error})") from error
+        raise BadInput(f"cannot be read as text ({error})", key="--phrases", found=path) from error
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
@@ -68,7 +68,7 @@ def search(corpus: str, phrases: Phrases, threshold: float, show: Progress) -> I
     for number, record in enumerate(read_records(corpus), start=1):
         text = next((record.fields[key] for key in FIELDS if isinstance(record.fields.get(key), str)), None)
         if text is None:
-            raise BadInput(f"{record.where}: expected a text in one of {', '.join(FIELDS)}")
+            raise BadInput(where=record.where, expected=f"a text in one of {', '.join(FIELDS)}")
         for sentence in filter(str.strip, _BETWEEN.split(text)):
             near = phrases.nearest(sentence, threshold)
             if near is not None:

@@ -27,10 +27,12 @@ def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say:
     absent = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
         raise BadInput(
-            f"--from {options.origin}: {'; '.join(absent)} (--file SET.SPLIT=PATH, or --partial without them)"
+            f"{'; '.join(absent)} (--file SET.SPLIT=PATH, or --partial without them)",
+            key="--from",
+            found=options.origin,
         )
     if not paths:
-        raise BadInput(f"--from {options.origin}: nothing of {recipe.name} is there: {'; '.join(absent)}")
+        raise BadInput(f"nothing of {recipe.name} is there: {'; '.join(absent)}", key="--from", found=options.origin)
     for line in absent:
         say(f"warning: left out: {line}")
     sources = {name: open_source(name, each, show) for name, each in paths.items()}
@@ -38,7 +40,7 @@ def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"--output {output}: cannot be made ({error.strerror})") from error
+        raise BadInput(f"cannot be made ({error.strerror})", key="--output", found=output) from error
     notes = _notes_before(preparation)
     asked = {key: getattr(options, key) for key in ("tasks", "eval_tasks", "seed", "stratify", "near")}
     manifest = Manifest(
@@ -64,7 +66,9 @@ def _notes_before(preparation: Preparation) -> dict[str, FileNote]:
     if before is None:
         return {}
     if before.recipe != recipe.name:
-        raise BadInput(f"--output {preparation.output}: has the files of {before.recipe}: choose another folder")
+        raise BadInput(
+            f"has the files of {before.recipe}: choose another folder", key="--output", found=preparation.output
+        )
     files = {part.file for part in recipe.parts}
     return {note.file: note for note in before.files if note.file in files}
 

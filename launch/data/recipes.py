@@ -158,7 +158,9 @@ def recipe_of(name: str) -> Recipe:
         return RECIPES[name]
     if name not in SETS:
         known = (*RECIPES, *SETS)
-        raise BadInput(f"{name}: no recipe and no public set{nearest(name, known, otherwise='')}; `rlsys data list`")
+        raise BadInput(
+            f"no recipe and no public set{nearest(name, known, otherwise='')}; `rlsys data list`", where=name
+        )
     found = SETS[name]
     if name == "wiki18":
         return Recipe(name=name, parts=(_corpus(CORPUS_FILE, "wiki18.passages"),))

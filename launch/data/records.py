@@ -53,7 +53,7 @@ def questions(*keep: str) -> Callable[[Located], Iterable[Row]]:
 
 
 def no_passages(record: Located) -> Iterable[Passage]:
-    raise BadInput(f"{record.where}: no paragraphs are known in such records")
+    raise BadInput("no paragraphs are known in such records", where=record.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def paragraphs(record: Located) -> Iterable[Passage]:
     elif isinstance(listed, list):
         pairs = ((each.get("title"), each.get("paragraph_text")) for each in listed if isinstance(each, Mapping))
     else:
-        raise BadInput(f'{record.where}: no "context" and no "paragraphs": a copy of the set without its paragraphs')
+        raise BadInput('no "context" and no "paragraphs": a copy of the set without its paragraphs', where=record.where)
     for title, text in pairs:
         joined = "".join(map(str, text)) if isinstance(text, list | tuple) else str(text or "")
         if isinstance(title, str) and joined.strip():

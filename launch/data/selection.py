@@ -119,7 +119,7 @@ def drawn(
     for place, row in enumerate(rows):
         if stratify not in row:
             known = ", ".join(key for key in row if key not in ("question", "answers"))
-            raise BadInput(f"--stratify {stratify}: a row without it, which has {known or 'no other field'}")
+            raise BadInput(f"a row without it, which has {known or 'no other field'}", key="--stratify", found=stratify)
         groups.setdefault(str(row[stratify]), []).append(place)
     shares = apportion({value: len(each) for value, each in groups.items()}, take)
     chosen = {

@@ -24,7 +24,7 @@ class Folder:
         self.path = path
         root = Path(path).resolve()
         if not root.is_dir():
-            raise BadInput(f"--from {path}: expected a folder, or hub")
+            raise BadInput(key="--from", found=path, expected="a folder, or hub")
         # With the folder's own name: `--from downloads/gsm8k` is as good as `--from downloads`.
         walked = ((Path(at), file) for at, _, names in os.walk(root, followlinks=True) for file in names)
         self._files = {f"/{root.name}/{(at / file).relative_to(root).as_posix()}": at / file for at, file in walked}
@@ -41,7 +41,9 @@ class Folder:
             tables = {SHARD.sub("", path if "/*/" not in pattern else path.rpartition("/")[2]) for path in met}
             if len(tables) > 1:
                 shown = ", ".join(str(self._files[path]) for path in met[:3])
-                raise BadInput(f"--from {self.path}: several files for {name}: {shown}; --file {name}=PATH chooses")
+                raise BadInput(
+                    f"several files for {name}: {shown}; --file {name}=PATH chooses", key="--from", found=self.path
+                )
             return tuple(str(self._files[path]) for path in met)
         return ()
 
@@ -57,9 +59,11 @@ def find_files(
     for name, path in given.items():
         split_of(name)
         if name not in names:
-            raise BadInput(f"--file {name}={path}: not read here, which reads {', '.join(dict.fromkeys(names))}")
+            raise BadInput(
+                f"not read here, which reads {', '.join(dict.fromkeys(names))}", key="--file", found=f"{name}={path}"
+            )
         if not os.path.isfile(path):
-            raise BadInput(f"--file {name}={path}: no such file")
+            raise BadInput("no such file", key="--file", found=f"{name}={path}")
     folder = None if origin == HUB else Folder(origin)
     found: dict[str, tuple[str, ...]] = {name: (path,) for name, path in given.items()}
     wanted = {name: split_of(name)[1] for name in names if name not in given}
@@ -85,7 +89,7 @@ def _downloaded(source: str, split: str | None) -> list[str]:
         return download(source, split)
     except OutOfReach as error:
         way = "download it elsewhere and give its folder with --from DIR (`rlsys data list` names the files)"
-        raise BadInput(f"--from hub: {source} is out of reach ({error.reason}): {way}") from error
+        raise BadInput(f"{source} is out of reach ({error.reason}): {way}", key="--from", found="hub") from error
 
 
 def open_source(name: str, paths: Sequence[str], show: Progress) -> Source:

@@ -78,13 +78,13 @@ def read_played(path: str, said: str) -> dict[str, EvalResult]:
     try:
         found = json_object(Path(path).read_bytes(), path)
     except OSError as error:
-        raise BadInput(f"{said}: cannot be read ({error.strerror})") from error
+        raise BadInput(f"cannot be read ({error.strerror})", where=said) from error
     if not isinstance(found.get("plays"), dict):
-        raise BadInput(f'{said}: no "plays": expected what rlsys eval --output has written')
+        raise BadInput('no "plays"', where=said, expected="what rlsys eval --output has written")
     try:
         return {visible(name): _played(found, name) for name in found["plays"]}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{said}: not as rlsys eval --output writes it ({type(error).__name__}: {error})") from error
+        raise BadInput(f"not as rlsys eval --output writes it ({type(error).__name__}: {error})", where=said) from error
 
 
 def _played(found: Mapping[str, Any], name: str) -> EvalResult:

@@ -79,11 +79,11 @@ class TaskSet:
         tasks = found[: config.tasks]
         lacking = next((task for task in tasks if self.steps_of is not None and "parent" not in task.record), None)
         if lacking is not None:
-            raise BadInput(f"eval.sets.{self.name}.steps_of: task {lacking.task_id} has no field 'parent'")
+            raise BadInput(f"task {lacking.task_id} has no field 'parent'", key=f"eval.sets.{self.name}.steps_of")
         try:
             return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
         except BadInput as error:
-            raise BadInput(f"eval.sets.{self.name}: {error}") if self.name else error from error
+            raise BadInput(error, where=f"eval.sets.{self.name}") if self.name else error from error
 
     def plays(self) -> dict[str, Play]:
         """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""
@@ -146,10 +146,12 @@ def values_by_field(tasks: Sequence[Task], field: str, world: World) -> dict[str
     found = {task.task_id: _value(task, field, world) for task in tasks}
     if tasks and all(value == WITHOUT for value in found.values()):
         known = [LEVEL, *tasks[0].record]
-        raise BadInput(f"eval.by={field!r}: no task has this field{nearest(field, known)}")
+        raise BadInput(f"no task has this field{nearest(field, known)}", key="eval.by", found=field)
     different = set(found.values())
     if len(different) > MOST_VALUES:
-        raise BadInput(f"eval.by={field!r}: {len(different)} values, expected a field with at most {MOST_VALUES}")
+        raise BadInput(
+            f"{len(different)} values", key="eval.by", found=field, expected=f"a field with at most {MOST_VALUES}"
+        )
     return found
 
 
@@ -184,13 +186,17 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
     try:
         plays = plays_of(recipe)
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
+        raise BadInput(error, where=where) from error
     if recipe.eval.judge and not any(judge_of(play.of.recipe.reward) for play in plays.values()):
-        raise BadInput(f"{where}: eval.judge={dict(recipe.eval.judge)!r}: no reward of eval.sets asks a judge")
+        raise BadInput(
+            "no reward of eval.sets asks a judge", where=where, key="eval.judge", found=dict(recipe.eval.judge)
+        )
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
         known = ", ".join(f"{name}/accuracy" for name in plays)
-        raise BadInput(f"{where}: checkpoint.best={best!r}: expected a number of an evaluation, such as {known}")
+        raise BadInput(
+            where=where, key="checkpoint.best", found=best, expected=f"a number of an evaluation, such as {known}"
+        )
 
 
 def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
@@ -201,7 +207,7 @@ def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
     try:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
+        raise BadInput(error, where=where) from error
     if config.judge and judge_of(reward) and "judge" not in given.reward:
         reward = _changed("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if given.steps_of is not None:
@@ -249,11 +255,13 @@ def _changed(where: str, key: str, table: Table, base: Any, given: Mapping[str, 
         schema = choose(key, table, given.get("name", base.name)).schema
         unknown = [each for each in given if each not in {field.name for field in fields(schema)}]
         if unknown:
-            raise BadInput(f"unknown key {unknown[0]!r}{nearest(unknown[0], [field.name for field in fields(schema)])}")
+            raise BadInput(
+                f"unknown key{nearest(unknown[0], [field.name for field in fields(schema)])}", key=unknown[0]
+            )
         return _merged(base if given.get("name", base.name) == base.name else schema, given)
     except BadInput as error:
-        raise BadInput(f"{where}: {error}") from error
+        raise BadInput(error, where=where) from error
     except OmegaConfBaseException as error:
         cause = error.__cause__
         said = str(cause) if isinstance(cause, BadInput) else str(error).split("\n")[0]
-        raise BadInput(f"{where}: {said}") from error
+        raise BadInput(said, where=where) from error

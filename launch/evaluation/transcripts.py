@@ -63,7 +63,7 @@ class Transcripts:
             replace_file(path, json.dumps(now, indent=1) + "\n")
             return
         if changed := differences(json_object(path.read_bytes(), str(path)), now):
-            raise BadInput(f"--resume: {self.folder} was begun with {changed}: leave --resume out to begin anew")
+            raise BadInput(f"{self.folder} was begun with {changed}: leave --resume out to begin anew", key="--resume")
 
     def _continue(self, path: Path, play: str, size: int) -> None:
         """Read what is whole; what is not is taken out of the file."""
@@ -124,7 +124,7 @@ def transcript_folder(output: Path, *, resume: bool) -> Path:
     for name in names:
         if not name.exists():
             if resume and last is None:
-                raise BadInput(f"--resume: there is no {base.name} beside {output} to go on from")
+                raise BadInput(f"there is no {base.name} beside {output} to go on from", key="--resume")
             return last if resume and last is not None else name
         last = name
     raise AssertionError("there is always a next number")
@@ -139,4 +139,4 @@ def _read(line: bytes, where: str) -> TrajectoryRecord:
             raise TypeError('"sequence" or "sibling" is no whole number')
         return record
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{where}: no trajectory of an evaluation ({error})") from error
+        raise BadInput(f"no trajectory of an evaluation ({error})", where=where) from error

@@ -102,15 +102,17 @@ def _given(given: str) -> str:
     if given.endswith(BEST) and not path.exists():
         best = best_of(Path(given.removesuffix(BEST)))
         if best is None:
-            raise BadInput(f"--checkpoint {given}: no best model in it: expected a run with checkpoint.best")
+            raise BadInput(
+                "no best model in it", key="--checkpoint", found=given, expected="a run with checkpoint.best"
+            )
         return str((best / "hf").resolve())
     if not path.exists():
         if given.startswith((".", "/", "~")) or given.count("/") > 1:
-            raise BadInput(f"--checkpoint {given}: no such folder")
+            raise BadInput("no such folder", key="--checkpoint", found=given)
         return given  # a hub name
     found = _weights_in(path)
     if found is None:
-        raise BadInput(f"--checkpoint {given}: neither a run directory, a checkpoint nor a model folder")
+        raise BadInput("neither a run directory, a checkpoint nor a model folder", key="--checkpoint", found=given)
     return str(found.resolve())
 
 
@@ -156,4 +158,4 @@ def scratch_folder(cluster: ClusterConfig, output: str | None) -> Path | None:
     if output is not None:
         return Path(output).resolve().parent
     expected = "on a cluster a folder that all nodes see, for the untrained policy of this recipe; or --checkpoint"
-    raise BadInput(f"cluster.scratch_dir=None: expected {expected}")
+    raise BadInput(key="cluster.scratch_dir", found=None, expected=expected)

@@ -123,7 +123,7 @@ def cache_folders(playing: Sequence[RecipeConfig]) -> list[tuple[str, Path]]:
     for file in files:
         if not Path(file).is_absolute():
             expected = "an absolute path on storage that all nodes share: a relative one is lost with its node"
-            raise BadInput(f"reward.judge.cache_file={file!r}: expected on a cluster {expected}")
+            raise BadInput(key="reward.judge.cache_file", found=file, expected=f"on a cluster {expected}")
     return [(f"reward.judge.cache_file={file!r}", Path(file).parent) for file in files]
 
 
@@ -212,11 +212,11 @@ async def _ask(
 def _told(node: str, error: BaseException) -> Exception:
     cause = getattr(error, "cause", None)
     if isinstance(cause, BadInput):
-        return BadInput(f"{node}: {cause}")
+        return BadInput(cause, where=node)
     missing = _MISSING.search(str(error))
     if missing:
         ways = "install it there in the same place, or send it along with `ray job submit --working-dir .`"
-        return BadInput(f"{node}: no module {missing[1]!r} there: {ways}")
+        return BadInput(f"no module {missing[1]!r} there: {ways}", where=node)
     return RunFailed(f"{node}: {reason(error)}")
 
 
@@ -243,7 +243,7 @@ def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderPro
             try:
                 Path(marks[-1].file).write_text(marks[-1].nonce)
             except OSError as error:
-                raise BadInput(f"{key}: {folder} cannot be written ({error.strerror})") from error
+                raise BadInput(f"{folder} cannot be written ({error.strerror})", where=key) from error
         yield marks
     finally:
         for mark in marks:
@@ -255,11 +255,11 @@ def _answer(mark: SharedFolderProbe) -> None:
     """On a node: read the driver's file, whose name ends before the node's address, and write one beside it."""
     driver = mark.file.rpartition(" ")[0]
     if not _seen(driver, mark.nonce):
-        raise BadInput(f"{mark.key}: not the driver's folder there; expected one that all nodes share")
+        raise BadInput("not the driver's folder there", where=mark.key, expected="one that all nodes share")
     try:
         Path(mark.file).write_text(mark.nonce)
     except OSError as error:
-        raise BadInput(f"{mark.key}: cannot be written there ({error.strerror})") from error
+        raise BadInput(f"cannot be written there ({error.strerror})", where=mark.key) from error
 
 
 def _check_answers(marks: Sequence[SharedFolderProbe], addresses: Sequence[str]) -> None:

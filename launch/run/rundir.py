@@ -59,7 +59,7 @@ class RunDir:
             (path / "checkpoints").mkdir(exist_ok=True)
         except OSError as error:
             self._lock.close()
-            raise BadInput(f"{error.filename}: cannot be written ({error.strerror})") from error
+            raise BadInput(f"cannot be written ({error.strerror})", where=error.filename) from error
         self._metrics: TextIO | None = None
 
     @property
@@ -99,7 +99,7 @@ class RunDir:
         found = next((path for path in known if path.name == Path(name).name), None)
         if found is None:
             has = ", ".join(path.name for path in known) or "none"
-            raise BadInput(f"--resume-from {name}: no such checkpoint in {self.path} (it has {has})")
+            raise BadInput(f"no such checkpoint in {self.path} (it has {has})", key="--resume-from", found=name)
         return found
 
     def load_state(self, checkpoint: Path) -> DriverState:
@@ -263,16 +263,17 @@ def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file: IO[bytes] = path.open(mode)
     except OSError as error:
-        raise BadInput(f"{name}: cannot be written ({error.strerror})") from error
+        raise BadInput(f"cannot be written ({error.strerror})", where=name) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise BadInput(f"{name}: {taken}") from error
+            raise BadInput(taken, where=name) from error
         raise BadInput(
-            f"{name}: its file system cannot lock files ({error.strerror}), which keeps other processes out: expected "
-            "one with flock (Lustre: mounted with -o flock; NFS: version 4)"
+            f"its file system cannot lock files ({error.strerror}), which keeps other processes out",
+            where=name,
+            expected="one with flock (Lustre: mounted with -o flock; NFS: version 4)",
         ) from error
     return file
 
@@ -293,7 +294,7 @@ def choose_run_dir(
     if given is not None:
         path = Path(given).resolve()  # actors work elsewhere
         if must_resume and not path.is_dir():
-            raise BadInput(f"--resume: there is no run directory {given}")
+            raise BadInput(f"there is no run directory {given}", key="--resume")
         return path
     base = Path("runs").resolve() / name
     number, path = 1, base
@@ -305,7 +306,9 @@ def choose_run_dir(
         number += 1
         path = base.with_name(f"{base.name}-{number}")
     if must_resume:
-        raise BadInput(f"--resume: no unfinished run of this configuration under {base.parent}/; give its --run-dir")
+        raise BadInput(
+            f"no unfinished run of this configuration under {base.parent}/; give its --run-dir", key="--resume"
+        )
     return path
 
 
@@ -333,8 +336,10 @@ def refuse_foreign(path: Path) -> None:
         if owner not in trusted_owners():
             what = "it" if file == path else file.relative_to(path)
             raise BadInput(
-                f"--run-dir {path}: {what} belongs to {_user(owner)}: copy the run to continue it, or say that you "
-                "trust whoever wrote it with --trust-run-dir (docs/trust.md)"
+                f"{what} belongs to {_user(owner)}: copy the run to continue it, or say that you trust "
+                "whoever wrote it with --trust-run-dir (docs/trust.md)",
+                key="--run-dir",
+                found=path,
             )
 
 
@@ -353,5 +358,5 @@ def _user(uid: int) -> str:
 def _step_of(line: bytes, where: str) -> float:
     found = json_object(line, where).get("step")
     if not isinstance(found, int | float):
-        raise BadInput(f"{where}: no row of metrics: step is {kind_of(found)}, expected a number")
+        raise BadInput(f"no row of metrics: step is {kind_of(found)}", where=where, expected="a number")
     return found

@@ -251,7 +251,9 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
     world = make_world(recipe.env)
     texts = list(world.texts(4096))
     if not texts:
-        raise BadInput(f"env.name={recipe.env.name!r} has no text to build a tokenizer from: give model.path")
+        raise BadInput(
+            "it has no text to build a tokenizer from", key="env.name", found=recipe.env.name, expected="model.path"
+        )
     build(
         folder,
         recipe.model.scratch,

@@ -78,7 +78,7 @@ class LineReader:
         try:
             return self._unpacked.read1(CHUNK)
         except BROKEN_PACK as error:
-            raise BadInput(f"--input {self._name}: compressed, and damaged ({error})") from error
+            raise BadInput(f"compressed, and damaged ({error})", key="--input", found=self._name) from error
 
     def read(self, size: int) -> bytes:
         """Of what lies there: gzip reads it."""
@@ -95,7 +95,9 @@ class LineReader:
         return chunk
 
     def _unreadable(self, error: OSError) -> BadInput:
-        return BadInput(f"--input {self._name}: cannot be read ({error.strerror}), expected a JSON-lines file")
+        return BadInput(
+            f"cannot be read ({error.strerror})", key="--input", found=self._name, expected="a JSON-lines file"
+        )
 
 
 def _line(number: int, parts: list[bytes], last: bytes, length: int) -> Iterator[Line]:

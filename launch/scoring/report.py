@@ -121,9 +121,9 @@ class Report:
     def close(self, source: str) -> None:
         """Say what there was. Raises BadInput where there was nothing to score, or to explain."""
         if self._explained and not self.explained_done:
-            raise BadInput(f"--explain {self._explained}: {source} has no such line, or it is blank")
+            raise BadInput(f"{source} has no such line, or it is blank", key="--explain", found=self._explained)
         if self.lines == 0:
-            raise BadInput(f"{source}: no records, expected one JSON object per line")
+            raise BadInput("no records", where=source, expected="one JSON object per line")
         if self._out is None:
             return
         count, total = self._rewards
@@ -134,7 +134,7 @@ class Report:
             said += f"; failures: {kinds}; the first: {self._first_failure}"
         print(said, file=sys.stderr)
         if not self._transcripts:
-            raise BadInput(f"{source}: not one line is a transcript with its task (docs/scoring.md)")
+            raise BadInput("not one line is a transcript with its task (docs/scoring.md)", where=source)
 
 
 def _settings(config: Any) -> str:
@@ -158,11 +158,11 @@ def _opened(target: str | None, lines: LineReader) -> Iterator[TextIO]:
         yield sys.stdout
         return
     if lines.reads(target):
-        raise BadInput(f"--output {target}: is the input too, expected another file")
+        raise BadInput("is the input too", key="--output", found=target, expected="another file")
     try:
         file = open(target, "w", encoding="utf-8")  # noqa: SIM115  closed below, where nothing may replace an error
     except OSError as error:
-        raise BadInput(f"--output {target}: cannot be written ({error.strerror})") from error
+        raise BadInput(f"cannot be written ({error.strerror})", key="--output", found=target) from error
     try:
         yield file
     finally:

@@ -95,7 +95,7 @@ class Scorer:
         read = Scored(number, 0 if line is None else len(line))
         try:
             if line is None:
-                raise BadInput(f"{HERE}: longer than {MAX_LINE >> 20} MiB")
+                raise BadInput(f"longer than {MAX_LINE >> 20} MiB", where=HERE)
             transcript = read_transcript(line, self._split)
             read.is_transcript = True
             if self._tokens is not None:

@@ -152,7 +152,7 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
 
 def check_name(where: str, head: StageKeys) -> None:
     if not all(letter.isalnum() or letter in "-_" for letter in head.label):
-        raise BadInput(f"{where}.name={head.label!r}: expected letters, digits, - and _ : it names files")
+        raise BadInput(key=f"{where}.name", found=head.label, expected="letters, digits, - and _ : it names files")
 
 
 def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
@@ -171,8 +171,11 @@ def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: 
     for key, has in found.items():
         if theirs[key] != ours[key]:
             raise BadInput(
-                f"{where}: learner.optimizer='run' goes on with that of stage {before.name}, which has {has}: "
-                "expected the same, or learner.optimizer=stage"
+                f"the optimizer of stage {before.name} has {has}",
+                where=where,
+                key="learner.optimizer",
+                found="run",
+                expected="the same, or learner.optimizer=stage",
             )
 
 
@@ -191,7 +194,9 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]
     most, key = min(ends)
     if limit > most:
-        raise BadInput(f"{where}: reward.max_length={limit}: expected at most {key}, where a response ends")
+        raise BadInput(
+            where=where, key="reward.max_length", found=limit, expected=f"at most {key}, where a response ends"
+        )
 
 
 def check_tags(where: str, recipe: RecipeConfig) -> None:
@@ -199,7 +204,7 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     world: Any = recipe.env
     protocol = PROTOCOLS.get(getattr(world, "protocol_name", None) or "")
     if problem := traits_of(recipe.reward).env_problem(world):
-        raise BadInput(f"{where}: {problem}")
+        raise BadInput(problem, where=where)
     looked_for: Inline | None = getattr(make_reward(recipe.reward), "inline", None)
     calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
     if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:
@@ -207,8 +212,11 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     known = " or ".join(name for name, other in PROTOCOLS.items() if other.inline == looked_for)
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
     raise BadInput(
-        f"{where}: reward.name={recipe.reward.name!r} looks for results in {looked_for.opening}, which {unseen}: "
-        f"expected the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}"
+        f"it looks for results in {looked_for.opening}, which {unseen}",
+        where=where,
+        key="reward.name",
+        found=recipe.reward.name,
+        expected=f"the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}",
     )
 
 
@@ -222,8 +230,12 @@ def check_judge(where: str, recipe: RecipeConfig) -> None:
     if changed := [key for key, value in asdict(judge).items() if value != getattr(plain, key)]:
         key = changed[0]
         raise BadInput(
-            f"{where}: reward.judge.{key}={getattr(judge, key)!r} without a judge: expected reward.judge.endpoint and "
-            ".model, reward.judge.service, or reward.judge.model alone for one that the run serves itself"
+            "no judge is given",
+            where=where,
+            key=f"reward.judge.{key}",
+            found=getattr(judge, key),
+            expected="reward.judge.endpoint and .model, reward.judge.service, or reward.judge.model alone "
+            "for one that the run serves itself",
         )
 
 
@@ -245,18 +257,18 @@ def _check_path(where: str, data: str, earlier: Sequence[StageConfig]) -> None:
         return
     hint = nearest(data, made, otherwise="")
     stages = f"one of the generate stages before it ({', '.join(made)})" if made else "a generate stage before it"
-    raise BadInput(f"{where}.data={data!r}: neither {stages} nor a file{hint}")
+    raise BadInput(f"neither {stages} nor a file{hint}", key=f"{where}.data", found=data)
 
 
 def _length(where: str, head: StageKeys) -> tuple[int, float | None]:
     """(steps, None) or (0, epochs)."""
     steps, epochs = head.steps, head.epochs
     if (steps is None) == (epochs is None):
-        raise BadInput(f"{where}: expected exactly one of steps and epochs")
+        raise BadInput(where=where, expected="exactly one of steps and epochs")
     if steps is None:
         if not isinstance(epochs, (int, float)) or isinstance(epochs, bool) or not 0 <= epochs < float("inf"):
-            raise BadInput(f"{where}.epochs={epochs!r}: expected a number, 0 or more")
+            raise BadInput(key=f"{where}.epochs", found=epochs, expected="a number, 0 or more")
         return 0, float(epochs)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-        raise BadInput(f"{where}.steps={steps!r}: expected a whole number, 0 or more")
+        raise BadInput(key=f"{where}.steps", found=steps, expected="a whole number, 0 or more")
     return steps, None

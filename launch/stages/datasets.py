@@ -114,7 +114,9 @@ def open_data(
     held = _held_out(prompts, config, seed) if config.every else set()
     if config.every and places and not held:
         named = ", ".join(map(str, files))
-        raise BadInput(f"{named}: eval.every={config.every}: expected at least two prompts, to hold one out")
+        raise BadInput(
+            where=named, key="eval.every", found=config.every, expected="at least two prompts, to hold one out"
+        )
     return Data(
         train=Examples(parse, tuple(place for place in places if families.first(place.name) not in held)),
         held_out=Examples(parse, tuple(place for place in places if families.first(place.name) in held)),
@@ -134,7 +136,7 @@ def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Ver
                     yield LinePosition(path, content, number, offset, example.names[0]), example, verdicts_in(record)
                 offset += len(line)
     except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a JSON-lines file") from error
+        raise BadInput(f"cannot be read ({error.strerror})", where=path, expected="a JSON-lines file") from error
 
 
 def _some(places: list[LinePosition], count: int | None, seed: int) -> list[LinePosition]:
@@ -142,7 +144,7 @@ def _some(places: list[LinePosition], count: int | None, seed: int) -> list[Line
     if count is None:
         return places
     if count > len(places):
-        raise BadInput(f"{places[0].path if places else 'data'}: {count} examples asked for, it has {len(places)}")
+        raise BadInput(f"{count} examples asked for, it has {len(places)}", where=places[0].path if places else "data")
     return stable_sample(places, count, lambda place: hash_order(seed, place.number))
 
 
@@ -195,8 +197,10 @@ class DataStage(Stage):
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.data is not None and not is_source(head.data):
             raise BadInput(
-                f"{where}.data={head.data!r}: expected the name of a generate stage, a path, "
-                "or paths with how many of each, null for all: {a.jsonl: 300, b.jsonl: null}"
+                key=f"{where}.data",
+                found=head.data,
+                expected="the name of a generate stage, a path, or paths with how many of each, null for "
+                "all: {a.jsonl: 300, b.jsonl: null}",
             )
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -238,7 +242,7 @@ class DataStage(Stage):
         config = stage.config
         data = open_data(self.parse, files, config.eval, config.seed, note, config.verdicts)
         if not data.train:
-            raise BadInput(f"{', '.join(map(str, files))}: no records, expected one JSON object per line")
+            raise BadInput("no records", where=", ".join(map(str, files)), expected="one JSON object per line")
         return data
 
     def open(self, run: Run, stage: StageConfig, note: Note) -> Data:

@@ -35,16 +35,22 @@ class DPO(DataStage):
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(recipe.algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):
-            raise BadInput(f"{where}: algorithm.name={recipe.algorithm.name!r} in a dpo stage: expected 'dpo'")
+            raise BadInput(
+                where=where, key="algorithm.name", found=recipe.algorithm.name, expected="'dpo' in a dpo stage"
+            )
         if head.data is None:
             raise BadInput(
-                f"{where}: a dpo stage without data: expected the name of a generate stage, or a path to pairs"
+                "a dpo stage without data", where=where, expected="the name of a generate stage, or a path to pairs"
             )
         super().check(where, head, recipe)
         if recipe.eval.every and recipe.learner.reference != "stage":
             raise BadInput(
-                f"{where}: learner.reference={recipe.learner.reference!r} with eval.every={recipe.eval.every}: "
-                "expected stage, since the held-out loss is measured against the weights that the stage begins with"
+                f"the held-out loss of eval.every={recipe.eval.every} is measured against the weights that "
+                "the stage begins with",
+                where=where,
+                key="learner.reference",
+                found=recipe.learner.reference,
+                expected="stage",
             )
 
     async def run(self, run: Run, stage: StageConfig) -> None:
@@ -79,8 +85,8 @@ async def remember_reference(run: Run, stage: StageConfig, held_out: Sequence[Sa
         run.state.reference = await run.tasks.until(answer_logprobs(run.learner, held_out))
     elif len(run.state.reference) != len(held_out):
         raise BadInput(
-            f"stages.{stage.name}: {len(held_out)} held-out pairs, {len(run.state.reference)} values of the reference: "
-            "expected the data, eval keys and engine.max_model_len that the stage began with"
+            f"stages.{stage.name}: {len(held_out)} held-out pairs, {len(run.state.reference)} values of the reference",
+            expected="the data, eval keys and engine.max_model_len that the stage began with",
         )
 
 

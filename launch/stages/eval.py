@@ -27,7 +27,9 @@ class Eval(Stage):
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
                 given = f"{where}.{key}={getattr(head, key)!r}"
-                raise BadInput(f"{given}: an eval stage trains nothing: expected eval.tasks, eval.samples, eval.sets")
+                raise BadInput(
+                    "an eval stage trains nothing", where=given, expected="eval.tasks, eval.samples, eval.sets"
+                )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
         return {}

@@ -49,8 +49,10 @@ class Generate(Stage):
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
                 raise BadInput(
-                    f"{where}.{key}={getattr(head, key)!r}: a generate stage plays every training task once: "
-                    "expected generate.tasks and generate.samples"
+                    "a generate stage plays every training task once",
+                    key=f"{where}.{key}",
+                    found=getattr(head, key),
+                    expected="generate.tasks and generate.samples",
                 )
 
     def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
@@ -59,9 +61,9 @@ class Generate(Stage):
             return
         given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
         if head.kind == "dpo":
-            raise BadInput(f"{given}: a pair has no verdicts: expected none and false")
+            raise BadInput("a pair has no verdicts", where=given, expected="none and false")
         if own.config.reward.name != "swirl":
-            raise BadInput(f"{given}: nobody judged these trajectories: expected the name of a judge stage")
+            raise BadInput("nobody judged these trajectories", where=given, expected="the name of a judge stage")
         own.config.reward.check_verdicts(where, own.name, wanted)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
@@ -113,8 +115,10 @@ def check_keep(where: str, recipe: RecipeConfig) -> None:
     """Raises BadInput where what solved its task is to be kept, and the reward does not say what did."""
     if recipe.generate.keep == "correct" and solved_by(recipe.reward) is None:
         raise BadInput(
-            f"{where}generate.keep='correct': the class of reward.name={recipe.reward.name!r} has no `solved_by`, "
-            "which says what counts as solved: expected that, or generate.keep=best, or all with generate.min_reward"
+            f"the class of reward.name={recipe.reward.name!r} has no `solved_by`, which says what counts as solved",
+            key=f"{where}generate.keep",
+            found="correct",
+            expected="that, or generate.keep=best, or all with generate.min_reward",
         )
 
 

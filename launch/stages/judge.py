@@ -80,16 +80,22 @@ class Judge(Stage):
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         for key in ("steps", "epochs"):
             if getattr(head, key) is not None:
-                raise BadInput(f"{where}.{key}={getattr(head, key)!r}: a judge stage judges every trajectory once")
+                raise BadInput(
+                    "a judge stage judges every trajectory once", key=f"{where}.{key}", found=getattr(head, key)
+                )
         if not isinstance(head.data, str) or not head.data:
-            raise BadInput(f"{where}.data={head.data!r}: expected the name of a generate stage, or a path")
+            raise BadInput(key=f"{where}.data", found=head.data, expected="the name of a generate stage, or a path")
         if not isinstance(recipe.reward, SwirlRewardConfig):
-            raise BadInput(f"{where}: reward.name={recipe.reward.name!r}: expected swirl, which judges steps")
+            raise BadInput(
+                where=where, key="reward.name", found=recipe.reward.name, expected="swirl, which judges steps"
+            )
         check_tags(where, recipe)
 
     def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.kind == "dpo":
-            raise BadInput(f"{where}.data={head.data!r}: a judge stage makes no pairs: expected {own.data!r}")
+            raise BadInput(
+                "a judge stage makes no pairs", key=f"{where}.data", found=head.data, expected=f"{own.data!r}"
+            )
         own.config.reward.check_verdicts(where, own.name, recipe.verdicts)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
@@ -230,7 +236,7 @@ def _read(record: Mapping[str, Any], where: str) -> Verdict:
         verdict: Verdict = decode(Verdict, record)
         return verdict
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{where}: no verdict ({error})") from error
+        raise BadInput(f"no verdict ({error})", where=where) from error
 
 
 def begun_with(stage: StageConfig, source: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def check_marks(where: str, recipe: RecipeConfig) -> None:
         asks = f"env.name={recipe.env.name!r} (protocol {recipe.env.protocol_name})"
     expected = " or ".join(ways or ["another reward"])
     says = f"reward.name={reward.name!r} reads an answer in {how}, and {asks} asks for {asked!r}"
-    raise BadInput(f"{where}: {says}: expected {expected}")
+    raise BadInput(says, where=where, expected=expected)
 
 
 def seen(reward: Any, text: str) -> bool:

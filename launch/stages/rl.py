@@ -30,18 +30,24 @@ class RL(Stage):
         algorithm: Any = recipe.algorithm
         if isinstance(algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):
             raise BadInput(
-                f"{where}: algorithm.name='dpo' in an rl stage, which makes no preference pairs: "
-                "expected a generate stage, and then one of kind dpo with its name as data"
+                "an rl stage makes no preference pairs",
+                where=where,
+                key="algorithm.name",
+                found="dpo",
+                expected="a generate stage, and then one of kind dpo with its name as data",
             )
         if reason := traits_of(recipe.reward).evaluates_only:
-            raise BadInput(f"{where}: {reason}")
+            raise BadInput(reason, where=where)
         _check_streams(where, recipe)
         _check_signal(where, recipe)
         recipe.window.check(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
-                f"{where}: rollout.top_p={recipe.rollout.top_p:g}: expected 1 in an rl stage, where the engine's "
-                "log-probabilities would be of the cut distribution and the learner's of the whole one"
+                where=where,
+                key="rollout.top_p",
+                found=recipe.rollout.top_p,
+                expected="1 in an rl stage, where the engine's log-probabilities would be of the cut "
+                "distribution and the learner's of the whole one",
             )
         check_response_length(where, recipe)
         check_tags(where, recipe)
@@ -50,13 +56,18 @@ class RL(Stage):
         every, saved = recipe.eval.every, recipe.checkpoint.every
         if recipe.checkpoint.best is not None and every % saved:
             raise BadInput(
-                f"{where}: eval.every={every} with checkpoint.best={recipe.checkpoint.best!r}: expected a multiple of "
-                f"checkpoint.every={saved}, since only what was saved can be kept"
+                f"checkpoint.best={recipe.checkpoint.best!r} can only keep what was saved",
+                where=where,
+                key="eval.every",
+                found=every,
+                expected=f"a multiple of checkpoint.every={saved}",
             )
         if head.data is not None:
             raise BadInput(
-                f"{where}.data={head.data!r}: an rl stage plays env's tasks: expected env.data, or another "
-                "kind, such as stepwise for the states of recorded trajectories"
+                "an rl stage plays env's tasks",
+                key=f"{where}.data",
+                found=head.data,
+                expected="env.data, or another kind, such as stepwise for the states of recorded trajectories",
             )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
@@ -106,14 +117,20 @@ def _check_streams(where: str, recipe: RecipeConfig) -> None:
         if not _reads_streams(name):
             reading = " or ".join(each for each in ALGORITHMS if _reads_streams(each))
             raise BadInput(
-                f"{where}: reward.name={recipe.reward.name!r} has the token stream {stream!r} and "
-                f"algorithm.name={name!r} reads none: expected {without}, or algorithm.name={reading}"
+                f"algorithm.name={name!r} does not read its token stream {stream!r}",
+                where=where,
+                key="reward.name",
+                found=recipe.reward.name,
+                expected=f"{without}, or algorithm.name={reading}",
             )
         lam = getattr(recipe.algorithm, "lam", 1.0)  # of an algorithm whose critic looks several steps ahead (GAE)
         if lam != 1:
             raise BadInput(
-                f"{where}: algorithm.lam={lam:g}: expected 1 for a reward with token streams, where one "
-                f"critic cannot discount by two factors; {without} leaves {stream!r} out"
+                where=where,
+                key="algorithm.lam",
+                found=lam,
+                expected="1 for a reward with token streams, where one critic cannot discount by two "
+                f"factors; {without} leaves {stream!r} out",
             )
 
 
@@ -122,18 +139,24 @@ def _check_signal(where: str, recipe: RecipeConfig) -> None:
     loop, name = recipe.loop, recipe.algorithm.name
     if loop.group_size == 1 and never_has(make_algorithm(recipe.algorithm), 1):
         raise BadInput(
-            f"{where}: loop.group_size=1: expected at least 2 with algorithm.name={name!r}, which compares siblings"
+            where=where,
+            key="loop.group_size",
+            found=1,
+            expected=f"at least 2 with algorithm.name={name!r}, which compares siblings",
         )
     drawn = recipe.curriculum.name
     for key, found, asks in (
-        ("loop.oversample", f"{loop.oversample:g}", loop.oversample > 1),
-        ("curriculum.name", repr(drawn), drawn == "difficulty"),
+        ("loop.oversample", loop.oversample, loop.oversample > 1),
+        ("curriculum.name", drawn, drawn == "difficulty"),
     ):
         if asks and not ever_lacks(make_algorithm(recipe.algorithm), loop.group_size):
             raise BadInput(
-                f"{where}: {key}={found} looks for groups without signal, and algorithm.name={name!r} as it is set "
-                f"learns from every group: expected {'1' if key == 'loop.oversample' else 'another curriculum'}, or an "
-                "algorithm with a baseline of the group, such as grpo"
+                f"it looks for groups without signal, and algorithm.name={name!r} as it is set learns from every group",
+                where=where,
+                key=key,
+                found=found,
+                expected=f"{'1' if key == 'loop.oversample' else 'another curriculum'}, or an algorithm with "
+                "a baseline of the group, such as grpo",
             )
 
 

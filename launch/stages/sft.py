@@ -38,7 +38,7 @@ class SFT(DataStage):
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name
         if name in ALGORITHMS and name != "sft":
-            raise BadInput(f"{where}: algorithm.name={name!r} in an sft stage: expected 'sft'")
+            raise BadInput(where=where, key="algorithm.name", found=name, expected="'sft' in an sft stage")
         super().check(where, head, recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
@@ -98,7 +98,7 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     if not tasks:
         where = f"stages.{stage.name}"
         ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
-        raise BadInput(f"{where}: no training task has a demonstration; the first: {left_out[0]}; {ways}")
+        raise BadInput(f"no training task has a demonstration; the first: {left_out[0]}; {ways}", where=where)
     return tasks, left_out
 
 

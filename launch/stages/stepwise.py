@@ -29,17 +29,22 @@ class Stepwise(RL):
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(head.data, str) or not head.data:
             what = "the name of a judge or generate stage, or a path"
-            raise BadInput(f"{where}.data={head.data!r}: expected {what}: trajectories whose states are trained on")
+            raise BadInput(
+                key=f"{where}.data", found=head.data, expected=f"{what}: trajectories whose states are trained on"
+            )
         if recipe.curriculum.name != "uniform":
             raise BadInput(
-                f"{where}: curriculum.name={recipe.curriculum.name!r}: expected uniform: states have no levels"
+                where=where,
+                key="curriculum.name",
+                found=recipe.curriculum.name,
+                expected="uniform: states have no levels",
             )
         protocol = PROTOCOLS.get(getattr(recipe.env, "protocol_name", ""))
         resets = getattr(recipe.env, "resets_context", False)
         if protocol is not None and (protocol.inline is not None or resets):
             how = "start new contexts" if resets else "answer inside of the model's turn"
             name = f"{where}: the tools of protocol {protocol.name} {how}"
-            raise BadInput(f"{name}, where no state ends: expected env.protocol=swirl, or env.name=calculator")
+            raise BadInput(f"{name}, where no state ends", expected="env.protocol=swirl, or env.name=calculator")
         super().check(where, replace(head, data=None), recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:

@@ -67,7 +67,7 @@ class LineStore:
         if not isinstance(before, dict):
             raise BadInput(f'{self.path} line 1: no "{BEGUN}": not a file that {self._what} has written')
         if changed := differences(before, now):
-            raise BadInput(f"{self.path}: it was begun with {changed}: choose another place, or remove it")
+            raise BadInput(f"it was begun with {changed}: choose another place, or remove it", where=self.path)
 
     def append(self, record: Mapping[str, Any]) -> int:
         """One line more, and its place; it is on disk when this returns, as far as a killed process goes."""

@@ -25,9 +25,13 @@ ALGORITHMS: Table = {
 def make_algorithm(config: Any) -> Algorithm:
     """The algorithm that `config.name` picks. Raises BadInput for a name or a configuration that does not fit."""
     if config is None:
-        raise BadInput(f"algorithm: nothing chosen, expected algorithm.name to be one of {', '.join(ALGORITHMS)}")
+        raise BadInput(
+            "nothing chosen", where="algorithm", expected=f"algorithm.name to be one of {', '.join(ALGORITHMS)}"
+        )
     fitting = choose("algorithm", ALGORITHMS, config.name).schema
     if not isinstance(config, fitting):
-        raise BadInput(f"algorithm.name={config.name!r} in a {type(config).__name__}: expected a {fitting.__name__}")
+        raise BadInput(
+            f"in a {type(config).__name__}", key="algorithm.name", found=config.name, expected=f"a {fitting.__name__}"
+        )
     built: Algorithm = construct("algorithm", ALGORITHMS, config)
     return built

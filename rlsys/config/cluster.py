@@ -28,13 +28,14 @@ def check_variables(env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if SECRET.search(name) or WITH_PASSWORD.search(value) or LIKE_KEY.search(value):
             raise BadInput(
-                f"cluster.env.{name}: Ray writes these into its logs; export the variable on every node, or name it in "
-                "a key_env (value not shown)"
+                "Ray writes these into its logs; export the variable on every node, or name it in a key_env "
+                "(value not shown)",
+                key=f"cluster.env.{name}",
             )
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise BadInput(f"cluster.env: {name!r} is no name of an environment variable")
+            raise BadInput(f"{name!r} is no name of an environment variable", key="cluster.env")
         if name in OWN_VARIABLES or name.startswith("RLSYS_"):
-            raise BadInput(f"cluster.env.{name}: rlsys sets it for each actor by itself")
+            raise BadInput("rlsys sets it for each actor by itself", key=f"cluster.env.{name}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,4 +132,4 @@ def _check(config: EvalConfig | EvalSet, prefix: str) -> None:
     require_bounds(config, prefix, "above 0 and at most 1, or null", "top_p")
     given = [value for value in config.paper.values() if value is not None]
     if any(not isinstance(value, float | int) or isinstance(value, bool) for value in given):
-        raise BadInput(f"{prefix}paper={dict(config.paper)!r}: expected a number for each metric")
+        raise BadInput(key=f"{prefix}paper", found=dict(config.paper), expected="a number for each metric")

@@ -163,9 +163,13 @@ def require_device(learner: LearnerConfig, device: Device) -> None:
     if device.torch_device == "cuda":
         return
     if learner.offload != "none":
-        raise BadInput(f"learner.offload={learner.offload!r}: expected 'none' on a CPU, where everything is there")
+        raise BadInput(
+            key="learner.offload", found=learner.offload, expected="'none' on a CPU, where everything is there"
+        )
     if learner.offload_reference:
-        raise BadInput("learner.offload_reference=True: expected False on a CPU, where everything is there")
+        raise BadInput(
+            key="learner.offload_reference", found=True, expected="False on a CPU, where everything is there"
+        )
 
 
 def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:

@@ -127,7 +127,7 @@ def _from_query(query: str, where: str) -> dict[str, str]:
     said, plan_mark, rest = last.partition(PLAN)
     lines = [line for line in said.splitlines() if line.strip()]
     if not mark or not plan_mark or len(lines) < 2:
-        raise BadInput(f'{where}: "query" does not end in {STATEMENT}, conditions, a goal and {PLAN}')
+        raise BadInput(f"does not end in {STATEMENT}, conditions, a goal and {PLAN}", where=where, key='"query"')
     plan = {"plan": rest.partition(PLAN_END)[0]} if VERIFICATION in rest else {}
     return {"initial": lines[0], "goal": lines[1], **plan}
 
@@ -136,15 +136,15 @@ def _from_query(query: str, where: str) -> dict[str, str]:
 def _problem(*, initial: str, goal: str, plan: str | None = None, where: str) -> Problem:
     start, wanted = read_facts(initial, f'{where}: "initial"'), read_facts(goal, f'{where}: "goal"')
     if not start or not wanted:
-        raise BadInput(f'{where}: "{"goal" if start else "initial"}" says nothing')
+        raise BadInput("says nothing", where=where, key=f'''"{("goal" if start else "initial")}"''')
     wrong = contradiction(frozenset(start))
     if wrong:
-        raise BadInput(f'{where}: "initial" cannot be: {", ".join(fact_words(fact) for fact in wrong[:3])}')
+        raise BadInput(f"cannot be: {', '.join(fact_words(fact) for fact in wrong[:3])}", where=where, key='"initial"')
     if plan is None:
         return Problem(initial=start, goal=wanted)
     written = read_plan(plan)
     if written.problem not in (None, NO_ACTION):
-        raise BadInput(f'{where}: "plan": {written.problem}, expected one action per line')
+        raise BadInput(f'"plan": {written.problem}', where=where, expected="one action per line")
     return Problem(initial=start, goal=wanted, plan=written.actions)
 
 
@@ -159,7 +159,7 @@ def read_tasks(source: str, *, split: str | None = None) -> list[Task]:
         if record.fields.get("domain", DOMAINS[0]) in DOMAINS
     ]
     if not found:
-        raise BadInput(f"{source}: no record with a domain among {', '.join(DOMAINS)}")
+        raise BadInput(f"no record with a domain among {', '.join(DOMAINS)}", where=source)
     return found
 
 
@@ -226,7 +226,9 @@ def plan_of(task: Task, asked: Problem, rng: random.Random, *, mistaken: bool) -
     """The stored plan or a shortest one. Raises BadInput for a task that is too large, or that no plan solves."""
     plan = stored_plan(task.record, f"task {task.task_id}") or shortest_plan(asked.state, asked.goal)
     if not plan:
-        raise BadInput(f"task {task.task_id}: {'the goal holds already' if plan == () else 'no plan reaches the goal'}")
+        raise BadInput(
+            "the goal holds already" if plan == () else "no plan reaches the goal", where=f"task {task.task_id}"
+        )
     plan = flawed(Instance(initial=asked.state, goal=asked.goal), plan, rng) if mistaken else plan
     return f"{plan_words(plan)}\n{PLAN_END}"
 

@@ -112,7 +112,7 @@ def read_facts(text: str, where: str) -> tuple[Fact, ...]:
     Raises BadInput naming the piece that is no fact: `line 7: "goal": 'the red block flies' is no fact, expected …`.
     """
     if len(text) > MAX_STATEMENT:
-        raise BadInput(f"{where}: {len(text)} characters, expected at most {MAX_STATEMENT}")
+        raise BadInput(f"{len(text)} characters", where=where, expected=f"at most {MAX_STATEMENT}")
     plain = " ".join(text.split()).strip(" .").casefold()
     for prefix in (INITIAL_PREFIX, GOAL_PREFIX):
         plain = plain.removeprefix(prefix.strip(" ,").casefold()).lstrip(" ,")
@@ -171,7 +171,7 @@ def read_pddl_plan(text: str, where: str) -> Plan:
     for line in filter(str.strip, text.splitlines()):
         found = _PDDL.fullmatch(line.strip().casefold())
         if found is None:
-            raise BadInput(f"{where}: {line.strip()[:60]!r} is no action, expected one like (stack red blue)")
+            raise BadInput(f"{line.strip()[:60]!r} is no action", where=where, expected="one like (stack red blue)")
         verb, *blocks = filter(None, found.groups())
         actions.append(Action(Verb(verb), *blocks))
     return tuple(actions)
@@ -203,7 +203,9 @@ def _fact(piece: str, where: str) -> Fact:
     for kind, pattern in _READ_FACTS.items():
         if found := pattern.fullmatch(piece):
             return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
-    raise BadInput(f"{where}: {piece[:60]!r} is no fact, expected one like 'the red block is on top of the blue block'")
+    raise BadInput(
+        f"{piece[:60]!r} is no fact", where=where, expected="one like 'the red block is on top of the blue block'"
+    )
 
 
 def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:

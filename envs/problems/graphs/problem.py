@@ -62,10 +62,10 @@ def from_record(record: Mapping[str, Any], where: str) -> Problem:
     """The inverse of `to_record`; other keys are ignored. Raises BadInput that starts with `where`."""
     kind = record.get("kind")
     if kind not in tuple(Kind):
-        raise BadInput(f'{where}: "kind" is {_shown(kind)}, expected one of {", ".join(Kind)}')
+        raise BadInput(where=where, key='"kind"', found=_shown(kind), expected=f"one of {', '.join(Kind)}")
     rows = record.get("edges")
     if not isinstance(rows, (list, tuple)):
-        raise BadInput(f'{where}: "edges" is {_shown(rows)}, expected a list')
+        raise BadInput(where=where, key='"edges"', found=_shown(rows), expected="a list")
     num_nodes = whole(record.get("num_nodes"), f'{where}: "num_nodes"')
     source, target = (whole(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
     return make_problem(Kind(kind), num_nodes, rows, source, target, where)
@@ -77,22 +77,22 @@ def make_problem(kind: Kind, num_nodes: int, rows: Any, source: int, target: int
     Raises BadInput for what is no such graph.
     """
     if not 2 <= num_nodes <= MAX_NODES:
-        raise BadInput(f"{where}: {num_nodes} nodes, expected 2 to {MAX_NODES}")
+        raise BadInput(f"{num_nodes} nodes", where=where, expected=f"2 to {MAX_NODES}")
     width = 3 if kind is Kind.SHORTEST_PATH else 2
     found: dict[tuple[int, int], Weight] = {}
     edges: list[tuple[int, int]] = []
     for row in rows:
         if wrong := _wrong_row(row, width, num_nodes):
-            raise BadInput(f"{where}: edge {_shown(row)}: {wrong}")
+            raise BadInput(f"edge {_shown(row)}: {wrong}", where=where)
         a, b = row[:2]
         key, weight = (a, b) if a < b else (b, a), row[2] if width == 3 else 0
         if key not in found:
             found[key] = weight
             edges.append((a, b))
         elif found[key] != weight:
-            raise BadInput(f"{where}: edge {_shown(row)}: listed before with weight {found[key]}")
+            raise BadInput(f"edge {_shown(row)}: listed before with weight {found[key]}", where=where)
     if wrong := _wrong_nodes(source, target, num_nodes):
-        raise BadInput(f"{where}: question {_shown([source, target])}: {wrong}")
+        raise BadInput(f"question {_shown([source, target])}: {wrong}", where=where)
     weights = tuple(found.values()) if width == 3 else ()
     return Problem(kind=kind, num_nodes=num_nodes, edges=tuple(edges), weights=weights, source=source, target=target)
 
@@ -116,7 +116,7 @@ def _wrong_nodes(a: Any, b: Any, num_nodes: int) -> str:
 
 def whole(value: Any, what: str) -> int:
     if type(value) is not int:
-        raise BadInput(f"{what} is {_shown(value)}, expected a whole number")
+        raise BadInput(f"{what} is {_shown(value)}", expected="a whole number")
     return value
 
 

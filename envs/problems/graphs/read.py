@@ -44,9 +44,9 @@ def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, P
         try:
             found = truth(problem)
         except BadInput as error:
-            raise BadInput(f"{record.where}: {error}") from error
+            raise BadInput(error, where=record.where) from error
         if stored is not None and stored != found:
-            raise BadInput(f"{record.where}: the answer is {stored!r}, but the graph says {found!r}")
+            raise BadInput(f"the answer is {stored!r}, but the graph says {found!r}", where=record.where)
         problems.append((record.task_id, problem))
     return problems
 
@@ -59,14 +59,14 @@ def read_record(record: Mapping[str, Any], where: str) -> tuple[Problem, str | N
         return _raw(record, where)
     if "messages" in record:
         return _messages(record, where)
-    raise BadInput(f'{where}: no "kind" (a task), "node_number" (a raw graph) or "messages" (a chat) among its keys')
+    raise BadInput('no "kind" (a task), "node_number" (a raw graph) or "messages" (a chat) among its keys', where=where)
 
 
 def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     """`{"node_number": 5, "graph": "(0,4) (1,4)" or "0 4 4,0 3 3", "question": "0 4", "answer": "yes" or 4}`"""
     graph, question, stored = (record.get(key) for key in ("graph", "question", "answer"))
     if not isinstance(graph, str) or not isinstance(question, str):
-        raise BadInput(f'{where}: "graph" and "question" are expected to be texts')
+        raise BadInput('"graph" and "question" are not both texts', where=where)
     kind = Kind.CONNECTIVITY if stored in ("yes", "no") else Kind.SHORTEST_PATH
     pattern, separator, form = (
         (_RAW_PAIR, " ", "(0,4) (1,4)") if kind is Kind.CONNECTIVITY else (_RAW_TRIPLE, ",", "0 4 4,0 3 3")
@@ -75,11 +75,11 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     for piece in graph.split(separator) if graph.strip() else []:
         match = pattern.fullmatch(piece.strip())
         if match is None:
-            raise BadInput(f'{where}: "graph" holds {piece[:40]!r}, expected the form {form!r}')
+            raise BadInput(f"holds {piece[:40]!r}", where=where, key='"graph"', expected=f"the form {form!r}")
         rows.append(_row(*match.groups()))
     asked = _RAW_QUESTION.fullmatch(question.strip())
     if asked is None:
-        raise BadInput(f'{where}: "question" is {question[:40]!r}, expected two nodes')
+        raise BadInput(f"is {question[:40]!r}", where=where, key='"question"', expected="two nodes")
     num_nodes = whole(record["node_number"], f'{where}: "node_number"')
     return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), str(stored)
 
@@ -92,19 +92,19 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
     user, assistant = (_content(record["messages"], role, where) for role in ("user", "assistant"))
     kinds = [kind for kind in Kind if user.startswith(HEADINGS[kind, "incident"])]
     if not kinds:
-        raise BadInput(f"{where}: the user's message is no graph problem in the incident wording: {user[:40]!r}")
+        raise BadInput(f"the user's message is no graph problem in the incident wording: {user[:40]!r}", where=where)
     rows: dict[tuple[int, int], list[Weight]] = {}
     for line in user.split("\n"):
         if match := _LINE.fullmatch(line):
             for piece in match[2].split(", "):
                 other = _NEIGHBOUR.fullmatch(piece)
                 if other is None:
-                    raise BadInput(f"{where}: {piece[:40]!r} is no neighbour in the incident wording")
+                    raise BadInput(f"{piece[:40]!r} is no neighbour in the incident wording", where=where)
                 row = _row(match[1], other[1] or other[2], *other.groups()[2:3])
                 rows.setdefault((int(min(row[:2])), int(max(row[:2]))), row)
     asked = _QUESTION.search(user)
     if asked is None:
-        raise BadInput(f"{where}: the user's message asks about no two nodes")
+        raise BadInput("the user's message asks about no two nodes", where=where)
     source, target = int(asked[1]), int(asked[2])
     num_nodes = 1 + max((source, target, *(node for pair in rows for node in pair)))
     stored = assistant.rstrip().rpartition(" ")[2].removesuffix(".") or None
@@ -114,10 +114,10 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
 def _content(messages: Any, role: str, where: str) -> str:
     """The last message of a role; "" without one."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise BadInput(f'{where}: "messages" is expected to be a list of objects')
+        raise BadInput("is expected to be a list of objects", where=where, key='"messages"')
     found = [message.get("content") for message in messages if message.get("role") == role]
     if found and not isinstance(found[-1], str):
-        raise BadInput(f"{where}: the {role}'s message holds no text")
+        raise BadInput(f"the {role}'s message holds no text", where=where)
     return found[-1] if found else ""
 
 

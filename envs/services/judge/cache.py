@@ -62,7 +62,7 @@ class Cache:
             disk.execute("PRAGMA synchronous=NORMAL")
             disk.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL)")
         except (sqlite3.Error, OSError) as error:
-            raise BadInput(f"judge.cache_file={file!r}: {error}; expected a SQLite file, or none yet") from error
+            raise BadInput(error, key="judge.cache_file", found=file, expected="a SQLite file, or none yet") from error
         return disk
 
     async def _on_disk(self, statement: str, *values: str) -> str | None:

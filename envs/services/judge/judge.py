@@ -120,5 +120,5 @@ def open_judge(config: JudgeConfig) -> Asks:
     if config.service is not None:
         return JudgeClient(config.service, key, config)
     if config.endpoint is None or config.model is None:
-        raise BadInput("judge: expected judge.endpoint and judge.model, or judge.service")
+        raise BadInput(where="judge", expected="judge.endpoint and judge.model, or judge.service")
     return Judge(Endpoint(config.endpoint, config.model, key), config)

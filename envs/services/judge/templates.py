@@ -116,11 +116,11 @@ def _own(folder: str | None) -> dict[str, Path]:
     place = printed.get(folder, Path(folder))
     if not place.is_dir():
         expected = f"one with prompts such as process.md, or {', '.join(sorted(printed))}"
-        raise BadInput(f"{folder}: no such folder, expected {expected}")
+        raise BadInput("no such folder", where=folder, expected=expected)
     files = {path.stem: path for path in place.glob("*.md")}
     for name, path in files.items():
         if name not in KINDS:
-            raise BadInput(f"{path}: no kind {name!r}{nearest(name, KINDS)}")
+            raise BadInput(f"no kind {name!r}{nearest(name, KINDS)}", where=path)
     return files
 
 
@@ -128,12 +128,12 @@ def _read(kind: str, path: Path) -> str:
     try:
         text = strip_comment(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: not readable as UTF-8 text: {error}") from error
+        raise BadInput(f"not readable as UTF-8 text: {error}", where=path) from error
     fields = KINDS[kind].fields
     slots = set(_SLOT.findall(text))
     missing = [f"{{{name}}}" for name in fields if name not in slots]
     if missing:
-        raise BadInput(f"{path}: missing {', '.join(missing)}: the prompt {kind} has these fields to show")
+        raise BadInput(f"missing {', '.join(missing)}: the prompt {kind} has these fields to show", where=path)
     for slot in sorted(slots - set(fields)):
-        raise BadInput(f"{path}: {{{slot}}} is no field of {kind}{nearest(slot, fields)}")
+        raise BadInput(f"{{{slot}}} is no field of {kind}{nearest(slot, fields)}", where=path)
     return text

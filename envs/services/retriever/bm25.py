@@ -147,7 +147,7 @@ def build(corpus: Corpus, progress: Callable[[int], None], config: RetrieverConf
         if row % 256 == 255 or row + 1 == len(corpus):
             progress(row + 1)
     if not vocabulary:
-        raise BadInput(f"{corpus.name}: no words in any passage: nothing to index")
+        raise BadInput("no words in any passage: nothing to index", where=corpus.name)
     model = _bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
     model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return model

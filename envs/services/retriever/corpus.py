@@ -53,7 +53,7 @@ class ListCorpus:
         self.name = name
         self._documents = tuple(documents)
         if not self._documents:
-            raise BadInput(f"{name}: no passages")
+            raise BadInput("no passages", where=name)
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -81,9 +81,11 @@ class FileCorpus:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115  kept open: rows are read as they are asked for
             self._starts, self._lengths, self.fingerprint = _scan(self._file.fileno())
         except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror}), expected a corpus as JSON lines") from error
+            raise BadInput(
+                f"cannot be read ({error.strerror})", where=path, expected="a corpus as JSON lines"
+            ) from error
         if not len(self._starts):
-            raise BadInput(f'{path}: no passages, expected one {{"id", "contents"}} per line')
+            raise BadInput("no passages", where=path, expected='one {"id", "contents"} per line')
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -98,7 +100,7 @@ class FileCorpus:
             return document(json.loads(line))
         except (ValueError, RecursionError, BadInput) as error:
             reason = error if isinstance(error, BadInput) else f"not JSON ({getattr(error, 'msg', error)})"
-            raise BadInput(f"{self.name} line {self._line_number(row)}: {reason}") from error
+            raise BadInput(reason, where=f"{self.name} line {self._line_number(row)}") from error
 
     def close(self) -> None:
         self._file.close()
@@ -129,19 +131,17 @@ def usual_document(line: bytes) -> Document | None:
 def document(record: Any) -> Document:
     """One record as a passage. Raises BadInput, without the place."""
     if not isinstance(record, dict):
-        raise BadInput(f"found {type(record).__name__}, expected a JSON object")
+        raise BadInput(f"found {type(record).__name__}", expected="a JSON object")
     identity = record.get("id")
     if isinstance(identity, bool) or not isinstance(identity, (str, int)):
-        raise BadInput('no "id"' if identity is None else f'"id" is {identity!r}, expected a text or a number')
-    try:
-        if "contents" not in record and "text" in record:
-            title = record.get("title")
-            if not isinstance(title, str | None):
-                raise BadInput(f'"title" is {kind_of(title)}, expected a text')
-            record = {"contents": contents(title or "", text_field(record, "text", ""))}
-        return Document(id=str(identity), contents=text_field(record, "contents", ""))
-    except BadInput as error:
-        raise BadInput(str(error).removeprefix(": ")) from error
+        found = "missing" if identity is None else repr(identity)
+        raise BadInput(key='"id"', found=found, expected="a text or a number")
+    if "contents" not in record and "text" in record:
+        title = record.get("title")
+        if not isinstance(title, str | None):
+            raise BadInput(key='"title"', found=kind_of(title), expected="a text")
+        record = {"contents": contents(title or "", text_field(record, "text", ""))}
+    return Document(id=str(identity), contents=text_field(record, "contents", ""))
 
 
 def _scan(descriptor: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], Fingerprint]:

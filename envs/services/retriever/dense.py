@@ -41,13 +41,17 @@ def check_key(key: str, *, dimension: int, documents: int) -> None:
     """Raises BadInput for an index that faiss would not build, or only badly."""
     match = KEY.fullmatch(key)
     if match is None:
-        raise BadInput(f"faiss={key!r}: expected one like {', '.join(EXAMPLES)}{nearest(key, EXAMPLES, otherwise='')}")
+        raise BadInput(
+            key="faiss", found=key, expected=f"one like {', '.join(EXAMPLES)}{nearest(key, EXAMPLES, otherwise='')}"
+        )
     lists, codes = match["lists"], match["codes"]
     if codes and dimension % int(codes):
-        raise BadInput(f"faiss={key!r}: PQ{codes} does not divide the encoder's dimension {dimension}")
+        raise BadInput(f"PQ{codes} does not divide the encoder's dimension {dimension}", key="faiss", found=key)
     needed = max(int(lists or 0), CENTROIDS if codes else 0)
     if documents < needed:
-        raise BadInput(f"faiss={key!r}: needs at least {needed} passages to train on, the corpus has {documents}")
+        raise BadInput(
+            f"needs at least {needed} passages to train on, the corpus has {documents}", key="faiss", found=key
+        )
 
 
 def build(vectors_ND: np.ndarray[Any, Any], key: str, progress: Callable[[int], None]) -> Any:
@@ -98,7 +102,9 @@ def prepare(index: Any, *, nprobe: int, ef_search: int, device: str) -> Any:
         index.nprobe = min(nprobe, index.nlist)
     gpus = faiss.get_num_gpus() if device != "cpu" else 0
     if device == "cuda" and not gpus:
-        raise BadInput("device=cuda: this faiss sees no GPU (the CPU extra is installed, or there is none)")
+        raise BadInput(
+            "this faiss sees no GPU (the CPU extra is installed, or there is none)", key="device", found="cuda"
+        )
     if not gpus:
         return index
     options = faiss.GpuMultipleClonerOptions()

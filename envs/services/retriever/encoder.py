@@ -46,7 +46,7 @@ class Encoder:
         except (OSError, ValueError, pickle.UnpicklingError) as error:
             reason = " ".join(str(error).split())[:160]
             raise BadInput(
-                f"encoder={spec.path}: cannot be loaded ({reason}); encoder=minilm needs no network"
+                f"cannot be loaded ({reason}); encoder=minilm needs no network", key="encoder", found=spec.path
             ) from error
         self.spec = spec
         self._tokenizing = threading.Lock()  # a tokenizer is not safe among threads

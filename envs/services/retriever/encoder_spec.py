@@ -41,13 +41,13 @@ def spec_of(name: str) -> EncoderSpec:
     if name == "minilm":
         package = find_spec(MINILM_PACKAGE.replace("-", "_"))
         if package is None or package.origin is None:
-            raise BadInput(f"encoder=minilm: the package {MINILM_PACKAGE} is not installed")
+            raise BadInput(f"the package {MINILM_PACKAGE} is not installed", key="encoder", found="minilm")
         return EncoderSpec(path=str(Path(package.origin).parent / "model"))
     path = "intfloat/e5-base-v2" if name == "e5" else name
     if path.startswith((".", "/", "~")) or Path(path).exists():
         path = str(Path(path).expanduser())
         if not (Path(path) / "config.json").is_file():
-            raise BadInput(f"encoder={name}: no config.json there, expected a Hugging Face model folder")
+            raise BadInput("no config.json there", key="encoder", found=name, expected="a Hugging Face model folder")
     names, within = _names(path)
     if any(E5.search(name) for name in names):
         return EncoderSpec(path=path, query_prefix="query: ", passage_prefix="passage: ")
@@ -55,12 +55,15 @@ def spec_of(name: str) -> EncoderSpec:
     pooling, stated = _pooling(path), _record(path, "config_sentence_transformers.json") or {}
     similarity = stated.get("similarity_fn_name")
     if similarity not in (None, "cosine"):
-        raise BadInput(f"encoder={path}: its similarity_fn_name is {similarity!r}, expected cosine")
+        raise BadInput(f"its similarity_fn_name is {similarity!r}", key="encoder", found=path, expected="cosine")
     prompts = _prompts(path, stated.get("prompts"))
     if not prompts and any(LIKE_E5.search(name) for name in (*names, *within)):
         raise BadInput(
-            f"encoder={path}: by its name an E5, but no file says its prefixes; put them into its "
-            'config_sentence_transformers.json, such as {"prompts": {"query": "query: ", "passage": "passage: "}}'
+            "by its name an E5, but no file says its prefixes; put them into its "
+            'config_sentence_transformers.json, such as {"prompts": {"query": "query: ", "passage": '
+            '"passage: "}}',
+            key="encoder",
+            found=path,
         )
     passage = prompts.get("passage", prompts.get("document", ""))
     return EncoderSpec(path=path, pooling=pooling, query_prefix=prompts.get("query", ""), passage_prefix=passage)
@@ -81,9 +84,11 @@ def _prompts(path: str, stated: Any) -> dict[str, str]:
     prompts = {} if stated is None else stated
     texts = isinstance(prompts, dict) and all(each is None or isinstance(each, str) for each in prompts.values())
     if not texts:
-        raise BadInput(f"encoder={path}: its prompts are {str(prompts)[:80]}, expected a text by name")
+        raise BadInput(f"its prompts are {str(prompts)[:80]}", key="encoder", found=path, expected="a text by name")
     if prompts and "query" not in prompts:
-        raise BadInput(f"encoder={path}: its prompts are {', '.join(prompts)}, expected one with the name query")
+        raise BadInput(
+            f"its prompts are {', '.join(prompts)}", key="encoder", found=path, expected="one with the name query"
+        )
     return {name: text or "" for name, text in prompts.items()}
 
 
@@ -91,8 +96,10 @@ def _pooling(path: str) -> Pooling:
     stated = _record(path, "1_Pooling/config.json")
     if stated is None:
         raise BadInput(
-            f"encoder={path}: no 1_Pooling/config.json says how it pools; put one into the model's folder, such as "
-            '{"pooling_mode_mean_tokens": true}'
+            "no 1_Pooling/config.json says how it pools; put one into the model's folder, such as "
+            '{"pooling_mode_mean_tokens": true}',
+            key="encoder",
+            found=path,
         )
     modes = {mode for mode, on in stated.items() if mode.startswith("pooling_mode_") and on is True}
     named = stated.get("pooling_mode")  # newer files have one key
@@ -101,7 +108,7 @@ def _pooling(path: str) -> Pooling:
         if found == {pooling}:
             return pooling  # type: ignore[no-any-return]
     told = ", ".join(sorted(found)) or "nothing"
-    raise BadInput(f"encoder={path}: pools by {told}, expected one of {', '.join(get_args(Pooling))}")
+    raise BadInput(f"pools by {told}", key="encoder", found=path, expected=f"one of {', '.join(get_args(Pooling))}")
 
 
 def _check_modules(path: str) -> None:
@@ -109,13 +116,17 @@ def _check_modules(path: str) -> None:
     for module in modules if isinstance(modules, list) else ():
         kind = str(module.get("type", "") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind not in MODULES:
-            raise BadInput(f"encoder={path}: its modules.json has a {kind} layer, expected only {', '.join(MODULES)}")
+            raise BadInput(
+                f"its modules.json has a {kind} layer", key="encoder", found=path, expected=f"only {', '.join(MODULES)}"
+            )
 
 
 def _record(path: str, file: str) -> dict[str, Any] | None:
     found = _stated(path, file)
     if found is not None and not isinstance(found, dict):
-        raise BadInput(f"encoder={path}: its {file} holds a {type(found).__name__}, expected keys and values")
+        raise BadInput(
+            f"its {file} holds a {type(found).__name__}", key="encoder", found=path, expected="keys and values"
+        )
     return found
 
 
@@ -127,7 +138,7 @@ def _stated(path: str, file: str) -> Any:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise BadInput(
-            f"encoder={path}: its {file} cannot be read ({reason}); encoder=minilm needs no network"
+            f"its {file} cannot be read ({reason}); encoder=minilm needs no network", key="encoder", found=path
         ) from error
 
 

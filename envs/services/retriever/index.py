@@ -56,14 +56,14 @@ def check_facts(path: Path, expected: Facts) -> None:
         )
         raise BadInput(f"{where} {detail}") from error
     except (OSError, ValueError) as error:
-        raise BadInput(f"{where}: {path.name} cannot be read ({error})") from error
+        raise BadInput(f"{path.name} cannot be read ({error})", where=where) from error
     for key, value in expected.items():
         found = stored.get(key) if isinstance(stored, dict) else None
         if key == "encoder" and isinstance(found, dict) and found.get("identity") == value["identity"]:
             continue  # the same weights from another folder
         if found != value:
             built, expected_one = _told(key, found), _told(key, value)
-            raise BadInput(f"{where} was built with {key} {built}, expected {expected_one}; give another --index")
+            raise BadInput(f"{where} was built with {key} {built}", expected=f"{expected_one}; give another --index")
 
 
 @contextmanager

@@ -38,7 +38,8 @@ class WebSearch:
         """Raises BadInput without a usable key in the environment."""
         key = read_secret("env.retriever.web.key_env", config.key_env)
         if key is None:
-            raise BadInput("env.retriever.web.key_env=None: expected the variable that holds the key of the web search")
+            expected = "the variable that holds the key of the web search"
+            raise BadInput(key="env.retriever.web.key_env", found=None, expected=expected)
         url = config.url or WEB_URLS[config.api]
         self._by_get = config.api == "serpapi"
         self._topk = topk

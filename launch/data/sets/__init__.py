@@ -19,5 +19,5 @@ def split_of(source: str) -> tuple[PublicSet, Files]:
     name, _, split = source.partition(".")
     known = [f"{each.name}.{split}" for each in SETS.values() for split in each.splits]
     if source not in known:
-        raise BadInput(f"{source}: no such split of a public set{nearest(source, known, otherwise='')}")
+        raise BadInput(f"no such split of a public set{nearest(source, known, otherwise='')}", where=source)
     return SETS[name], SETS[name].splits[split]

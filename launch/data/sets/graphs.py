@@ -16,10 +16,10 @@ def graphs(kind: Kind) -> Callable[[Located], Iterable[Row]]:
         """Raises BadInput where the stored answer is not what the graph says."""
         problem, stored = read_record(record.fields, record.where)
         if problem.kind is not kind:
-            raise BadInput(f"{record.where}: a problem of {problem.kind}, expected {kind}")
+            raise BadInput(f"a problem of {problem.kind}", where=record.where, expected=kind)
         answer = truth(problem)
         if stored is not None and stored != answer:
-            raise BadInput(f"{record.where}: the answer is {stored!r}, but the graph says {answer!r}")
+            raise BadInput(f"the answer is {stored!r}, but the graph says {answer!r}", where=record.where)
         yield {"id": record.task_id, **to_record(problem), "answer": answer}
 
     return rows

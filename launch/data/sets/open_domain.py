@@ -44,7 +44,7 @@ def stored(record: Located) -> Iterable[Passage]:
     try:
         found = document(dict(record.fields))
     except BadInput as error:
-        raise BadInput(f"{record.where}: {error}") from error
+        raise BadInput(error, where=record.where) from error
     yield found.title, found.text
 
 

@@ -25,13 +25,13 @@ def asked(way: str) -> Callable[[Located], Iterable[Row]]:
         except ValueError:
             ways = None
         if not isinstance(ways, Mapping):
-            raise BadInput(f'{record.where}: "eval" is no object of questions')
+            raise BadInput("is no object of questions", where=record.where, key='"eval"')
         found = ways.get(way)
         if not isinstance(found, Mapping):
             return
         answer = record.value_text(_truth(found.get("answer")), f"eval.{way}.answer")
         if way == "factual" and (answer := TRUTHS.get(answer.casefold().rstrip("."), "")) == "":
-            raise BadInput(f'{record.where}: "eval.factual.answer" is neither true nor false')
+            raise BadInput("is neither true nor false", where=record.where, key='"eval.factual.answer"')
         question = record.value_text(found.get("prompt"), f"eval.{way}.prompt")
         row = {"id": record.task_id, "question": question, "answers": [answer], "fact": record.text("fact")}
         yield row | ({"statement": ASKED.sub("", question)} if way == "factual" else {})

@@ -12,7 +12,7 @@ import actors.judge
 from actors.judge import JudgeServiceConfig, engine_spec, make_service
 from envs.services.judge.config import JudgeConfig
 from rlsys.config.engine import EngineConfig
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 ENGINE = EngineConfig(max_model_len=640, max_num_seqs=6, kv_cache_mb=64)
 
@@ -74,7 +74,7 @@ def test_one_with_an_address_has_none(made: dict[str, Any]) -> None:
 
 
 def test_one_without_a_model_is_refused() -> None:
-    with pytest.raises(BadInput, match="judge.model: expected a model folder or hub name"):
+    with refused("judge.model", expected="a model folder or hub name"):
         make_service(JudgeServiceConfig(), host="127.0.0.1", port=0, token=None)
 
 

@@ -12,6 +12,7 @@ from actors.vllm_arguments import OWN, known_arguments
 from launch.config.compose import compose
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, resolve
+from tests.refused import refused
 
 
 def test_vllms_list_is_read_without_importing_it() -> None:
@@ -37,7 +38,7 @@ def test_without_vllm_only_our_own_names_are_known(monkeypatch: pytest.MonkeyPat
     assert known_arguments.__wrapped__() == frozenset()
     monkeypatch.setattr(vllm_arguments, "known_arguments", known_arguments.__wrapped__)
     compose("quickstart", ["engine.vllm.max_num_batched_token=1"])
-    with pytest.raises(BadInput, match="rlsys relies on"):
+    with refused("engine.vllm.logprobs_mode", says="rlsys relies on"):
         compose("quickstart", ["engine.vllm.logprobs_mode=1"])
 
 

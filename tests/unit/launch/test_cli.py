@@ -47,7 +47,7 @@ def rlsys(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str
         (["eval", "quickstart", "--checkpoint", "/no/where"], "no such folder"),
         ([], "required: COMMAND"),
         (["train"], "required: CONFIG (see"),
-        (["serve", "judge", "--model", "/no/such/model"], "--model='/no/such/model': no such folder"),
+        (["serve", "judge", "--model", "/no/such/model"], "--model /no/such/model: no such folder"),
         (["fly"], "no command 'fly'"),
         (["trian", "quickstart"], "no command 'trian' (did you mean 'train'?)"),
         (
@@ -179,7 +179,7 @@ def test_a_dry_run_of_own_data_says_how_to_do_without_demonstrations(
 def test_csv_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "qa.csv").write_text("question,answer\n2 + 2?,4\n")
     code, _, err = rlsys(capsys, "train", "quickstart", f"env.data={tmp_path / 'qa.csv'}", "--dry-run")
-    assert code == 2 and "CSV is not read: expected JSON lines, a JSON array or parquet" in err
+    assert code == 2 and "CSV is not read, expected JSON lines, a JSON array or parquet" in err
 
 
 def test_a_relative_run_directory_is_refused_inside_a_ray_job(

@@ -94,7 +94,7 @@ def test_a_seed_draws_a_task(play: Played) -> None:
         (["--task", "1", "--seed", "1"], "hi", "--task and --seed: expected one of the two"),
         (["--seed", "x"], "hi", "invalid int value: 'x'"),
         (["--split", "test"], "hi", "invalid choice: 'test'"),
-        (["env.dta=1"], "hi", "unknown key 'env.dta'"),
+        (["env.dta=1"], "hi", "env.dta: unknown key"),
         ([], "", "said.txt: no more messages, and the episode has not ended: no reward"),
         ([], "<math_exp>1</math_exp>", "no more messages"),
         (["--output", "/nonexistent/f.jsonl"], "<answer>5</answer>", "--output /nonexistent/f.jsonl: expected a file"),

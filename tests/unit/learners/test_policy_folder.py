@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig
 
 from learners.policy import load_policy
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 class Code:
@@ -40,6 +40,6 @@ def test_code_in_a_model_folder_does_not_run(write, tmp_path: Path, monkeypatch)
     folder.mkdir()
     write(folder, trace)
     monkeypatch.setattr("builtins.input", lambda *_: "y")  # transformers would ask at the terminal
-    with pytest.raises(BadInput, match="transformers cannot load it"):
+    with refused(says="transformers cannot load it"):
         load_policy(str(folder), dtype="float32", attention_key="packed_sdpa")
     assert not trace.exists()

@@ -14,7 +14,7 @@ from learners import scratch
 from learners.scratch import build
 from rlsys.config.model import ModelConfig, ScratchModel
 from rlsys.config.recipe import RecipeConfig
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 TAGS = ("<calculator>", "</calculator>", "<answer>", "</answer>")
 TEXTS = ["Ann has 12 and buys 305 more.\n<calculator>12+305</calculator>", "It is <answer>317</answer>, she says."] * 20
@@ -122,5 +122,5 @@ def test_building_leaves_the_callers_random_state_alone(tmp_path) -> None:
 
 def test_a_vocabulary_too_small_for_the_bytes_is_bad_input(tmp_path) -> None:
     tags = [f"<{number}>" for number in range(50)]
-    with pytest.raises(BadInput, match=r"model\.scratch\.vocab_size=300: expected at least 309"):  # 256 + 3 + 50
+    with refused("model.scratch.vocab_size", found=300):  # 256 + 3 + 50
         build(tmp_path, ScratchModel(vocab_size=300), TEXTS, tags, max_positions=256, seed=3)

@@ -10,6 +10,7 @@ from learners.zero import deepspeed_config, load, parameter_groups
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, require_device
+from tests.refused import refused
 
 
 def config(learner: LearnerConfig, device: str = "cuda", dtype: str = "bfloat16"):
@@ -19,9 +20,9 @@ def config(learner: LearnerConfig, device: str = "cuda", dtype: str = "bfloat16"
 @pytest.mark.parametrize(
     ("learner", "message"),
     [
-        (LearnerConfig(offload="optimizer"), "learner.offload='optimizer': expected 'none' on a CPU"),
-        (LearnerConfig(offload="all", zero_stage=3), "learner.offload='all': expected 'none' on a CPU"),
-        (LearnerConfig(offload_reference=True), "learner.offload_reference=True: expected False on a CPU"),
+        (LearnerConfig(offload="optimizer"), r"learner\.offload='optimizer'"),
+        (LearnerConfig(offload="all", zero_stage=3), r"learner\.offload='all'"),
+        (LearnerConfig(offload_reference=True), r"learner\.offload_reference=True"),
     ],
 )
 def test_offloading_means_something_on_gpus_only(learner, message) -> None:
@@ -31,7 +32,7 @@ def test_offloading_means_something_on_gpus_only(learner, message) -> None:
 
 
 def test_weights_are_offloaded_under_zero_3_only() -> None:
-    with pytest.raises(BadInput, match=r"learner.offload='all': expected none or optimizer, unless"):
+    with refused("learner.offload", found="all"):
         LearnerConfig(offload="all", zero_stage=2)
 
 

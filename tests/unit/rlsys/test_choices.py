@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rlsys import choices
 from rlsys.choices import choose, construct
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def test_a_dotted_path_is_imported_from_the_working_folder(folder: Path, module:
 
 def test_the_working_folder_shadows_nothing(folder: Path) -> None:
     (folder / "json.py").write_text("raise RuntimeError('the wrong json')")
-    with pytest.raises(BadInput, match=r"env\.name='json\.Chair': .*no attribute 'Chair'"):
+    with refused("env.name", found="json.Chair"):
         choose("env", TABLE, "json.Chair")
     assert sys.path[-1] == str(folder)
     choose("env", TABLE, "chairs.Chair")
@@ -104,14 +105,14 @@ def test_the_working_folder_shadows_nothing(folder: Path) -> None:
     [
         ("tabel", r"env\.name='tabel': expected one of table, tablet, or module\.Class \(did you mean 'table'\?\)"),
         ("zzz", r"env\.name='zzz': expected one of table, tablet, or module\.Class$"),
-        ("nowhere.Chair", "No module named 'nowhere'; expected module.Class, importable from /"),
+        ("nowhere.Chair", "No module named 'nowhere', expected module.Class, importable from /"),
         ("envs.maze.Maze", "expected envs to be the package of rlsys: give a folder of your own another name"),
-        ("chairs.Sofa", "no attribute 'Sofa'; expected module.Class, importable from /"),
+        ("chairs.Sofa", "no attribute 'Sofa', expected module.Class, importable from /"),
         ("chairs.", "expected module.Class"),
         ("chairs..Chair", "expected module.Class"),
         ("chairs.WOOD", "expected module.Class"),
-        ("raises.Chair", "NameError: .*; expected module.Class"),
-        ("unfinished.Chair", "SyntaxError: .*; expected module.Class"),
+        ("raises.Chair", "NameError: .*, expected module.Class"),
+        ("unfinished.Chair", "SyntaxError: .*, expected module.Class"),
         (".chairs", "expected module.Class"),
         ("..Chair", "expected module.Class"),
         ("builtins.int", "expected"),
@@ -152,5 +153,5 @@ def test_a_working_folder_that_goes_under_a_run_ends_no_run(tmp_path: Path, monk
     monkeypatch.setattr(choices, "_beside", {str(tmp_path): None})
     monkeypatch.syspath_prepend(str(tmp_path))
     assert choices.own_folders() == [str(tmp_path)]
-    with pytest.raises(BadInput, match="expected module.Class, importable from"):
+    with refused("env.name", expected="module.Class, importable"):
         choose("env", TABLE, "no_such_module.World")

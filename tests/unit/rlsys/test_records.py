@@ -21,6 +21,7 @@ from rlsys.types import (
     TokenStream,
 )
 from tests.made import group, ticket, trajectory, turn
+from tests.refused import refused
 
 TASK = {"question": "Capital of France?", "answers": ["Paris"]}
 
@@ -219,7 +220,7 @@ def test_the_final_state_is_read_again() -> None:
     state = {"place": [1, 2], "share": 0.1 + 0.2, "said": "caf\u00e9 \ud800"}
     assert read_transcript(written(state=state), whole).state == state
     assert read_transcript(written(), whole).state is None
-    with pytest.raises(BadInput, match='"state" is a list, expected an object'):
+    with refused('"state"', found="a list"):
         read_transcript(line(state=[1]), whole)
 
 
@@ -241,11 +242,11 @@ def test_sampled_tokens_begin_behind_the_first_and_spans_ascend() -> None:
         (sample,) = read_answer(answered(sampled=spans), "here").answers[0].samples
         assert sample == Tokens(token_ids=(1, 2, 3, 4), sampled=tuple(map(tuple, spans)))
     for bad in ([[0, 2]], [[1, 5]], [[2, 2]], [[1, 3], [2, 4]], [[2, 4], [1, 2]], [[1, 2, 3]], [[1.0, 2]], [], None):
-        with pytest.raises(BadInput, match='here: "samples"'):
+        with refused('"sampled"', where="here", says='"samples"'):
             read_answer(answered(sampled=bad), "here")
 
 
 @pytest.mark.parametrize("samples", [[1], {}, {"a": 1}, "text", [{"token_ids": [1, -2], "sampled": [[1, 2]]}]])
 def test_samples_are_a_list_of_objects_with_tokens(samples: Any) -> None:
-    with pytest.raises(BadInput, match='here: "samples"'):
+    with refused(where="here", says='"samples"'):
         read_answer(answered() | {"samples": samples}, "here")

@@ -118,9 +118,9 @@ def test_who_is_ever_without_signal() -> None:
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["algorithm.name=ppo", "loop.oversample=3"], r"loop\.oversample=3 looks for .* algorithm\.name='ppo'"),
+        (["algorithm.name=ppo", "loop.oversample=3"], r"loop\.oversample=3\.0: .* algorithm\.name='ppo'"),
         (["algorithm.name=reinforce_pp", "loop.oversample=1.5"], r"loop\.oversample=1\.5"),
-        (["algorithm.name=ppo", "curriculum.name=difficulty"], r"curriculum\.name='difficulty' looks for"),
+        (["algorithm.name=ppo", "curriculum.name=difficulty"], r"curriculum\.name='difficulty': "),
         (["loop.group_size=1"], r"stages\.rl: loop\.group_size=1: expected at least 2 with algorithm\.name='grpo'"),
         (["algorithm.name=rloo", "loop.group_size=1"], r"loop\.group_size=1"),
     ],

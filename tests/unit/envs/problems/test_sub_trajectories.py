@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from envs.problems.sub_trajectories import decompose, earlier, state_of, state_task
-from rlsys.errors import BadInput
 from rlsys.records import TrajectoryRecord, read_trajectory, to_json
 from rlsys.types import EpisodeEnd, Message, Task
+from tests.refused import refused
 
 
 def user(text: str) -> Message:
@@ -60,7 +58,7 @@ def test_of_a_task_without_question_and_answers_nothing_is_made_up() -> None:
 
 def test_no_state_ends_inside_of_a_turn() -> None:
     inside = Message(role="tool", content="<result>r</result>", inline=True)
-    with pytest.raises(BadInput, match="task q-1: what tools said stands inside of the model's turn"):
+    with refused(where="task q-1", says="what tools said stands inside of"):
         decompose(trajectory(said("a"), inside, said("b")))
 
 
@@ -68,5 +66,5 @@ def test_a_trajectory_reads_back() -> None:
     whole = trajectory(said("a"))
     assert to_json(read_trajectory(to_json(whole), "f line 1")) == to_json(whole)
     for bad in ({"prompt": "hello"}, {**to_json(whole), "messages": ["a"]}):
-        with pytest.raises(BadInput, match="f line 1: not a trajectory"):
+        with refused(where="line 1", says="not a trajectory"):
             read_trajectory(bad, "f line 1")

@@ -7,7 +7,7 @@ import pytest
 
 from envs.problems.word_problems import TEMPLATES, Problem, Template, flawed, generate
 from envs.tools.calculator import calculate
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 def test_same_arguments_give_the_same_problems_and_a_larger_count_extends_them() -> None:
@@ -55,7 +55,7 @@ def test_asking_for_more_than_there_are_is_bad_input(monkeypatch: pytest.MonkeyP
     one = Template(text="{name}: {a} + {b}, {item}", steps=("a + b",), ranges={"a": (1, 2), "b": (1, 2)})
     monkeypatch.setattr("envs.problems.word_problems.TEMPLATES", (one,))
     monkeypatch.setattr("envs.problems.word_problems.NAMES", ("Ann",))
-    with pytest.raises(BadInput, match="49 generated word problems asked for: .* about 48 different ones"):
+    with refused(says="49 generated word problems asked"):
         generate(49, 0)
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig, same_answer
 from envs.text.words import parse_number
-from rlsys.errors import BadInput
 from rlsys.types import Reward
 from tests.made import transcript
+from tests.refused import refused
 
 
 def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False) -> Reward:
@@ -57,7 +57,7 @@ def test_weights_are_the_configured_ones() -> None:
 
 
 def test_a_task_without_answers_is_not_a_zero() -> None:
-    with pytest.raises(BadInput, match='task t: no "answers"'):
+    with refused(where="task t", says='no "answers"'):
         AnswerReward(AnswerRewardConfig())(transcript(golds=()))
 
 
@@ -114,7 +114,7 @@ def test_any_text_is_scored_and_its_parts_sum_to_the_value(text: str, truncated:
 
 
 def test_reward_is_picked_by_name() -> None:
-    with pytest.raises(BadInput, match=r"reward\.name='awnser': expected one of answer"):
+    with refused("reward.name", found="awnser"):
         make_reward(AnswerRewardConfig(name="awnser"))
 
 

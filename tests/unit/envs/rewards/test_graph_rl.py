@@ -11,6 +11,7 @@ from envs.rewards.graph_rl import GraphRLReward, GraphRLRewardConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.made import transcript
+from tests.refused import refused
 
 LINKS = Task(
     task_id="links",
@@ -159,7 +160,7 @@ def test_own_numbers_replace_the_presets() -> None:
     config = GraphRLRewardConfig(preset="text", hallucination=-1.0, correct=3.0, format=0.0)
     parts = GraphRLReward(config)(transcript(reply(INVENTED, "yes"), task=LINKS)).parts
     assert parts == {"format": 0.0, "process_format": 0.1, "steps": -1.0, "answer": 3.0}
-    with pytest.raises(BadInput, match=r"reward\.hallucination=nan"):
+    with refused("reward.hallucination", says="=nan"):
         GraphRLRewardConfig(hallucination=math.nan)
 
 
@@ -191,7 +192,7 @@ def test_another_encoding_is_named_by_the_task() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"encoding": "morse"}, "\"encoding\" is 'morse', expected one of incident"),
+        ({"encoding": "morse"}, "\"encoding\" is 'morse'"),
         ({"edges": None}, '"edges" is None'),
         ({"kind": "shortest_path", "edges": [[0, 1, 2]]}, "no path between node 0 and node 2"),
     ],

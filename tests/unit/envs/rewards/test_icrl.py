@@ -8,8 +8,8 @@ from envs.protocols.icrl import INFORMATION, INVALID_ACTION
 from envs.rewards.asks import Grading
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
-from rlsys.errors import BadInput
 from tests.made import transcript
+from tests.refused import refused
 
 REWARD = IcrlReward(IcrlRewardConfig())
 UNCLAMPED = IcrlReward(IcrlRewardConfig(clamp=False))
@@ -94,12 +94,12 @@ def test_a_penalty_names_its_text() -> None:
 def test_weights_follow_alpha() -> None:
     reward = IcrlReward(IcrlRewardConfig(alpha=0.5))
     assert score("<answer>Paris</answer>", reward).value == pytest.approx(0.5 + 0.5 * 0.75)
-    with pytest.raises(BadInput, match=r"reward\.alpha=2"):
+    with refused("reward.alpha", found=2):
         IcrlRewardConfig(alpha=2)
 
 
 def test_a_task_without_answers_is_no_zero() -> None:
-    with pytest.raises(BadInput, match='task t: no "answers"'):
+    with refused(where="task t", says='no "answers"'):
         REWARD(transcript("x", golds=()))
 
 
@@ -142,7 +142,7 @@ def test_what_the_interpreter_says_is_not_the_models() -> None:
 def test_algebra_is_left_to_the_grader() -> None:
     said, golds = transcript(PROGRAM + "<answer>\\boxed{(x+1)^2}</answer>", golds=("x^2+2x+1",)), ("x^2+2x+1",)
     assert CODE.grading(said) == Grading(given="(x+1)^2", golds=golds)
-    with pytest.raises(BadInput, match="needs a grader"):
+    with refused(says="needs a grader"):
         CODE(said)
     assert CODE(replace(said, correct=True)).parts["accuracy"] == 0.8
     assert CODE.grading(replace(said, correct=True)) is None

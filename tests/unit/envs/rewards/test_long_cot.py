@@ -8,6 +8,7 @@ from envs.rewards.long_cot import LongCotReward, LongCotRewardConfig
 from envs.services.judge.config import JudgeConfig
 from rlsys.errors import BadInput
 from tests.made import transcript
+from tests.refused import refused
 
 RIGHT, WRONG, NONE = "so \\boxed{24}", "so \\boxed{25}", "so 24"
 
@@ -70,7 +71,7 @@ def test_the_last_box_of_the_model_is_the_answer() -> None:
 def test_the_length_is_in_tokens_and_its_absence_no_zero() -> None:
     reward = LongCotReward(LongCotRewardConfig())
     assert reward(transcript(RIGHT, golds=("24",), token_ids=tuple(range(7168)))).value == pytest.approx(1.5)
-    with pytest.raises(BadInput, match="task t: no length: expected num_tokens or token_ids"):
+    with refused(where="task t"):
         reward(transcript(RIGHT, golds=("24",)))
     with pytest.raises(BadInput, match="num_tokens=-1"):
         reward(transcript(RIGHT, golds=("24",), num_tokens=-1))
@@ -121,7 +122,7 @@ def test_only_what_needs_algebra_goes_to_the_grader() -> None:
     assert reward.grading(open_question) == Grading(given="\\sqrt{576}", golds=("24",))
     filled, asked = asyncio.run(verdict(reward, open_question))
     assert asked == ("\\sqrt{576}", ("24",)) and filled.correct is True and reward(filled).value == 1.5
-    with pytest.raises(BadInput, match="task t: the answer needs a grader"):
+    with refused(where="task t", says="the answer needs a grader"):
         reward(open_question)
     at_the_limit = transcript("\\boxed{\\sqrt{576}}", golds=("24",), num_tokens=14336)
     assert reward.grading(at_the_limit) is None and reward(at_the_limit).value == -10
@@ -135,7 +136,7 @@ def test_the_judge_compares_with_the_answers_or_with_the_worked_solution() -> No
         (request,) = LongCotReward(LongCotRewardConfig(reference=reference, judge=judge)).judging(given)
         shown[reference] = request.fields["reference"]
     assert shown == {"answers": "24 or two dozen", "solution": "12 + 12 = 24."}
-    with pytest.raises(BadInput, match="reward.reference='solution': expected answers without a judge"):
+    with refused("reward.reference", found="solution"):
         LongCotRewardConfig(reference="solution")
 
 

@@ -12,6 +12,7 @@ from envs.rewards.length import overlong
 from envs.rewards.long_cot import LongCotRewardConfig
 from rlsys.errors import BadInput
 from tests.made import transcript
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -83,17 +84,17 @@ def test_only_where_it_is_asked_for_a_length_is_needed() -> None:
     plain, punishing = make_reward(AnswerRewardConfig()), AnswerRewardConfig(max_length=9, overlong_buffer=9)
     assert set(plain(answer).parts) == {"correct", "format"} and not plain.uses_tokens
     assert make_reward(punishing).uses_tokens
-    with pytest.raises(BadInput, match="task t: no length"):
+    with refused(where="task t", says="no length"):
         make_reward(punishing)(answer)
 
 
 @pytest.mark.parametrize(
     ("config", "keys", "line"),
     [
-        (AnswerRewardConfig, {"overlong_buffer": 5}, "reward.max_length=None: expected a number of tokens"),
-        (AnswerRewardConfig, {"max_length": 5}, "reward.max_length=5: expected null without reward.overlong_buffer"),
-        (AnswerRewardConfig, {"overlong_penalty": 1.0}, "reward.overlong_penalty=1.0: expected a finite number, 0 or"),
-        (LongCotRewardConfig, {"overlong_buffer": 5}, "reward.overlong_buffer=5: expected null with kind=cosine"),
+        (AnswerRewardConfig, {"overlong_buffer": 5}, r"reward\.max_length=None"),
+        (AnswerRewardConfig, {"max_length": 5}, r"reward\.max_length=5"),
+        (AnswerRewardConfig, {"overlong_penalty": 1.0}, r"reward\.overlong_penalty=1\.0"),
+        (LongCotRewardConfig, {"overlong_buffer": 5}, r"reward\.overlong_buffer=5"),
     ],
 )
 def test_keys_that_do_not_fit_are_named(config: Any, keys: dict[str, Any], line: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from envs.protocols.research import RESULT
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.rewards.transcript import split_inline
-from rlsys.errors import BadInput
 from tests.made import transcript
+from tests.refused import refused
 
 REPO = ResearchReward(ResearchRewardConfig())
 EQUATION_2 = ResearchReward(ResearchRewardConfig(format_gate=False))
@@ -104,5 +104,5 @@ def test_every_broken_rule_is_named_with_its_text() -> None:
 
 def test_a_task_without_answers_is_no_zero() -> None:
     for golds in ((), (" ",)):
-        with pytest.raises(BadInput, match='task t: no "answers"'):
+        with refused(where="task t", says='no "answers"'):
             REPO(transcript("x", golds=golds))

@@ -5,8 +5,8 @@ import pytest
 from envs.protocols.swirl import OVER_LIMIT
 from envs.rewards.step_rules import judge_by_rules
 from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
-from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
+from tests.refused import refused
 
 QUESTION = Task(
     task_id="q",
@@ -79,7 +79,7 @@ def test_steps_of_a_calculation(said: tuple[str, ...], good: bool) -> None:
 
 def test_only_made_up_tasks_have_rules() -> None:
     for record in ({}, {"steps": 2}):
-        with pytest.raises(BadInput, match=r"task t: reward\.judged_by='rules' judges tasks that are made up"):
+        with refused("reward.judged_by", where="task t", found="rules"):
             judge_by_rules(Task(task_id="t", question="Who?", record=record), talk("<answer>a</answer>"))
 
 

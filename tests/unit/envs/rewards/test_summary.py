@@ -15,9 +15,9 @@ from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import Prompts
 from envs.tasks.prompts import Prompt
-from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 from tests.real_sets import GOAL, PLAN, PUZZLE, SCRIPT, START
+from tests.refused import refused
 
 JUDGE = JudgeConfig(endpoint="http://127.0.0.1:1/v1", model="m")
 BLOCK = {"initial": START, "goal": GOAL}
@@ -115,7 +115,7 @@ def test_a_summary_goes_the_way_of_every_judgement() -> None:
 def test_proscript_is_pooled_and_single_facts_need_a_judge() -> None:
     pooled = measures(reward("proscript"), said("proscript", "step1->step0"))["constraints_pooled"]
     assert (pooled.total, pooled.weight) == (1.0, 1.0)
-    with pytest.raises(BadInput, match=r"task f: reward\.kind=facts asks a judge"):
+    with refused("reward.kind", where="task f", found="facts"):
         reward("facts")(said("facts", "Ann"))
     assert reward("facts").always_judged and not reward("stance").always_judged
 
@@ -133,7 +133,7 @@ def test_proscript_is_pooled_over_constraints_and_not_over_tasks() -> None:
 def test_a_task_without_facts_says_so(facts: Any) -> None:
     task = Task(task_id="f", question="q", answers=("x",), record={} if facts is None else {"facts": facts})
     answered = Transcript(task=task, messages=(Message(role="assistant", content="Ann"),))
-    with pytest.raises(BadInput, match='task f: "facts" is missing, empty or no list'):
+    with refused('"facts"', where="task f"):
         reward("facts", JUDGE).judging(answered)
 
 
@@ -142,12 +142,10 @@ def test_a_prompt_file_shows_fields_of_the_task(tmp_path: Any) -> None:
     own.write_text("<!-- mine -->\nQ: {question} {steps} {constraints}{choices}\n")
     task = Task(task_id="t", question="why?", record={"steps": {"step0": "a"}, "constraints": [1, 2]})
     assert Prompt(str(own)).fill(task, choices="!") == "Q: why? step0: a 1, 2!"
-    with pytest.raises(BadInput, match=r"task t: no field 'constraints', which env\.prompt="):
+    with refused(where="task t", says="no field 'constraints', which"):
         Prompt(str(own)).fill(Task(task_id="t", question="why?", record={"steps": "x"}), choices="!")
-    with pytest.raises(
-        BadInput, match=r"env\.prompt='graph_rl/strategqa': no file .*did you mean 'graph_rl/strategyqa'"
-    ):
+    with refused("env.prompt", found="graph_rl/strategqa"):
         Prompt("graph_rl/strategqa")
     own.write_text("nothing")
-    with pytest.raises(BadInput, match="no {question} and no other field"):
+    with refused("env.prompt", says="no {question} and no other field"):
         Prompt(str(own))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed, ToolRefused
 from envs.services.stats import LATENCY_BOUNDS_MS, ToolStats, latency_bucket, merge
-from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind
+from tests.refused import refused
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -536,5 +536,5 @@ def test_percentiles_are_rounded_up_to_a_bound() -> None:
 
 
 def test_a_bad_setting_is_named() -> None:
-    with pytest.raises(BadInput, match=r"guard\.attempts=0: expected at least 1"):
+    with refused("guard.attempts", found=0):
         GuardConfig(attempts=0)

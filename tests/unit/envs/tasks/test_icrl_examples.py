@@ -12,8 +12,8 @@ from envs.protocols.scan import last_between
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from envs.tasks.few_shot import SOLUTION, read_examples
-from rlsys.errors import BadInput
 from tests.made import transcript
+from tests.refused import refused
 
 REWARDS = {"icrl": IcrlReward(IcrlRewardConfig()), "retool": IcrlReward(IcrlRewardConfig(tool="code"))}
 EXAMPLES = [
@@ -26,11 +26,11 @@ EXAMPLES = [
 def test_three_of_each_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert [len(read_examples(f"configs/icrl/examples/{name}.txt")) for name in ("search", "code")] == [3, 3]
-    with pytest.raises(BadInput, match=r"^gone\.txt: cannot be read"):
+    with refused(where="gone.txt", says="cannot be read"):
         read_examples("gone.txt")
     (tmp_path / "configs/icrl/examples").mkdir(parents=True)
     (tmp_path / "configs/icrl/examples/code.txt").write_text("one's own comes first")
-    with pytest.raises(BadInput, match="begins with \"one's own"):
+    with refused(says="begins with \"one's own"):
         read_examples("configs/icrl/examples/code.txt")
 
 

@@ -17,6 +17,7 @@ from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
+from tests.refused import refused
 
 BOXED = "So it is \\boxed{\\frac{1}{2}}."
 CROSSWORD = {
@@ -172,10 +173,10 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
     path.write_text("Belief\tArgument\tStance\tGraph\nCats are good.\tThey bite.\tCounter\t\n")  # somebody's export
     assert [(task.task_id, task.answers) for task in read_source(str(path))] == [("dev.tsv:2", ("counter",))]
     path.write_text("Cats are good.\tThey purr.\n")
-    with pytest.raises(BadInput, match=r"dev\.tsv line 1: 2 columns, expected 4: belief, argument, stance, graph"):
+    with refused(where="line 1", says="2 columns, expected 4: belief"):
         read_source(str(path))
     path.write_text("a\tb\tmaybe\tc\n")
-    with pytest.raises(BadInput, match="line 1: \"stance\" is 'maybe', expected support or counter"):
+    with refused('"stance"', where="line 1"):
         read_source(str(path))
 
 
@@ -184,34 +185,34 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
     [
         (
             {"text": "x", "label": 1},
-            r"line 7: in no known format\. Fields found: label, text\. Known: rlsys \(answers, ",
+            r"line 7: in no known format\. Fields",
         ),
         ({}, "in no known format. Fields found: none"),
         ({"question": "q?", "answers": []}, '"answers" is missing, empty or no list'),
-        ({"question": "q?", "answers": [None]}, '"answers" is null, expected a text'),
-        ({"question": "q?", "answers": [float("nan")]}, '"answers" is a number, expected a text'),
+        ({"question": "q?", "answers": [None]}, '"answers" is null'),
+        ({"question": "q?", "answers": [float("nan")]}, '"answers" is a number'),
         ({"question": "", "answers": ["a"]}, '"question" is empty'),
         ({"question": "q?", "answers": ["C"], "options": {"A": "x"}}, 'are not among "options"'),
-        ({"question": "q?", "golden_answers": "a"}, '"golden_answers" is missing, empty or no list'),
+        ({"question": "q?", "golden_answers": "a"}, '"golden_answers" is missing, empty'),
         ({"question": "q?", "reward_model": {"ground_truth": {}}}, r'"reward_model\.ground_truth" is missing'),
-        ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt" is null, expected a text'),
-        ({"question": "q?", "answer": "a\n#### "}, '"answer" ends in .*, expected "#### " and the result'),
-        ({"problem": "p", "solution": "\\boxed{1"}, r'no "answer", and no \\boxed\{\} ends "solution"'),
+        ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt" is null'),
+        ({"question": "q?", "answer": "a\n#### "}, r'"\#\#\#\# " and the result'),
+        ({"problem": "p", "solution": "\\boxed{1"}, r'no "answer", and no \\boxed\{\} ends'),
         ({"question": "q?", "answer": "a", "paragraphs": [], "answerable": False}, "an unanswerable question"),
-        ({"question": "q?", "answer": "D", "options": ["x", "y"]}, "\"answer\" is 'D', expected a letter from A to B"),
-        ({"question": "q?", "answer": "yes", "term": "t"}, "\"answer\" is 'yes', expected true or false"),
+        ({"question": "q?", "answer": "D", "options": ["x", "y"]}, "a letter from A to B"),
+        ({"question": "q?", "answer": "yes", "term": "t"}, "\"answer\" is 'yes'"),
         (
             CROSSWORD | {"golds": {"blank 1": "A", "blank 2": "Z"}},
-            "\"golds.blank 2\" is 'Z', expected a letter from A to C",
+            "\"golds\\.blank 2\" is 'Z'",
         ),
         (CROSSWORD | {"source": ["Ada"]}, "differ in length"),
         (CROSSWORD | {"blanks": ["blank 1"]}, "2 wrong combinations"),
         (
             SCRIPT | {"flatten_output_for_edge_prediction": "step9 -> step0"},
-            "'step9 -> step0' does not order two of its 3",
+            "'step9 -> step0' does not order two",
         ),
         (SCRIPT | {"flatten_input_for_edge_prediction": "pour"}, "'pour' is no new step"),
-        ({"goal": "g", "steps": ["a"], "constraints": []}, '"constraints" is missing, empty or no list'),
+        ({"goal": "g", "steps": ["a"], "constraints": []}, '"constraints" is missing, empty or'),
         ({"node_number": 5, "graph": "(0,1)", "question": "0 1", "answer": "yes"}, "which env.name=graph reads"),
         ({"id": "0", "contents": "x"}, "a passage of a corpus"),
     ],
@@ -278,7 +279,7 @@ def test_any_object_is_a_task_or_bad_input() -> None:
 def test_the_first_record_decides_the_format_and_later_ones_must_have_it(tmp_path: Path) -> None:
     records = {"question": "q1", "golden_answers": ["a"]}, {"question": "q2", "answers": ["b"]}
     path = jsonl(tmp_path / "data.jsonl", records)
-    with pytest.raises(BadInput, match=r'data\.jsonl line 2: "golden_answers" is missing'):
+    with refused('"golden_answers"', where="data.jsonl line 2"):
         read_source(path)
     assert [task.task_id for task in read_source(path, limit=1)] == ["data.jsonl:1"]
 
@@ -286,11 +287,11 @@ def test_the_first_record_decides_the_format_and_later_ones_must_have_it(tmp_pat
 def test_a_format_may_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "data.jsonl", [{"question": "q", "answer": "no mark"}])
     assert read_source(path, format="hotpotqa")[0].answers == ("no mark",)
-    with pytest.raises(BadInput, match='expected "#### " and the result'):
+    with refused(expected='"#### " and the result'):
         read_source(path, format="gsm8k")
-    with pytest.raises(BadInput, match="format='hotpot_qa': expected auto or one of .*did you mean 'hotpotqa'"):
+    with refused("format", found="hotpot_qa"):
         read_source(path, format="hotpot_qa")
-    with pytest.raises(BadInput, match="limit=0: expected at least 1"):
+    with refused("limit", found=0):
         read_source(path, limit=0)
 
 
@@ -298,10 +299,10 @@ def test_json_arrays_are_read_record_by_record(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     path.write_text('\ufeff [{"question": "q", "answer": "a"}, {"question": "r", "answer": 1.5}, 3')
     assert [task.answers for task in read_source(str(path), limit=2)] == [("a",), ("1.5",)]
-    with pytest.raises(BadInput, match=r"train\.json record 3: int, expected a JSON object"):
+    with refused(where="train.json", says="record 3: int, expected a JSON"):
         read_source(str(path))
     path.write_text('[{"question": "q", "answer": "a"},')
-    with pytest.raises(BadInput, match=r"train\.json: not JSON \(.*\) after record 1"):
+    with refused(where="train.json", says="after record 1"):
         read_source(str(path))
     path.write_text('{"question": "q", "answer": "a"}\n')
     assert read_source(str(path))[0].task_id == "train.json:1"
@@ -347,9 +348,9 @@ def test_parquet_rows_become_plain_json(tmp_path: Path) -> None:
     json.dumps(task.record)
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 no PAR1")
-    with pytest.raises(BadInput, match=r"broken\.parquet: cannot be read as parquet"):
+    with refused(where="broken.parquet", says="cannot be read as parquet"):
         read_source(str(broken))
-    with pytest.raises(BadInput, match=r"empty\.parquet: no records"):
+    with refused(where="empty.parquet", says="no records"):
         read_source(parquet(tmp_path / "empty.parquet", []))
 
 
@@ -361,16 +362,14 @@ def test_a_folder_gives_the_shards_of_one_split(tmp_path: Path) -> None:
     folder = str(tmp_path / "set")
     assert [task.question for task in read_source(folder)] == ["q0", "q1"]
     assert [task.question for task in read_source(folder, split="test")] == ["t"]
-    with pytest.raises(BadInput, match=r"0 tables for config=None and split='dev', expected one of: data/test"):
+    with refused(says="0 tables for config=None and"):
         read_source(folder, split="dev")
 
 
 def test_what_is_neither_a_file_nor_on_the_hub_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput, match=r"gone/train.jsonl: cannot be read \(No such file .*\), expected a path, or owner/name"
-    ):
+    with refused(where="train.jsonl", expected="a path, or owner/name"):
         read_source("gone/train.jsonl")
-    with pytest.raises(BadInput, match="split='test' chooses among the files of a folder or of the hub"):
+    with refused("split", found="test"):
         read_source(jsonl(tmp_path / "data.jsonl", [{"question": "q", "answer": "a"}]), split="test")
     with pytest.raises(BadInput, match="no records"):
         list(read_records(jsonl(tmp_path / "data.jsonl", [])))
@@ -423,7 +422,7 @@ def test_one_table_is_chosen_or_none(
     if names[:1] == ["main/train/0000.parquet"]:
         chosen = names  # two shards of one table
     if chosen is None:
-        with pytest.raises(BadInput, match="tables for config="):
+        with refused(says="tables for config="):
             choose(names, "a/b", config=config, split=split)
     else:
         assert choose(names, "a/b", config=config, split=split) == chosen

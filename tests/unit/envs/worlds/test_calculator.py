@@ -20,6 +20,7 @@ from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
+from tests.refused import refused
 
 SMALL = CalculatorConfig(train_tasks=200, held_out_tasks=50, max_turns=4, last_chance=False)  # the quickstart's limits
 WORLD = CalculatorWorld(SMALL)
@@ -92,7 +93,7 @@ def test_generated_splits_are_disjoint_and_the_same_every_time() -> None:
     assert not {task.question for task in train} & {task.question for task in held_out}
     again = CalculatorWorld(SMALL)
     assert (again.tasks("train"), again.tasks("held_out")) == (train, held_out)
-    with pytest.raises(BadInput, match="split='test': expected one of train, held_out, all"):
+    with refused("split", found="test"):
         WORLD.tasks("test")
 
 
@@ -143,7 +144,7 @@ def test_demonstrations_depend_on_task_and_seed_only() -> None:
 
 def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
     world = CalculatorWorld(CalculatorConfig(train_tasks=1, held_out_tasks=1, max_turns=1, last_chance=False))
-    with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least [23]"):
+    with refused("env.max_turns", found=1):
         world.demonstration(world.tasks("train")[0], 0)
 
 
@@ -199,7 +200,7 @@ def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> No
     tasks = {task.answers[0]: task for task in CalculatorWorld(config).tasks("all")}
     world = CalculatorWorld(config)
     assert len(world.demonstration(tasks["10"], 0).messages) == 1 + 2 * 10 + 1
-    with pytest.raises(BadInput, match=r"env\.max_turns=11: expected at least 12 to solve data\.jsonl:3"):
+    with refused("env.max_turns", found=11):
         world.demonstration(tasks["11"], 0)
     env, calls = world.env(tasks["10"]), [f"<math_exp>{n} + 1</math_exp>" for n in range(11)]
     texts = [*calls, "<answer>10</answer>"]
@@ -227,7 +228,7 @@ def test_a_small_file_is_halved_and_answers_that_are_no_numbers_keep_their_comma
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="line 1: .*surrogate"):
+    with refused('"question"', where="line 1", says="surrogate"):
         CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [{"question": "\ud800", "answer": "#### 1"}])))
 
 
@@ -273,11 +274,11 @@ def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
 
 def test_unusable_files_are_bad_input(tmp_path: Path) -> None:
     both = gsm8k(tmp_path, numbered(3))
-    with pytest.raises(BadInput, match="every question is also held out"):
+    with refused(says="every question is also held out"):
         CalculatorWorld(CalculatorConfig(data=both, eval_data=both))
-    with pytest.raises(BadInput, match="no records"):
+    with refused(says="no records"):
         CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, [])))
-    with pytest.raises(BadInput, match="cannot be read"):
+    with refused(says="cannot be read"):
         CalculatorWorld(CalculatorConfig(eval_data=str(tmp_path / "gone.jsonl")))
 
 
@@ -296,7 +297,7 @@ def test_demonstrations_of_records_need_every_calculation(solution: str, calls: 
     if calls is not None:
         assert annotated_calls(task) == calls
     else:
-        with pytest.raises(BadInput, match=r"d\.jsonl:1"):
+        with refused(where="d.jsonl"):
             annotated_calls(task)
 
 
@@ -307,11 +308,11 @@ def test_texts_of_records_need_no_calculations(tmp_path: Path) -> None:
 
 
 def test_a_bad_setting_is_named() -> None:
-    with pytest.raises(BadInput, match=r"env\.demo_error_rate=1\.5: expected between 0 and 1"):
+    with refused("env.demo_error_rate", found=1.5):
         CalculatorConfig(demo_error_rate=1.5)
 
 
 def test_world_is_picked_by_name() -> None:
     assert isinstance(envs.make_world(SMALL), CalculatorWorld)
-    with pytest.raises(BadInput, match=r"env\.name='calculater': expected one of calculator"):
+    with refused("env.name", found="calculater"):
         envs.make_world(CalculatorConfig(name="calculater"))

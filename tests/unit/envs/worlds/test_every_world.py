@@ -24,6 +24,7 @@ from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.made import jsonl
+from tests.refused import refused
 
 GRAPH = {"kind": "connectivity", "num_nodes": 40, "source": 0}
 BLOCKS = ("red", "blue", "orange", "yellow", "green", "magenta")
@@ -110,9 +111,9 @@ def test_a_split_is_read_that_is_not_the_usual_one(name: str, tmp_path: Path) ->
 def test_a_bad_record_is_named_by_file_and_line(name: str, tmp_path: Path) -> None:
     record, _ = RECORDS[name]
     path = write(tmp_path / "data.jsonl", [record(0), record(1), {"nothing": "of use"}])
-    with pytest.raises(BadInput, match=r"data\.jsonl line 3: "):
+    with refused(where="data.jsonl line 3"):
         make(name, data=path)
-    with pytest.raises(BadInput, match=r"gone\.jsonl: cannot be read"):
+    with refused(where="gone.jsonl", says="cannot be read"):
         make(name, data=str(tmp_path / "gone.jsonl"))
 
 
@@ -139,7 +140,7 @@ def test_texts_end_at_the_limit_and_show_tasks_without_a_demonstration(name: str
 def test_a_world_says_no_to_what_it_cannot_do() -> None:
     world, task = World(), Task(task_id="t", question="q")
     assert (world.service, dict(world.tool_stats()), world.max_turns) == ("", {}, 1)
-    with pytest.raises(BadInput, match="t: World has no demonstrations"):
+    with refused(says="t: World has no demonstrations"):
         world.demonstration(task, 0)
 
 

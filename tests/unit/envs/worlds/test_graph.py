@@ -20,6 +20,7 @@ from envs.worlds.graph import GraphConfig, GraphWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
+from tests.refused import refused
 
 SMALL = GraphConfig(train_tasks=120, held_out_tasks=40)
 WORLD = GraphWorld(SMALL)
@@ -97,12 +98,12 @@ def test_another_question_about_a_held_out_graph_is_not_trained_on(tmp_path: Pat
     data, eval_data = write(tmp_path / "train.jsonl", problems), write(tmp_path / "eval.jsonl", turned)
     world = GraphWorld(GraphConfig(data=data, eval_data=eval_data))
     assert len(world.tasks("train")) == 15
-    with pytest.raises(BadInput, match="every graph is also held out"):
+    with refused(says="every graph is also held out"):
         GraphWorld(GraphConfig(data=write(tmp_path / "few.jsonl", problems[:5]), eval_data=eval_data))
 
 
 def test_a_missing_file_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.jsonl: cannot be read"):
+    with refused(where="nowhere.jsonl", says="cannot be read"):
         GraphWorld(GraphConfig(data="nowhere.jsonl"))
 
 
@@ -146,7 +147,7 @@ def test_texts_are_prompts_and_solutions() -> None:
     ("change", "complaint"),
     [
         ({"connectivity_nodes": (8, 4)}, r"env\.connectivity_nodes=\(8, 4\)"),
-        ({"path_nodes": (2, 4)}, r"env\.path_nodes=\(2, 4\): expected two sizes from 3 to 100"),
+        ({"path_nodes": (2, 4)}, r"env\.path_nodes=\(2, 4\)"),
         ({"shortest_path_share": 1.5}, r"env\.shortest_path_share=1\.5"),
         ({"demo_error_rate": -0.1}, r"env\.demo_error_rate=-0\.1"),
         ({"demo_paths": 0}, r"env\.demo_paths=0"),

@@ -29,6 +29,7 @@ from tests import made
 from tests.made import jsonl, plan
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
+from tests.refused import refused
 
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=0.5)
@@ -133,7 +134,8 @@ def test_making_a_world_starts_nothing_and_closing_it_ends_what_was_started() ->
         env, other = world.env(PROBLEM), world.env(PROBLEM)
         await asyncio.gather(env.step(code("print(1)"), turns_left=1), other.step(code("print(2)"), turns_left=1))
         stats = world.tool_stats()["python"]
-        assert (stats.calls, sum(stats.latency), stats.in_flight, stats.errors) == (2, 2, 0, {})
+        assert (stats.calls, stats.in_flight, stats.errors) == (2, 0, {})
+        assert sum(stats.latency) >= 2  # of each attempt: a busy machine may need a second one
 
     in_sandbox(play)
     asyncio.run(WORLD.close())  # was never started
@@ -190,7 +192,7 @@ def test_examples_of_a_file_are_taken_from_its_beginning(tmp_path: Path) -> None
     world = PythonMathWorld(replace(SMALL, demonstrations=ExamplesConfig(count=1, file=str(path))))
     prompt = world.env(PROBLEM).first_messages()[0].content
     assert "p1" in prompt and "p2" not in prompt
-    with pytest.raises(BadInput, match=r"env\.demonstrations\.count=3: expected at most 2"):
+    with refused("env.demonstrations.count", found=3):
         PythonMathWorld(replace(SMALL, demonstrations=ExamplesConfig(count=3, file=str(path))))
 
 
@@ -284,7 +286,7 @@ def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> No
     assert any("<code>" in text for text in world.texts(100)) and "<answer>\\boxed{42}</answer>" in list(
         world.texts(100)
     )
-    with pytest.raises(BadInput, match=r"env\.max_turns=1: expected at least 2 to solve word-"):
+    with refused("env.max_turns", found=1):
         limited = PythonMathWorld(replace(SMALL, max_turns=1))
         limited.demonstration(limited.tasks("train")[0], 0)
 

@@ -36,6 +36,7 @@ from tests import made
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
+from tests.refused import refused
 
 SEARCHING = ("swirl", "research", "icrl", "o2_searcher")
 SAYING_AGAIN = ("icrl", "o2_searcher")  # a malformed message costs a turn and no more
@@ -115,7 +116,7 @@ def test_what_answers_from_memory_needs_no_passages(tmp_path: Path) -> None:
     data = jsonl(tmp_path / "q.jsonl", [{"id": f"{n}", "question": f"{n}?", "golden_answers": ["a"]} for n in range(3)])
     played = SearchQAWorld(SearchQAConfig(protocol="cot", data=data, held_out_tasks=1))
     assert (played.service, played.tool, played.max_turns) == ("", None, 1)
-    with pytest.raises(BadInput, match="expected passages"):
+    with refused("env.retriever.corpus", expected="passages"):
         SearchQAConfig(protocol="rag", data=data)
 
 
@@ -302,7 +303,7 @@ def test_demonstrations_in_several_protocols_are_those_of_each() -> None:
 
 def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
     played = world("swirl", max_turns=2, demo_error_rate=0.0)
-    with pytest.raises(BadInput, match=r"env\.max_turns=2: expected at least 3"):
+    with refused("env.max_turns", found=2):
         played.demonstration(played.tasks("train")[0], 0)
 
 
@@ -329,7 +330,7 @@ def test_made_up_splits_are_disjoint_and_the_same_every_time() -> None:
 
 
 def test_more_questions_than_there_are_is_bad_input() -> None:
-    with pytest.raises(BadInput, match=r"env\.train_tasks=2048: expected at most \d+: knowledge\.entities=60"):
+    with refused("env.train_tasks", found=2048):
         world("icrl", train_tasks=2048)
 
 
@@ -343,7 +344,7 @@ def test_questions_and_passages_from_files(tmp_path: Path) -> None:
     assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (4, 2)
     task = played.tasks("train")[0]
     assert played.env(task).first_messages()[0].content.endswith(f"Problem: {task.question}?")
-    with pytest.raises(BadInput, match="only made-up questions have one"):
+    with refused(says="only made-up questions have one"):
         played.demonstration(task, 0)
     assert any("how long" in text for text in played.texts(5))
     server = played.start_service(host="127.0.0.1", port=0, token=TOKEN)
@@ -429,7 +430,7 @@ def test_icrl_prompt_without_and_with_examples(tmp_path: Path) -> None:
     (one,) = prompt("icrl", instruction="", demonstrations=own)
     head = "Some examples:\n\n===============Example 1===============\n"
     assert one.content == f"{head}{blocks[0]}\n\nActual Problem: Who built it?"
-    with pytest.raises(BadInput, match="count=4: expected at most 3"):
+    with refused("env.demonstrations.count", says="count=4: expected at most 3"):
         prompt("icrl", demonstrations=ExamplesConfig(count=4, file=str(file)))
 
 
@@ -491,18 +492,18 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
     [
         ({"protocol": "swirl", "template": "base"}, r"env\.template='base': expected instruct"),
         ({"protocol": "swirl", "demonstrations": ExamplesConfig(count=1)}, r"env\.demonstrations\.count=1"),
-        ({"data": "x.jsonl"}, r"env\.retriever\.corpus=None: expected passages"),
+        ({"data": "x.jsonl"}, r"env\.retriever\.corpus=None"),
         ({"eval_data": "x.jsonl"}, r"env\.eval_data='x\.jsonl': expected null"),
-        ({"retriever": SearchConfig(corpus="c.jsonl")}, r"env\.retriever\.corpus='c\.jsonl': expected null"),
+        ({"retriever": SearchConfig(corpus="c.jsonl")}, r"env\.retriever\.corpus='c\.jsonl'"),
         ({"topk": 0}, r"env\.topk=0: expected 1 to 100"),
         ({"max_turns": 0}, r"env\.max_turns=0"),
         ({"demo_error_rate": 2.0}, r"env\.demo_error_rate=2\.0"),
-        ({"demo_follow_rate": 0.5}, r"env\.demo_follow_rate=0\.5: expected null without made-up demonstrations"),
-        ({"protocol": "rag", "tools": False}, r"env\.tools=False: expected true: in rag the policy has no search"),
+        ({"demo_follow_rate": 0.5}, r"env\.demo_follow_rate=0\.5"),
+        ({"protocol": "rag", "tools": False}, r"env\.tools=False"),
         ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
-        ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols=.*: expected \{\} with env\.tools"),
-        ({"demo_protocols": {"retool": 1.0}}, r"env\.demo_protocols='retool': expected of swirl"),
-        ({"demo_protocols": {"iter_retgen": 1.0}}, r"env\.demo_protocols='iter_retgen': expected another"),
+        ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols="),
+        ({"demo_protocols": {"retool": 1.0}}, r"env\.demo_protocols='retool'"),
+        ({"demo_protocols": {"iter_retgen": 1.0}}, r"env\.demo_protocols='iter_retgen'"),
         ({"demo_protocols": {"rag": 0.0}}, r"env\.demo_protocols\.rag=0\.0"),
         ({"demo_mistakes": "early", "knowledge": KnowledgeConfig(hops=1)}, r"env\.demo_mistakes='early'"),
     ],
@@ -513,7 +514,7 @@ def test_a_bad_setting_is_named(values: dict[str, Any], message: str) -> None:
 
 
 def test_the_token_of_a_running_server_must_be_there() -> None:
-    with pytest.raises(BadInput, match="RLSYS_NO_SUCH_TOKEN"):
+    with refused(says="RLSYS_NO_SUCH_TOKEN"):
         world("icrl", retriever=SearchConfig(url="http://127.0.0.1:9", token_env="RLSYS_NO_SUCH_TOKEN"))
 
 

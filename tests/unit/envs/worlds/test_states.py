@@ -4,14 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from envs import new_player, new_world
 from envs.worlds.states import StatesConfig
 from rlsys.config.verdicts import VerdictsConfig
-from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
+from tests.refused import refused
 from tests.unit.launch.stages.test_judge import PLAYED
 
 STOP = ("</search_query>", "</answer>")
@@ -40,7 +38,7 @@ def test_whoever_is_given_a_state_needs_no_file(tmp_path: Path) -> None:
     task = new_world(made).tasks("train")[3]
     Path(made.data).unlink()
     assert new_player(made).env(task).first_messages() == (Message(role="user", content="c?"),)
-    with pytest.raises(BadInput, match="task t: no state of a trajectory"):
+    with refused(where="task t", says="no state of a trajectory"):
         new_player(made).env(Task(task_id="t", question="q"))
 
 
@@ -51,5 +49,5 @@ def test_the_set_is_cut_before_it_becomes_states(tmp_path: Path) -> None:
     ]
     assert [task.task_id for task in new_world(config(tmp_path, judged, keep="process")).tasks("train")] == ["b/0/0"]
     assert len(new_world(config(tmp_path, judged, keep="outcome")).tasks("train")) == 2
-    with pytest.raises(BadInput, match=r"no state in the 0 trajectories of verdicts\.keep=both"):
+    with refused(says="no state in the 0 trajectories of"):
         new_world(config(tmp_path, judged, keep="both"))

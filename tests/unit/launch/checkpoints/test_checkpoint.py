@@ -14,6 +14,7 @@ from launch.checkpoints.checkpoint import Damaged, DriverState, digests, read_di
 from launch.run.engines import find_checkpoint
 from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 MODEL, OPTIMIZER = "hf/model.safetensors", "learner/state/optim_states.pt"
 CONTENT = {MODEL: save({"a": torch.zeros(300)}), "hf/config.json": b'{"model_type": "qwen3"}' + b" " * 300}
@@ -87,7 +88,7 @@ def test_no_flipped_bit_of_the_drivers_part_is_read(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_a_checkpoint(tmp_path: Path) -> None:
     run = made(tmp_path)
     (run.path / "checkpoints" / "step-000200").write_text("")
-    with pytest.raises(BadInput, match=r"step-000200: damaged: expected the folder .* --resume-from step-000160$"):
+    with refused(says="step-000200: damaged: expected the"):
         opened(run)
 
 
@@ -95,7 +96,7 @@ def test_the_first_checkpoint_has_none_to_go_back_to(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     run.commit_checkpoint(run.begin_checkpoint(5), DriverState(step=5), keep=2)
     (tmp_path / "checkpoints" / "step-000005" / "driver.json").write_text("[]")
-    with pytest.raises(BadInput, match=r"driver.json: a list, expected a JSON object; there is no older checkpoint"):
+    with refused(says="driver.json: a list, expected a"):
         opened(run)
 
 
@@ -141,7 +142,7 @@ def test_a_renewed_checkpoint_keeps_the_digests_of_its_weights(tmp_path: Path) -
 
 def test_newer_checkpoints_are_set_aside_and_kept(tmp_path: Path) -> None:
     run = made(tmp_path)
-    with pytest.raises(BadInput, match=r"step-000010: no such checkpoint in .* \(it has step-000100, step-000160\)"):
+    with refused("--resume-from", says="step-000010: no such checkpoint in"):
         run.named("step-000010")
     older = run.named("step-000100")
     assert [path.name for path in run.set_aside_after(older)] == ["aside-step-000160"]
@@ -171,11 +172,11 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=offer):
             find_checkpoint(recipe, str(given))
     aside = newest.rename(newest.with_name(f"aside-{newest.name}"))
-    with pytest.raises(BadInput, match=r"aside-step-000160/hf/model.safetensors: damaged: .*/step-000100$"):
+    with refused(says="aside-step-000160/hf/model.safetensors"):
         find_checkpoint(recipe, str(aside))
     aside.rename(newest)
     (newest / "hf" / "config.json").unlink()
-    with pytest.raises(BadInput, match=r"step-000160/hf/config.json: damaged: the file is missing"):
+    with refused(says="step-000160/hf/config.json"):
         find_checkpoint(recipe, str(run.path))  # and the older one is not played in its name
     assert find_checkpoint(recipe, str(run.named("step-000100"))) is not None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.checks import cuda
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC: 12.3\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC: 13.2.0\n"
@@ -52,9 +52,9 @@ def test_gpus_that_ray_hands_to_everybody_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setenv(cuda.NOSET, "0")
     cuda.check()
     monkeypatch.setenv(cuda.NOSET, "1")
-    with pytest.raises(BadInput, match="would take GPU 0"):
+    with refused(says="would take GPU 0"):
         cuda.check()
     monkeypatch.delenv(cuda.NOSET)
     monkeypatch.setattr(cuda, "unusable", lambda: "no CUDA")
-    with pytest.raises(BadInput, match="no CUDA"):
+    with refused(says="no CUDA"):
         cuda.check()

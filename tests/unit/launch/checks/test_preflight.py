@@ -12,8 +12,8 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig
-from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES
+from tests.refused import refused
 
 
 def recipe(path: Path) -> RecipeConfig:
@@ -47,11 +47,11 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
     preflight.check_weights_room(plan, gpu)
     assert asked[-1] == versions + 8192 * 2**20
     free["bytes"] = 32 * 10**9  # for the versions, and not for both
-    with pytest.raises(BadInput, match="too little"):
+    with refused(says="too little"):
         preflight.check_weights_room(plan, gpu)
     preflight.check_weights_room(replace(plan, cluster=ClusterConfig(weights_dir="/scratch")), gpu)
     free["bytes"] = 64 * 10**6  # Docker's: there Ray's store goes elsewhere, and so do small weights
-    with pytest.raises(BadInput, match="too little"):
+    with refused(says="too little"):
         preflight.check_weights_room(plan, gpu)
     assert asked[-1] == versions
     preflight.check_room(None, 6 * 10**6, 256 * 2**20)
@@ -60,13 +60,13 @@ def test_a_hub_name_is_counted_and_rays_store_beside_it(monkeypatch: pytest.Monk
 def test_learner_ranks_have_to_fit_into_the_ram_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     total = psutil.virtual_memory().total
     preflight.check_host(total / 2)
-    with pytest.raises(BadInput, match="learner.offload=none"):
+    with refused(says="learner.offload=none"):
         preflight.check_host(2 * total)
 
 
 def test_a_place_without_room_for_them_is_one_line(tmp_path: Path) -> None:
     preflight.check_room(str(tmp_path), 1)
-    with pytest.raises(BadInput, match="docker run --shm-size"):
+    with refused(says="docker run --shm-size"):
         preflight.check_room(None, 10**18)
-    with pytest.raises(BadInput, match="expected a whole path"):
+    with refused("cluster.weights_dir", expected="a whole path"):
         ClusterConfig(weights_dir="here")

@@ -9,6 +9,7 @@ from launch.config.layers import CONFIGS
 from learners.algorithms.grpo import GRPOConfig
 from learners.algorithms.sft import SFTConfig
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 RECIPES = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.parent.name != "ablations"]  # those: tests/e2e
 
@@ -19,7 +20,7 @@ def test_every_recipe_loads(path: Path) -> None:
 
 
 def test_a_value_of_the_wrong_kind_is_named_with_its_layer_whatever_else_is_wrong() -> None:
-    with pytest.raises(BadInput, match=r"^command line: wandb\.mode='zzz': expected"):
+    with refused(where="command line", says="wandb.mode='zzz': expected"):
         compose("quickstart", ["rollout.workers=0", "wandb.mode=zzz"])
 
 
@@ -80,19 +81,19 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("learner.lrr=1", "command line: unknown key 'learner.lrr' (did you mean 'learner.lr'?)"),
+        ("learner.lrr=1", "command line: learner.lrr: unknown key (did you mean 'learner.lr'?)"),
         ("learner.lr=abc", "command line: learner.lr='abc': expected a number"),
         ("learner.zero_stage=5", "command line: learner.zero_stage=5: expected one of 1, 2, 3"),
         ("learner.betas=[1,x]", "command line: learner.betas=[1, 'x']: expected a list of numbers, 2 of them"),
         ("name.x=3", "command line: name={'x': 3}: expected a text"),
         ("algorithm.dual_clip=much", "command line: algorithm.dual_clip='much': expected a number or null"),
-        ("env.sandbox=3", "command line: unknown key 'env.sandbox'"),
-        ("env.train_task=4", "command line: unknown key 'env.train_task' (did you mean 'env.train_tasks'?)"),
+        ("env.sandbox=3", "command line: env.sandbox: unknown key"),
+        ("env.train_task=4", "command line: env.train_task: unknown key (did you mean 'env.train_tasks'?)"),
         (
             "env.name=calculater",
             "command line: env.name='calculater': expected one of calculator",
         ),
-        ("algorithm.clip_lo=1", "command line: unknown key 'algorithm.clip_lo' (did you mean 'algorithm.clip_low'?)"),
+        ("algorithm.clip_lo=1", "command line: algorithm.clip_lo: unknown key (did you mean 'algorithm.clip_low'?)"),
         ("loop.group_size=0", "config: loop.group_size=0: expected at least 1"),
         ("stages.rll.steps=3", "command line: no stage 'rll': the stages are sft, rl"),
         ("stages.rl.seed=3", "quickstart: stages.rl: seed holds for the whole run: give it outside of stages"),
@@ -100,10 +101,10 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("rollout.top_p=0.8", "rollout.top_p=0.8: expected 1 in an rl stage"),
         ("eval.samples=-1", "config: eval.samples=-1: expected 0 or more"),
         ("env.name=[1]", "command line: env.name=[1]: expected one of calculator"),
-        ("stages.rl.stpes=5", "unknown key 'stpes' (did you mean 'steps'?)"),
+        ("stages.rl.stpes=5", "stpes: unknown key (did you mean 'steps'?)"),
         ("name=a/b", "config: name='a/b': expected letters"),
         ("learner=3", "command line: learner=3: expected keys and values"),
-        ("lonely", "command line: 'lonely': expected key=value"),
+        ("lonely", "command line: 'lonely', expected key=value"),
         ("env.data=/no/such/file.jsonl", "/no/such/file.jsonl: cannot be read (No such file or directory)"),
     ],
 )
@@ -128,9 +129,9 @@ def test_files_that_are_no_config_are_named(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=part) as caught:
             compose(write(tmp_path, text), [])
         assert "recipe.yaml" in str(caught.value)
-    with pytest.raises(BadInput, match="did you mean 'quickstart'"):
+    with refused(says="did you mean 'quickstart'"):
         compose("quickstar", [])
-    with pytest.raises(BadInput, match="extends itself"):
+    with refused(says="extends itself"):
         compose(write(tmp_path, "extends: recipe.yaml\n"), [])
 
 

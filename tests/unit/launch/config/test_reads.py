@@ -19,6 +19,7 @@ from launch.stages.generate import plan_of
 from launch.stages.reads import holds
 from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
+from tests.refused import refused
 from tests.unit.launch.config.test_scope import KEYS as WITHOUT_CHOICES
 from tests.unit.launch.config.test_scope import ROOT, of_run, watched
 
@@ -108,9 +109,9 @@ def test_what_a_stage_reads_of_its_recipe_is_accepted_in_it(kind: str, tmp_path:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("stages.sft.curriculum.name=difficulty", r"stages\.sft: curriculum\.name .* kind sft: .* stages\.rl\.curric"),
-        ("stages.sft.eval.share=0.3", r"eval\.share has no effect .* kind sft without data: .* kind sft or dpo"),
-        ("stages.rl.generate.samples=3", r"stages\.rl: generate\.samples .* kind rl: .* kind generate$"),
+        ("stages.sft.curriculum.name=difficulty", r"stages\.sft: curriculum\.name .* kind sft, .* stages\.rl\.curric"),
+        ("stages.sft.eval.share=0.3", r"eval\.share has no effect .* kind sft without data, .* kind sft or dpo"),
+        ("stages.rl.generate.samples=3", r"stages\.rl: generate\.samples .* kind rl, .* kind generate$"),
         ("stages.rl.verdicts.keep=both", r"verdicts\.keep has no effect .* expected it in a stage of kind"),
         ("stages.sft.rollout.temperature=0.5", r"expected stages\.rl\.rollout\.temperature$"),
     ],
@@ -127,7 +128,7 @@ def test_outside_of_stages_it_speaks_to_those_that_read_it() -> None:
 
 def test_a_file_of_ones_own_is_held_to_the_same(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("stages: [{name: a, kind: sft, steps: 1, loop: {group_size: 4}}]")
-    with pytest.raises(BadInput, match=r"loop\.group_size has no effect in a stage of kind sft"):
+    with refused(says="loop.group_size has no effect in a"):
         compose(str(tmp_path / "recipe.yaml"), [])
     assert compose(str(tmp_path / "recipe.yaml"), [], saved=True).stages  # the file of an older run
 
@@ -135,7 +136,7 @@ def test_a_file_of_ones_own_is_held_to_the_same(tmp_path: Path) -> None:
 def test_what_a_file_says_to_another_kind_than_the_command_line_is_let_through() -> None:
     """`stages.swirl.kind=sft` compares two kinds on one stage of a file, whose keys are the first one's."""
     assert compose("swirl/tiny", ["stages.swirl.kind=sft"]).stages[-2].kind == "sft"
-    with pytest.raises(BadInput, match="has no effect in a stage of kind sft"):
+    with refused(says="has no effect in a stage of kind"):
         compose("swirl/tiny", ["stages.swirl.kind=sft", "stages.swirl.loop.group_size=4"])
 
 

@@ -87,7 +87,7 @@ STAGES = "stages: [{name: rl, kind: rl, steps: 1}]\n"
         (
             "swirl",
             "reward.aggregate=last",
-            "in stage tries reward.name='answer' has no such key: expected .*stages.swirl.reward.aggregate=last",
+            "in stage tries reward.name='answer' has no such key, expected .*stages.swirl.reward.aggregate=last",
         ),
         ("swirl", "reward.judge.prompts=null", "in stage tries .* stages.swirl.reward.judge.prompts=null"),
         ("swirl/tiny", "reward.judged_by=judge", "reward.judged_by: in stage tries"),

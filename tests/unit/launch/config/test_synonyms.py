@@ -335,13 +335,13 @@ def test_a_key_of_another_algorithm_is_not_proposed() -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("trainer.total_epochs=3", "unknown key 'trainer.total_epochs' (did you mean 'stages.NAME.epochs'?)"),
+        ("trainer.total_epochs=3", "trainer.total_epochs: unknown key (did you mean 'stages.NAME.epochs'?)"),
         (
             "algorithm.clip_ratio_high=0.1",
-            "unknown key 'algorithm.clip_ratio_high' (did you mean 'algorithm.clip_high'?)",
+            "algorithm.clip_ratio_high: unknown key (did you mean 'algorithm.clip_high'?)",
         ),
-        ("quux=1", "unknown key 'quux' (`rlsys config` lists the keys)"),
-        ("learner.quux=1", "unknown key 'learner.quux' (`rlsys config learner` lists the keys)"),
+        ("quux=1", "quux: unknown key (`rlsys config` lists the keys)"),
+        ("learner.quux=1", "learner.quux: unknown key (`rlsys config learner` lists the keys)"),
     ],
 )
 def test_an_error_says_it(override: str, line: str) -> None:

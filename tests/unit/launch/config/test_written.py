@@ -9,6 +9,7 @@ import yaml
 
 from launch.config.compose import compose, to_yaml
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 def write_older(folder: Path, recipe: str) -> Path:
@@ -36,9 +37,9 @@ def test_what_an_older_writer_said_in_a_stage_that_trains_nothing_is_let_through
 
 def test_only_what_the_file_says_is_let_through(tmp_path: Path) -> None:
     path = write_older(tmp_path, "research/tiny")
-    with pytest.raises(BadInput, match="stages.before: learner.lr has no effect in a stage of kind eval"):
+    with refused(where="stages.before", says="learner.lr has no effect in a"):
         compose(str(path), ["stages.before.learner.lr=1e-3"])
-    with pytest.raises(BadInput, match="unknown key 'learner.lrr'"):
+    with refused("learner.lrr"):
         compose(str(path), ["learner.lrr=1"])
     brief = yaml.safe_load(path.read_text())
     del brief["cluster"]  # by hand
@@ -84,11 +85,11 @@ def test_a_key_without_effect_that_is_given_there_or_later_is_refused(recipe: st
 def test_a_file_that_says_both_is_refused_unless_a_run_wrote_it(tmp_path: Path) -> None:
     retriever = "{url: 'http://127.0.0.1:9', encoder: minilm}"
     (tmp_path / "mine.yaml").write_text(f"extends: research\nenv: {{retriever: {retriever}}}\n")
-    with pytest.raises(BadInput, match="env.retriever.encoder='minilm': no effect beside"):
+    with refused(says="env.retriever.encoder='minilm': no"):
         compose(str(tmp_path / "mine.yaml"), [])
     assert compose(str(tmp_path / "mine.yaml"), [], saved=True).recipe.env.retriever.url
     (tmp_path / "config.yaml").write_text(to_yaml(compose("research", [URL])))
-    with pytest.raises(BadInput, match="env.retriever.encoder='minilm': no effect beside"):
+    with refused(says="env.retriever.encoder='minilm': no"):
         compose(str(tmp_path / "config.yaml"), ["env.retriever.encoder=minilm"])
 
 
@@ -97,5 +98,5 @@ def test_arguments_of_the_engine_are_checked_where_they_are_new(tmp_path: Path) 
     found["engine"]["vllm"] = {"an_argument_of_yesterday": 1}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(found))
     compose(str(tmp_path / "config.yaml"), [], saved=True)
-    with pytest.raises(BadInput, match="engine.vllm.an_argument_of_yesterday"):
+    with refused("engine.vllm.an_argument_of_yesterday"):
         compose(str(tmp_path / "config.yaml"), [])

@@ -247,7 +247,7 @@ def test_near_duplicates_are_left_out_on_request(downloads: Path, tmp_path: Path
     _, out, _ = rlsys(*ask, "--near", "0.8")
     assert "left out 1 near" in out and len(lines(tmp_path / "made" / "train.jsonl")) == 1
     code, _, err = rlsys(*ask, "--near", "1.5")
-    assert code == 2 and "--near=1.5: expected above 0 and at most 1" in err
+    assert code == 2 and "--near 1.5: expected above 0 and at most 1" in err
 
 
 GRAPHS = [
@@ -330,8 +330,8 @@ def test_an_evaluation_file_takes_as_many_tasks_as_are_asked_for(downloads: Path
         (["data", "prepare", "nq", "--file", "nq.trian=x"], "did you mean 'nq.train'"),
         (["data", "prepare", "nq", "--file", "nq.train=/no/where"], "/no/where: no such file"),
         (["data", "prepare", "popqa", "--file", "nq.train=x"], "nq.train=x: not read here, which reads popqa.test"),
-        (["data", "prepare", "nq", "--tasks", "0"], "--tasks=0: expected at least 1"),
-        (["data", "prepare", "nq", "--stratify", "level"], "--stratify='level': expected --tasks or --eval-tasks"),
+        (["data", "prepare", "nq", "--tasks", "0"], "--tasks 0: expected at least 1"),
+        (["data", "prepare", "nq", "--stratify", "level"], "--stratify level: expected --tasks or --eval-tasks"),
         (["data"], "required: ACTION"),
     ],
 )

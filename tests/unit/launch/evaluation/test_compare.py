@@ -218,7 +218,7 @@ def test_a_path_may_have_an_equals_sign(tmp_path: Path, capsys: pytest.CaptureFi
         (["/no/such.json"], "/no/such.json: cannot be read"),
         (["{odd}"], "odd.json: not as rlsys eval --output writes it (KeyError: 'metrics')"),
         (["{over}"], "over.json: not as rlsys eval --output writes it (ValueError: accuracy of 'graphs/greedy' is 1.2"),
-        (["{zero}", "--alpha", "2"], "--alpha=2.0: expected between 0 and 1"),
+        (["{zero}", "--alpha", "2"], "--alpha 2.0: expected between 0 and 1"),
     ],
 )
 def test_what_cannot_be_compared(

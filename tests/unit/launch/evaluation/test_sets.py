@@ -13,6 +13,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, differences
 from rlsys.types import Task
 from tests.made import jsonl
+from tests.refused import refused
 
 HEAD = """
 name: many
@@ -73,16 +74,16 @@ def test_a_field_that_results_are_shown_by_is_one_that_tasks_have() -> None:
     assert values_by_field(tasks[:9], "level", world)["3"] == "3 letters"
     lacks = [*tasks[:2], Task(task_id="x", question="q")]
     assert values_by_field(lacks, "hops", world)["x"] == "none"
-    with pytest.raises(BadInput, match=r"^eval.by='hop': no task has this field \(did you mean 'hops'\?\)"):
+    with refused("eval.by", found="hop"):
         values_by_field(tasks, "hop", world)
-    with pytest.raises(BadInput, match="eval.by='parts': 50 values, expected a field with at most 40"):
+    with refused("eval.by", found="parts"):
         values_by_field(tasks, "parts", world)
 
 
 def test_a_set_has_a_field_of_its_own(tmp_path: Path) -> None:
     small, short, _ = sets_of(recipe(tmp_path, "eval.by=level", "eval.sets.short.by=nothing"))
     assert set(small.values) == {task.task_id for task in small.tasks} and set(small.values.values()) <= set("123")
-    with pytest.raises(BadInput, match="^eval.sets.short: eval.by='nothing'"):
+    with refused("eval.by", found="nothing"):
         _ = short.tasks
 
 
@@ -97,22 +98,22 @@ def test_a_judge_is_given_once_for_all_sets_that_ask_one(tmp_path: Path) -> None
     assert not hasattr(small.recipe.reward, "judge")
     assert (short.recipe.reward.judge.model, short.recipe.reward.answer, short.group) == ("m", "message", "g")
     assert other.recipe.reward.judge.model == "own"
-    with pytest.raises(BadInput, match=r"^eval.sets.short.steps_of: task .* has no field 'parent'"):
+    with refused("eval.sets.short.steps_of", says="has no field 'parent'"):
         _ = short.tasks
-    with pytest.raises(BadInput, match=r"eval.sets.short.steps_of='smal': expected another of eval.sets"):
+    with refused("eval.sets.short.steps_of", found="smal"):
         recipe(tmp_path, "eval.sets.short.steps_of=smal", text=text)
-    with pytest.raises(BadInput, match=r"eval.sets.short.steps_of='short': expected another of eval.sets"):
+    with refused("eval.sets.short.steps_of", found="short"):
         recipe(tmp_path, "eval.sets.short.steps_of=short", text=text)
-    with pytest.raises(BadInput, match=r"eval.judge=.*: no reward of eval.sets asks a judge"):
+    with refused("eval.judge", says="no reward of eval.sets asks a"):
         recipe(tmp_path, "eval.judge.modell=m")  # nobody would have read it
-    with pytest.raises(BadInput, match=r"^.*eval.judge=.*: expected nothing without eval.sets"):
+    with refused("eval.judge", expected="nothing without eval.sets"):
         recipe(tmp_path, *keys[:2], text=text.split("  sets:")[0] + "stages: [{kind: rl, steps: 1}]")
 
 
 def test_what_a_set_lacks_is_said_before_a_run(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(HEAD)
     config = compose(str(tmp_path / "many.yaml"), ["eval.sets.small.by=hops"])
-    with pytest.raises(BadInput, match="^eval.sets.small: eval.by='hops': no task has this field"):
+    with refused("eval.by", found="hops"):
         check_stage(config, config.stages[-1])
 
 
@@ -147,9 +148,9 @@ def test_a_resolved_recipe_reads_back_to_the_same_sets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("eval.sets.small.task=3", "unknown key 'eval.sets.small.task'"),
+        ("eval.sets.small.task=3", "eval.sets.small.task: unknown key"),
         ("eval.sets.small=3", "eval.sets.small=3: expected keys and values"),
-        ("eval.sets.small.env.max_turn=3", "eval.sets.small.env: unknown key 'max_turn' (did you mean 'max_turns'?)"),
+        ("eval.sets.small.env.max_turn=3", "eval.sets.small.env: max_turn: unknown key (did you mean 'max_turns'?)"),
         ("eval.sets.small.env.max_turns=none", "eval.sets.small.env: "),
         ("eval.sets.small.env.name=maze", "eval.sets.small.env: env.name='maze': expected one of"),
         ("eval.sets.small.top_p=2", "top_p=2"),

@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from launch.evaluation.transcripts import Transcripts, transcript_folder
-from rlsys.errors import BadInput
 from rlsys.types import Failure, FailureKind, Group
 from tests.made import group, ticket, trajectory, turn
+from tests.refused import refused
 
 BEGUN = {"weights": "abc", "greedy": {"seed": 0}}
 GONE = Failure(kind=FailureKind.INFRA, where="rollout:0", detail="gone")
@@ -52,19 +50,19 @@ def test_what_a_kill_tore_and_what_nobody_could_grade_is_owed(tmp_path: Path) ->
 
 def test_another_evaluation_is_not_continued_nor_one_that_goes_on(tmp_path: Path) -> None:
     first = opened(tmp_path / "a")
-    with pytest.raises(BadInput, match="another process is writing it"):
+    with refused(says="another process is writing it"):
         opened(tmp_path / "a")
     first.close()
-    with pytest.raises(BadInput, match="was begun with weights='abc', not 'xyz'"):
+    with refused("--resume", says="was begun with weights='abc', not"):
         opened(tmp_path / "a", BEGUN | {"weights": "xyz"})
     (tmp_path / "a" / "greedy.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match=r"greedy.jsonl line 1: no trajectory of an evaluation"):
+    with refused(where="greedy.jsonl line 1", says="no trajectory of an evaluation"):
         opened(tmp_path / "a")
 
 
 def test_each_evaluation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
-    with pytest.raises(BadInput, match="there is no result.transcripts beside"):
+    with refused("--resume", says="there is no result.transcripts"):
         transcript_folder(output, resume=True)
     assert transcript_folder(output, resume=False).name == "result.transcripts"
     (tmp_path / "result.transcripts").mkdir()

@@ -13,6 +13,7 @@ from launch.run.rundir import RunDir, choose_run_dir, sampled
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
 from tests import made
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -21,8 +22,8 @@ from tests import made
         (b"garbage", "not JSON"),
         (b"\0" * 300, "not JSON"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"[1,2]", "a list, expected a JSON object"),
-        (b'{"nostep":1}', "no row of metrics: step is null, expected a number"),
+        (b"[1,2]", "a list"),
+        (b'{"nostep":1}', "no row of metrics: step is null"),
     ],
 )
 def test_a_damaged_row_of_metrics_is_named_by_its_line(tmp_path: Path, line: bytes, found: str) -> None:
@@ -67,7 +68,7 @@ def test_a_pipe_in_the_place_of_a_file_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_a_folder_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("")
-    with pytest.raises(BadInput, match=r"checkpoints: cannot be written \(File exists\)"):
+    with refused(says="checkpoints: cannot be written"):
         RunDir(tmp_path)
     (tmp_path / "checkpoints").unlink()
     RunDir(tmp_path).close()  # and it is not locked

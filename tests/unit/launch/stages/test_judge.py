@@ -15,10 +15,11 @@ from envs.services.judge.config import JudgeConfig
 from launch.stages.judge import Verdict, begun_with, counts_of, judge_missing, trajectories, write_out
 from launch.stages.store import LineStore
 from rlsys.config.loop import LoopConfig
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import RunFailed
 from rlsys.jsonl import decode
 from tests.judge_endpoint import scripted
 from tests.made import jsonl
+from tests.refused import refused
 
 
 def line(task: str, *said: str) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def test_a_killed_stage_asks_for_what_is_missing(tmp_path: Path) -> None:
         before = len(endpoint.asked)
         assert set(Judging(tmp_path, endpoint.url)()) == {1, 2, 3}
         assert len(endpoint.asked) - before == {1: 3, 2: 2, 3: 1}[lost]
-        with pytest.raises(BadInput, match="it was begun with data='tries'"):
+        with refused(says="it was begun with data='tries'"):
             LineStore(path, {"data": "others"}, lambda *_: None, what="a judge stage")
 
 
@@ -158,7 +159,7 @@ def test_a_judge_that_is_down_ends_the_stage_before_all_were_asked_about(tmp_pat
 
 def test_no_trajectories_are_bad_input(tmp_path: Path) -> None:
     jsonl(tmp_path / "f.jsonl", [{"prompt": "2 + 3?", "response": "5"}])
-    with pytest.raises(BadInput, match=r"f\.jsonl line 1: not a trajectory"):
+    with refused(where="f.jsonl line 1", says="not a trajectory"):
         list(trajectories(tmp_path / "f.jsonl"))
 
 

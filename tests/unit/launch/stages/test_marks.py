@@ -14,6 +14,7 @@ from launch.config.compose import compose
 from launch.stages.marks import READ, seen
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,11 @@ from rlsys.types import Message, Task, Transcript
     [
         ("worlds/sums", ["reward.name=answer"], "reads an answer in <answer>.*expected env.style=answer_tag or"),
         ("worlds/sums", ["env.style=answer_tag"], r"reward.name='long_cot' reads an answer in \\boxed\{, .*=boxed"),
-        ("worlds/sums", ["reward.name=research"], "reads an answer in <answer>.*: expected another reward"),
+        ("worlds/sums", ["reward.name=research"], "reads an answer in <answer>.*, expected another reward"),
         (
             "worlds/calculator",
             ["reward.name=long_cot", "reward.max_length=32", "reward.repetition_penalty=0"],
-            r"in \\boxed\{, and env.name='calculator' \(protocol swirl_math\).*: expected reward.name=answer",
+            r"in \\boxed\{, and env.name='calculator' \(protocol swirl_math\).*, expected reward.name=answer",
         ),
         ("worlds/python", ["reward.name=answer"], r"in <answer> alone, and .*retool.*reward.name=research"),
     ],
@@ -41,7 +42,7 @@ FEW = ["env.train_tasks=8", "env.held_out_tasks=8"]
 def test_words_of_the_users_own_may_ask_for_a_box() -> None:
     own = ["reward.name=long_cot", "reward.kind=classic", "reward.max_length=32", "reward.repetition_penalty=0", *FEW]
     assert compose("worlds/calculator", [*own, "env.instruction='End with <answer>\\boxed{5}</answer>.'"])
-    with pytest.raises(BadInput, match="reads an answer in"):
+    with refused(says="reads an answer in"):
         compose("worlds/calculator", [*own, "env.instruction=''"])
 
 

@@ -15,6 +15,7 @@ from rlsys.config.evaluation import EvalSet
 from rlsys.config.model import ScratchModel
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 # Key: the values just outside of its bounds; with what else has to be given for them.
 OUTSIDE: dict[str, tuple[float, ...]] = {
@@ -170,7 +171,7 @@ def test_heads_are_as_wide_as_vllm_has_kernels_for_and_one_is_enough() -> None:
 def test_shares_of_levels_are_weights_of_which_some_may_be_none() -> None:
     assert CurriculumConfig(name="mixed", weights={"1": 0.0, "2": 0.25}).weights["2"] == 0.25
     for weights in ({"1": 0.0}, {"1": -0.5, "2": 1.0}, {}):
-        with pytest.raises(BadInput, match=r"^curriculum.weights="):
+        with refused("curriculum.weights"):
             CurriculumConfig(name="mixed", weights=weights)
 
 
@@ -189,7 +190,7 @@ def test_a_set_of_tasks_has_the_bounds_of_an_evaluation(name: str) -> None:
 
 
 def test_a_message_leaves_room_for_a_prompt() -> None:
-    with pytest.raises(BadInput, match=r"^config: rollout.max_turn_tokens=640: expected less than engine"):
+    with refused("rollout.max_turn_tokens", found=640):
         compose("quickstart", ["rollout.max_turn_tokens=640", "engine.max_model_len=640"])
     assert compose("quickstart", ["rollout.max_turn_tokens=639", "engine.max_model_len=640"])
 
@@ -221,16 +222,16 @@ def test_no_key_takes_an_infinity_a_nan_or_more_digits_than_a_machine_counts(key
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e999"])
 def test_nor_one_that_is_spelled_as_a_text(value: str) -> None:
-    with pytest.raises(BadInput, match="learner.lr=.*: expected a finite number"):
+    with refused("learner.lr", expected="a finite number"):
         compose("quickstart", [f"learner.lr={value}"])
 
 
-def refused(text: str) -> Any:
+def refusal(text: str) -> Any:
     with pytest.raises(BadInput) as error:
         compose("quickstart", [f"name={text}"])
     return str(error.value)
 
 
 def test_what_cannot_be_read_for_its_depth_or_its_length_is_one_line() -> None:
-    assert "nested too deeply" in refused("[" * 3000 + "]" * 3000)
-    assert "not readable" in refused("1" * 5000)
+    assert "nested too deeply" in refusal("[" * 3000 + "]" * 3000)
+    assert "not readable" in refusal("1" * 5000)

@@ -15,8 +15,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from actors.engine_worker import ReloadExtension
 from launch.config.compose import compose
 from learners.export import export_version
-from rlsys.errors import BadInput, RunFailed
+from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected, join_manifests
+from tests.refused import refused
 
 NUM_RANKS = 2
 
@@ -119,7 +120,7 @@ def test_a_models_weights_go_from_the_learners_export_to_the_engines_loader(tmp_
 
 def test_the_key_of_the_channel_takes_its_one_value_for_the_whole_run() -> None:
     assert compose("quickstart", ["weights.channel=shm"]).recipe.weights.channel == "shm"
-    with pytest.raises(BadInput, match="weights.channel='pickled': expected shm"):
+    with refused("weights.channel", found="pickled"):
         compose("quickstart", ["weights.channel=pickled"])
-    with pytest.raises(BadInput, match="stages.rl: weights holds for the whole run"):
+    with refused(where="stages.rl", says="weights holds for the whole run"):
         compose("quickstart", ["stages.rl.weights.channel=shm"])

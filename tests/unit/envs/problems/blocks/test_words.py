@@ -17,7 +17,7 @@ from envs.problems.blocks.words import (
     statement,
     verdict_words,
 )
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 ON = Fact(Kind.ON, "green", "white")
 FACTS = (
@@ -65,9 +65,9 @@ def test_what_is_written_is_read_back(written: list[Fact]) -> None:
 
 
 def test_a_sentence_that_is_no_fact_is_named() -> None:
-    with pytest.raises(BadInput, match="line 7: 'the red block flies' is no fact, expected one like"):
+    with refused(where="line 7", says="'the red block flies' is no fact"):
         read_facts("the hand is empty and the red block flies.", "line 7")
-    with pytest.raises(BadInput, match="1000001 characters, expected at most 100000"):
+    with refused(says="1000001 characters, expected at"):
         read_facts("x" * 1_000_001, "line 7")
 
 
@@ -158,7 +158,7 @@ def test_stored_plans() -> None:
     stored = "(unstack green white)\n(put-down green)\n\n(PICK-UP white)\n"
     assert read_pddl_plan(stored, "here") == PLAN
     for broken in ("(fly green)", "(stack green)", "(pick-up green white)", "pick-up green"):
-        with pytest.raises(BadInput, match="line 2: .* is no action, expected one like"):
+        with refused(where="line 2", says="is no action, expected one like"):
             read_pddl_plan(broken, "line 2")
 
 

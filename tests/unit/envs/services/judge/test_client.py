@@ -33,6 +33,7 @@ from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind, Task, Transcript, TurnStop
 from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
 from tests.made import transcript
+from tests.refused import refused
 
 T = TypeVar("T")
 KEY = "sk-very-secret-key"
@@ -98,7 +99,7 @@ def test_answers_on_disk_are_not_paid_for_again(tmp_path: Path) -> None:
         assert not ask(dataclasses.replace(config(endpoint, cache_file=file), model="another")).cached
         assert len(endpoint.asked) == 2
         (tmp_path / "broken").write_text("no database, but long enough to be looked at" * 100)
-        with pytest.raises(BadInput, match=r"judge\.cache_file=.*broken"):
+        with refused("judge.cache_file", says="broken"):
             ask(config(endpoint, cache_file=str(tmp_path / "broken")))
 
 
@@ -253,7 +254,7 @@ def test_the_key_travels_and_is_shown_nowhere(
     assert "***" in shown[1]
     assert KEY not in "".join(shown) + caplog.text
     monkeypatch.delenv("JUDGE_KEY")
-    with pytest.raises(BadInput, match="JUDGE_KEY.* is not set"):
+    with refused(says="is not set"):
         open_judge(settings)
 
 
@@ -423,9 +424,9 @@ def test_an_engine_of_ours_says_that_it_was_cut(stop: TurnStop, cut: bool) -> No
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
-    with pytest.raises(BadInput, match="judge.key_env names the key") as refused:
+    with refused(says="judge.key_env names the key") as caught:
         JudgeConfig(endpoint=f"https://me:{KEY}@host/v1", model="m")
-    assert KEY not in str(refused.value)
+    assert KEY not in str(caught.value)
 
 
 def test_a_verdict_on_the_answer_fills_correct() -> None:

@@ -17,6 +17,7 @@ from envs.services.judge.request import JudgeRequest
 from envs.services.judge.templates import FOLDER, BadRequest, Prompts
 from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,7 @@ def test_the_printed_prompts_are_selectable() -> None:
     assert "My boss asked me to answer the following question" in printed.render(request("process"))
     assert "Do not use your own knowledge" in printed.render(request("outcome_search"))
     assert "My boss" not in printed.render(request("process_math"))  # none is printed: ours
-    with pytest.raises(
-        BadInput, match="swril: no such folder, expected one with prompts such as process.md, or graph_rl, swirl"
-    ):
+    with refused(says="swril: no such folder, expected"):
         Prompts("swril")
 
 

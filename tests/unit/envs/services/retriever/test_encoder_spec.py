@@ -10,6 +10,7 @@ from envs.services.retriever.encoder import Encoder
 from envs.services.retriever.encoder_spec import spec_of
 from rlsys.errors import BadInput
 from tests import tiny_encoder
+from tests.refused import refused
 
 CLS, MEAN, LAST = ({f"pooling_mode_{mode}": True} for mode in ("cls_token", "mean_tokens", "lasttoken"))
 INSTRUCT = "Instruct: Given a web search query\nQuery:"
@@ -59,7 +60,7 @@ def test_a_copy_of_e5_keeps_its_prefixes(name: str, tmp_path: Path) -> None:
 def test_another_e5_has_to_state_its_prefixes(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir(parents=True)
     folder = write(tmp_path / name, MEAN)
-    with pytest.raises(BadInput, match="no file says its prefixes"):
+    with refused("encoder", says="no file says its prefixes"):
         spec_of(str(folder))
     write(folder, config_sentence_transformers={"prompts": {"query": "query: ", "passage": "passage: "}})
     assert spec_of(str(folder)).query_prefix == "query: "
@@ -69,11 +70,11 @@ def test_another_e5_has_to_state_its_prefixes(name: str, tmp_path: Path) -> None
     ("pooling", "stated", "said"),
     [
         ([MEAN], {}, r"1_Pooling/config.json holds a list"),
-        (MEAN, [], r"config_sentence_transformers.json holds a list"),
+        (MEAN, [], r"config_sentence_transformers\.json"),
         (MEAN, {"prompts": ["query: "]}, "its prompts are"),
         (MEAN, {"prompts": {"query": 1}}, "its prompts are"),
         (MEAN, {"prompts": {"web_search_query": "x", "sts": "y"}}, "web_search_query, sts, expected one"),
-        (MEAN, {"similarity_fn_name": "dot"}, "similarity_fn_name is 'dot', expected cosine"),
+        (MEAN, {"similarity_fn_name": "dot"}, "similarity_fn_name is 'dot'"),
     ],
 )
 def test_files_of_another_shape_are_refused(pooling: object, stated: object, said: str, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_prompt_of_null_is_no_prefix(tmp_path: Path) -> None:
     "name", ["e5-mistral-7b-instruct", "multilingual-e5-large-instruct", "pipe5-base", "e5-mistral"]
 )
 def test_what_only_sounds_like_e5_has_to_state_its_pooling(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="1_Pooling"):
+    with refused("encoder", says="1_Pooling"):
         spec_of(str(write(tmp_path / name)))
 
 
@@ -105,7 +106,7 @@ def test_a_folder_states_its_pooling(pooling: object, expected: str, tmp_path: P
 
 @pytest.mark.parametrize("pooling", [{"pooling_mode_max_tokens": True}, {**CLS, **MEAN}, {}, {"pooling_mode": "max"}])
 def test_another_pooling_is_refused(pooling: object, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="pools by"):
+    with refused("encoder", says="pools by"):
         spec_of(str(write(tmp_path / "model", pooling)))
 
 
@@ -119,7 +120,7 @@ def test_prefixes_are_the_prompts_that_the_model_states(tmp_path: Path) -> None:
 
 def test_a_layer_behind_the_pooling_is_refused(tmp_path: Path) -> None:
     modules = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Dense")]
-    with pytest.raises(BadInput, match="Dense"):
+    with refused("encoder", says="Dense"):
         spec_of(str(write(tmp_path / "model", MEAN, modules=modules)))
     spec_of(str(write(tmp_path / "plain", MEAN, modules=[*modules[:2], {"type": "x.Normalize"}])))
 
@@ -137,14 +138,14 @@ def test_a_hub_name_is_read_as_its_folder_is(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert spec_of("org/bge-base").pooling == "cls"
     (hub / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(BadInput, match="1_Pooling"):
+    with refused("encoder", says="1_Pooling"):
         spec_of("org/bge-base")
-    with pytest.raises(BadInput, match="no network"):
+    with refused("encoder", says="no network"):
         spec_of("org/away")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no config\.json"):
+    with refused("encoder", says="no config.json"):
         spec_of(str(tmp_path))
 
 

@@ -27,7 +27,7 @@ from envs.services.retriever.retriever import Encoded
 from envs.services.retriever.service import Retrieve, RetrieverApp, RetrieverServer
 from envs.tools.search import RetrieverClient, read_answer
 from launch.cli import run
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 PASSAGES = ["apple banana", "apple apple cherry", "apple date", "apple elder", "fig"]
 CORPUS = ListCorpus([Document(id=str(row), contents=f'"T{row}"\n{text}') for row, text in enumerate(PASSAGES)])
@@ -392,18 +392,18 @@ def test_a_port_in_use_and_a_missing_token_are_bad_input(monkeypatch: pytest.Mon
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(BadInput, match="--port .* in use"):
+        with refused("--port", says="in use"):
             take_port("127.0.0.1", port)
     early = RetrieverServer(RetrieverServerConfig(corpus="", port=port))
     late = RetrieverServer(RetrieverServerConfig(corpus="", port=port))  # Linux binds both, while none listens
     early.start(CORPUS)
-    with pytest.raises(BadInput, match="--port .* in use"):
+    with refused("--port", says="in use"):
         late.start(CORPUS)
     assert early.stop()
-    with pytest.raises(BadInput, match="--port"):
+    with refused("--port"):
         take_port("no.such.host.invalid", 0)
     monkeypatch.delenv("NO_TOKEN", raising=False)
-    with pytest.raises(BadInput, match="--token-env: the environment variable NO_TOKEN is not set"):
+    with refused(says="--token-env: the environment"):
         RetrieverServer(RetrieverServerConfig(corpus="", port=0, token_env="NO_TOKEN"))
 
 
