@@ -6,10 +6,10 @@ Only what comes from elsewhere is read by hand, key by key, so that a bad line s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -32,19 +32,22 @@ def decode(kind: Any, value: Any) -> Any:
 
     For files of ours: what does not fit raises TypeError, ValueError or AttributeError, or stays as it is.
     """
+    return _decoder(kind)(value)
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
     if is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        return kind(**{name: decode(hints[name], own) for name, own in value.items() if name in hints})
+        inner = {name: _decoder(hint) for name, hint in get_type_hints(kind).items()}
+        return lambda value: kind(**{name: inner[name](own) for name, own in value.items() if name in inner})
     arguments = get_args(kind)
     if get_origin(kind) is UnionType:
-        return None if value is None else decode(arguments[0], value)
+        other = _decoder(arguments[0])
+        return lambda value: None if value is None else other(value)
     if get_origin(kind) is tuple:
-        inner = arguments[0]
-        return tuple(value) if inner in (int, str) else tuple(decode(inner, each) for each in value)
-    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
-
-
-_hints = lru_cache(get_type_hints)
+        each = _decoder(arguments[0])
+        return tuple if arguments[0] in (int, str) else lambda value: tuple(map(each, value))
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda value: value
 
 
 def json_object(line: bytes, where: str) -> dict[str, Any]:
