@@ -1,12 +1,18 @@
 """Which passes an update makes before its first gradient."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES
-from learners.passes import forward_first
+from learners.passes import equal_rows, forward_first, forward_passes
+from learners.stage import Phases
+from rlsys.batch import make_row
+from rlsys.metrics import values
+from tests import made
 
 
 @pytest.mark.parametrize(
@@ -27,3 +33,60 @@ def test_the_policy_makes_a_pass_of_its_own_where_training_would_change_it_befor
     algorithm = SimpleNamespace(epochs=epochs, minibatches=minibatches, needs=frozenset(needs))
     stage: Any = SimpleNamespace(algorithm=algorithm, learner=SimpleNamespace(behavior=behavior))
     assert forward_first(stage) == expected
+
+
+def stage_of(behavior: str, needs: tuple[str, ...], epochs: int = 1) -> Any:
+    """Its policy gives every sampled token -0.5; what the engine said is -1."""
+
+    def policy(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return -0.5 * given[5].float(), torch.zeros(len(given[0]))
+
+    return SimpleNamespace(
+        algorithm=SimpleNamespace(epochs=epochs, minibatches=1, needs=frozenset(needs)),
+        learner=SimpleNamespace(behavior=behavior, logit_chunk=5),
+        models=SimpleNamespace(policy_engine=policy, critic_engine=None, reference=None),
+        temperature=1.0,
+        torch_device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("behavior", "needs", "proximal", "expected"),
+    [
+        ("engine", (), None, [-1.0, -1.0]),
+        ("engine", (PROXIMAL,), [-0.5, -0.5], [-1.0, -1.0]),
+        ("learner", (), None, [-1.0, -0.5]),  # of the token that these weights sampled; the other is older
+        ("learner", (PROXIMAL,), [-0.5, -0.5], [-1.0, -0.5]),
+    ],
+)
+def test_the_pass_before_fills_in_what_is_asked_of_it_and_is_compared_with_the_engine(
+    behavior: str, needs: tuple[str, ...], proximal: list[float] | None, expected: list[float]
+) -> None:
+    row = make_row([made.sample((0, 1, 1), logprobs=-1.0, versions=(2, 3))])
+    phases = Phases(torch.device("cpu"))
+    (found,), metrics = forward_passes(stage_of(behavior, needs, epochs=2), [row], 3, phases)
+    got = None if found.proximal_logprobs is None else found.proximal_logprobs[1:].tolist()
+    assert got == proximal and found.behavior_logprobs[1:].tolist() == expected
+    assert found.reference_logprobs is None and found.values is None
+    compared = [values(each)["mismatch/mean"] for each in metrics]
+    assert compared == ([] if (behavior, needs) == ("engine", ()) else [0.5])
+    assert list(phases.seconds) == ["proximal"] * len(compared)
+
+
+def test_every_rank_gets_as_many_rows_of_each_minibatch_and_none_may_have_nothing() -> None:
+    def rows(counts: list[int], most: list[float]) -> list[tuple[int, float]]:
+        """Of a rank with this many rows of each minibatch, where the most on any rank is given."""
+        one = make_row([made.sample((0, 1))])
+        mine = [replace(one, minibatch=index) for index, count in enumerate(counts) for _ in range(count)]
+        batch: Any = SimpleNamespace(rows=mine[::-1], denominators=(1.0,) * len(counts))
+        asked: list[list[float]] = []
+        stage: Any = SimpleNamespace(max_over_ranks=lambda numbers: asked.append(numbers) or most)
+        found = [(row.minibatch, float(row.loss_mask.sum())) for row in equal_rows(stage, batch)]
+        assert asked == [[*map(float, counts), float(not mine)]]
+        return found
+
+    assert rows([2, 1], [2.0, 3.0, 0.0]) == [(0, 1.0), (0, 1.0), (1, 1.0), (1, 0.0), (1, 0.0)]
+    assert rows([0, 1], [1.0, 1.0, 0.0]) == [(0, 0.0), (1, 1.0)]
+    for counts in ([1, 0], [0, 0]):
+        with pytest.raises(ValueError, match="without rows"):
+            rows(counts, [1.0, 1.0, 1.0])

@@ -187,6 +187,7 @@ def test_the_metrics_by_hand(ranks: int, tokens_per_row: int) -> None:
     padding = math.ceil(num_rows / ranks) * ranks - num_rows
     assert (found["learner/rows"], found["learner/padding_rows"]) == (num_rows + padding, padding)
     assert found["learner/tokens"] == 9 + 2 * padding
+    assert found["learner/tokens_shared"] == (2 if num_rows == 1 else 0)  # samples of a row begin alike
     assert found["tokens/useful_share"] == pytest.approx(5 / (9 + 2 * padding))
     by_kind = kinds(report.metrics)
     assert all(name in by_kind[Sum] for name in expected if name.startswith("loss/"))
