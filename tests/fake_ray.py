@@ -34,9 +34,9 @@ class Handle:
                 answer.set_exception(ActorDiedError())
                 answer.exception()  # nobody may be waiting
 
-    async def answer(self, method: str, arguments: Any, answer: asyncio.Future[Any]) -> None:
+    async def answer(self, method: str, arguments: Any, named: Any, answer: asyncio.Future[Any]) -> None:
         try:
-            value = getattr(self.actor, method)(*arguments)
+            value = getattr(self.actor, method)(*arguments, **named)
             value = await value if hasattr(value, "__await__") else value
             if not answer.done():
                 answer.set_result(value)
@@ -53,7 +53,7 @@ class Method:
     def options(self, *, num_returns: int) -> Method:
         return Method(self.handle, self.name, num_returns)
 
-    def remote(self, *arguments: Any) -> Any:
+    def remote(self, *arguments: Any, **named: Any) -> Any:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         if self.handle.killed:
@@ -62,7 +62,7 @@ class Method:
         else:
             self.handle.calls.add(answer)
             answer.add_done_callback(self.handle.calls.discard)
-            answering = loop.create_task(self.handle.answer(self.name, arguments, answer))
+            answering = loop.create_task(self.handle.answer(self.name, arguments, named, answer))
             answer.add_done_callback(lambda _: answering.cancel())
         return answer if self.returns == 1 else [self._part(answer, index) for index in range(self.returns)]
 

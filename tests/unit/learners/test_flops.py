@@ -1,8 +1,10 @@
 """The arithmetic of a row, by hand."""
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from learners import flops
 from learners.flops import matmul_peak, row_flops
 from learners.policy import PolicyModel
 from rlsys.batch import make_row
@@ -22,6 +24,19 @@ def test_a_row_costs_its_matrices_its_head_and_the_pairs_that_attention_compares
     of_layer = 4 * 8 * 8 + 3 * 8 * 16  # q, k, v, o; gate, up, down
     forward = 2 * 3 * of_layer * 16 + 2 * (50 * 8) * 5 + 4 * 3 * 2 * 4 * (10**2 + 6**2) / 2
     assert row_flops(PolicyModel(model), row) == 3 * forward
+
+
+def test_a_cards_peak_is_that_of_twenty_products_after_one_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    times = iter([4.0, 4.5])
+    monkeypatch.setattr(torch, "randn", lambda *size, device, dtype: torch.empty(*size, device="meta", dtype=dtype))
+    monkeypatch.setattr(torch, "mm", lambda a, b: done.append(f"{a.shape[0]} {b.dtype}"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append("finished"))
+    monkeypatch.setattr(flops.time, "perf_counter", lambda: next(times))
+    peak = matmul_peak.__wrapped__(torch.device("cuda"), "bfloat16")
+    product = "8192 torch.bfloat16"
+    assert done == [product, "finished", *[product] * 20, "finished"]
+    assert peak == 20 * 2 * 8192**3 / 0.5
 
 
 def test_a_cpu_has_no_peak_to_be_measured_against() -> None:

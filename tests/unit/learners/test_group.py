@@ -3,6 +3,7 @@
 import asyncio
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +12,26 @@ import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
 import learners.actor
+import learners.group
 import learners.rank
 from learners.actor import LearnerActor, RankPlacement, fetch, interface_of
-from learners.group import GroupOptions, LearnerGroup, order_ranks
+from learners.group import MEASURING, MEETING, GroupOptions, LearnerGroup, order_ranks, rank_specs
 from learners.meeting import RankSpec
+from rlsys.batch import UpdateReport
+from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
+from rlsys.metrics import Sum, values
 from rlsys.system.device import DEVICES
+from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest
 from rlsys.types import Group
 from tests import made
+from tests.fake_ray import FakeRay
 
 OPTIONS = GroupOptions(cpus=1, gpus=0, env_vars={}, start_timeout_s=60, call_timeout_s=60, ping_timeout_s=60)
+SPEC = RankSpec(
+    rank=1, world_size=2, master_addr="", master_port=0, device=DEVICES["cpu"], dtype="float32", seed=0,
+    gradient_checkpointing=False,
+)  # fmt: skip
 
 
 def call(cause: Exception, timeout_s: float = 60.0) -> None:
@@ -137,14 +148,145 @@ def test_a_rank_that_joins_says_its_process_and_listens_where_the_others_are(
     monkeypatch.setattr(learners.rank, "LearnerRank", lambda spec: joined.append(spec))
     monkeypatch.setattr(learners.actor, "interface_of", {"127.0.0.1": "lo", "10.0.0.1": "ib0"}.get)
     monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
-    spec = RankSpec(
-        rank=1, world_size=2, master_addr="", master_port=0, device=DEVICES["cpu"], dtype="float32", seed=0,
-        gradient_checkpointing=False,
-    )  # fmt: skip
     actor = LearnerActor(1, {})
     try:
-        assert actor.start(spec, (address, 4321)) == os.getpid()
+        assert actor.start(SPEC, (address, 4321)) == os.getpid()
         assert os.environ["GLOO_SOCKET_IFNAME"] == interface
     finally:
         os.environ.pop("GLOO_SOCKET_IFNAME", None)
-    assert joined == [replace(spec, master_addr=address, master_port=4321)]
+    assert joined == [replace(SPEC, master_addr=address, master_port=4321)]
+
+
+class Rank:
+    """A rank that notes what it is asked."""
+
+    places = (("10.0.0.9", "1"), ("10.0.0.9", "0"), ("10.0.0.5", "0"))
+    gbps = (9.0, 0.5, 9.0)
+    probe: list[list[float]]
+
+    def __init__(self, number: int, secrets: Any) -> None:
+        self.number, self.secrets, self.asked = number, secrets, list[Any]()
+
+    def place(self) -> RankPlacement:
+        node, gpu = self.places[self.number]
+        return RankPlacement(node, gpu, f"id of {node}")
+
+    def open_store(self, alone: bool) -> tuple[str, int]:
+        self.asked.append(("open", alone))
+        return "10.0.0.5", 4321
+
+    def start(self, spec: RankSpec, address: tuple[str, int]) -> None:
+        self.asked.append((spec.rank, spec.world_size, address))
+
+    def measure_gbps(self) -> float:
+        return self.gbps[self.number]
+
+    def ping(self) -> None: ...
+
+    def begin(self, *given: Any, **named: Any) -> None:
+        self.asked.append((given, named))
+
+    def build(self, part: str) -> frozenset[int]:
+        self.asked.append(part)
+        return frozenset({self.number + 5}) if self.number else frozenset()
+
+    def update(self) -> UpdateReport:
+        return UpdateReport(applied=self.number != 1, metrics={"n": Sum(self.number)}, seconds=float(self.number))
+
+    def logprobs(self, token_ids: Any) -> Any:
+        return [[float(self.number)]]
+
+    def export(self, folder: Any, version: int, probe: Any, perturb: bool) -> Any:
+        part = Part(name=f"p{self.number}", bytes=1, digest=None, node="")
+        share = WeightManifest(version=version, tensors=self.number, parts=(part,))
+        return share, [[perturb, self.number]]
+
+    def snapshot(self, *given: Any) -> None:
+        self.asked.append(given)
+
+    def write(self) -> None:
+        self.asked.append("written")
+
+    def load(self, *given: Any) -> None:
+        self.asked.append(given)
+
+
+def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeRay()
+    made_of = SimpleNamespace(remote=lambda **_: fake.remote, kill=fake.kill, put=lambda part: f"at {part}")
+    monkeypatch.setattr(learners.group, "ray", made_of)
+    monkeypatch.setattr(learners.group, "shard_plan", lambda plan, ranks: [f"{plan.version}/{n}" for n in range(ranks)])
+    options = replace(OPTIONS, cpus=2, gpus=1, env_vars={"A": "b"}, run="r")
+    group = LearnerGroup(rank_specs(SPEC, 3), options, {"KEY": "secret"}, Rank)
+    plan: Any = SimpleNamespace(version=4)
+
+    def asked() -> list[Any]:
+        """By rank: what each was asked since this was looked at last."""
+        actors = [handle.actor for handle in group.life.handle or []]
+        found = [actor.asked for actor in actors]
+        for actor in actors:
+            actor.asked = []
+        return found
+
+    async def scenario() -> None:
+        await group.start(["a", "b", "c"])
+        met = ("10.0.0.5", 4321)
+        # the node of the lower address first, there by GPU; several nodes: the store is not for one of them alone
+        assert group.nodes == ["10.0.0.5", "10.0.0.9", "10.0.0.9"] and group.node_ids[0] == "id of 10.0.0.5"
+        assert asked() == [[("open", False), (0, 3, met)], [(1, 3, met)], [(2, 3, met)]]
+        assert [handle.actor.number for handle in group.life.handle or []] == [2, 1, 0]
+        (said,) = [each for each in caplog.records if "all-reduce" in each.getMessage()]
+        assert said.levelname == "WARNING" and "0.5 GB/s" in said.getMessage()  # of the slowest
+        given = {name.removeprefix("rlsys:r:learner:"): each for name, each in fake.options.items()}
+        assert {name: each["scheduling_strategy"] for name, each in given.items()} == {"0": "a", "1": "b", "2": "c"}
+        assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
+        assert given["0"]["runtime_env"] == {"env_vars": {"A": "b"}}  # and no secret, which Ray would log
+        assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
+
+        await group.begin("m", LearnerConfig(), "grpo", total_steps=9)
+        assert asked() == [[(("m", LearnerConfig(), "grpo"), {"total_steps": 9})]] * 3
+        assert await group.build(plan) == {6, 7}
+        assert asked() == [["at 4/0"], ["at 4/1"], ["at 4/2"]]
+        report = await group.update(4)
+        assert (report.applied, report.seconds, values(report.metrics)["n"]) == (False, 2.0, 3)
+        assert await group.logprobs([[1, 2]]) == [[2.0]]  # of rank 0, which is actor 2
+        manifest, probe = await group.export(WeightFolder(Path("/w")), 7, [[1]], perturb=True)
+        assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [[True, 2]])
+        assert (await group.export(WeightFolder(Path("/w")), 7, [[1]]))[1] == [[False, 2]]
+        await group.snapshot(Path("/c"), "m")
+        await group.write()
+        await group.load(Path("/c"))
+        await group.load(Path("/c"), optimizers_alone=True)
+        assert asked() == [[("/c", "m"), "written", ("/c", False), ("/c", True)]] * 3
+        await group.check("playing")
+
+        (group.life.handle or [])[1].die()
+        with pytest.raises(LearnerLost, match="^learner playing: a rank died$"):
+            await group.check("playing")
+        await group.restart()
+        assert group.restarts == 1 and all(handle.killed for handle in fake.handles[:3])
+        assert fake.handles[3].name == "rlsys:r:learner:0#1"  # Ray keeps a name for a moment longer
+        await group.check("playing")
+        await group.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+@pytest.mark.parametrize(
+    ("what", "key"),
+    [
+        ("starting", "cluster.placement_timeout_s"),
+        (MEETING, "learner.start_timeout_s"),
+        (MEASURING, "NCCL_SOCKET_IFNAME"),
+        ("updating on version 7", "learner.update_timeout_s"),
+    ],
+)
+def test_a_call_that_takes_too_long_names_what_would_give_it_longer(what: str, key: str) -> None:
+    async def wait() -> None:
+        await LearnerGroup([], OPTIONS)._wait([asyncio.Event().wait()], what, 0.001)
+
+    with pytest.raises(RunFailed, match=key) as caught:
+        asyncio.run(wait())
+    assert "0.001 s" in str(caught.value) and type(caught.value) is RunFailed

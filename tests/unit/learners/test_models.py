@@ -114,3 +114,12 @@ def test_a_stage_has_the_models_that_its_algorithm_needs_each_with_its_own_rate(
     assert (all_of_them.policy_engine.lr, all_of_them.critic_engine.lr) == (1e-6, 1e-5)
     all_of_them.destroy()
     assert all_of_them.policy_engine.closed and all_of_them.critic_engine.closed
+
+
+def test_a_stage_that_ends_closes_its_reference_too() -> None:
+    stage = models.load("run", loading(zero_stage=3), frozenset({REFERENCE}), "first")
+    assert stage.reference is not None
+    with stage.reference.ready() as engine:
+        assert not engine.closed
+    stage.destroy()
+    assert engine.closed

@@ -13,6 +13,7 @@ import torch
 from learners import rank
 from learners.meeting import RankSpec
 from learners.rank import LearnerRank
+from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
 
 
@@ -87,6 +88,57 @@ def test_a_rank_tells_deepspeed_who_it_is_and_how_long_it_waits(
     assert tuple(os.environ[name] for name in names) == said
     assert [(each["dist_backend"], each["timeout"]) for each in joined] == [("gloo", timedelta(seconds=90))]
     assert ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
+
+
+def test_a_stage_begins_with_draws_and_threads_of_its_own_after_the_one_before_is_closed(
+    learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    learner._stage.models.destroy = lambda: done.append("closed")
+    learner.spec = SimpleNamespace(device=DEVICES["cpu"], seed=11, dtype="float32", world_size=2)
+    learner._threads, learner.torch_device = 3, torch.device("cpu")
+    monkeypatch.setattr(torch, "set_num_threads", done.append)
+    monkeypatch.setattr(rank.gc, "collect", lambda: done.append("freed"))
+    monkeypatch.setattr(rank.models, "load", lambda *given: given)
+    algorithm: Any = SimpleNamespace(needs=frozenset({"reference"}))
+    for threads, reference in ((2, "first"), (None, None)):
+        learner.begin("m", LearnerConfig(threads=threads), algorithm, 9, 0.5, reference)
+        path, loading, needs, reference_path = learner.stage.models
+        assert (path, needs, reference_path) == ("m", algorithm.needs, reference or "m")
+        assert loading.torch_device == learner.torch_device and torch.initial_seed() == 11
+        stage = learner.stage
+        assert (learner.step, stage.total_steps, stage.temperature, stage.world_size) == (0, 9, 0.5, 2)
+        learner._stage = SimpleNamespace(models=SimpleNamespace(destroy=lambda: done.append("closed")))
+    assert done == ["closed", "freed", 2, "closed", "freed", 3]
+    left: list[None] = []
+    deepspeed = ModuleType("deepspeed")
+    vars(deepspeed)["comm"] = SimpleNamespace(destroy_process_group=lambda: left.append(None))
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    learner.close()
+    assert done[6:] == ["closed", "freed"] and left == [None]
+    with pytest.raises(RuntimeError):
+        _ = learner.stage
+
+
+class Scored:
+    """A model that knows the weights as one number: the log-probability of a token is it times the token."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[int]] = []
+
+    def __call__(self, ids: torch.Tensor, positions: Any, bounds: Any, temperature: float, chunk: int) -> Any:
+        assert temperature == 1.0 and chunk == 5
+        self.rows.append(ids.tolist())
+        return -0.5 * ids, None
+
+
+def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_length(learner: Any) -> None:
+    learner.torch_device = torch.device("cpu")
+    learner._stage.models.policy_engine = scored = Scored()
+    learner._stage.learner = LearnerConfig(tokens_per_row=5, logit_chunk=5)
+    found = learner.logprobs([[1, 2, 3], [], [4, 5], [6], [7, 8]])
+    assert found == [[-1.0, -1.5], [], [-2.5], [], [-4.0]]
+    assert scored.rows == [[1, 2, 3, 4, 5], [6, 7, 8]]
 
 
 def test_before_a_stage_there_is_nothing_to_train(learner: Any) -> None:

@@ -1,12 +1,14 @@
 """What is asked of DeepSpeed, and what is refused before it is asked."""
 
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from learners.zero import deepspeed_config, load, parameter_groups
+from learners.zero import deepspeed_config, frozen, load, make_engine, parameter_groups, stage_3_config
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, require_device
@@ -43,7 +45,9 @@ def test_offloading_reaches_deepspeed() -> None:
     assert "offload_param" not in some["zero_optimization"]
     assert some["zero_force_ds_cpu_optimizer"] is False  # else DeepSpeed compiles an optimizer of its own
     everything = config(LearnerConfig(offload="all", zero_stage=3))["zero_optimization"]
-    assert everything["offload_param"]["device"] == everything["offload_optimizer"]["device"] == "cpu"
+    assert everything["offload_param"] == everything["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+    assert stage_3_config("float32", offload=True)["zero_optimization"]["offload_param"] == everything["offload_param"]
+    assert "offload_param" not in stage_3_config("float32", offload=False)["zero_optimization"]
 
 
 def test_bfloat16_adds_gradients_up_in_float32() -> None:
@@ -74,6 +78,49 @@ def test_ranks_add_gradients_up_in_the_format_that_is_asked_for_and_rows_make_on
     assert whole["zero_optimization"]["contiguous_gradients"]  # else memory falls to pieces in the backward pass
     assert whole["managed_gradient_accumulation"] is False and whole["gradient_clipping"] == LearnerConfig().clip_grad
     assert (whole["bf16"], config(LearnerConfig(), "cpu", "float32")["bf16"]) == ({"enabled": True}, {"enabled": False})
+
+
+class Headed(torch.nn.Module):
+    """A policy whose head is multiplied with outside of its module, or not."""
+
+    def __init__(self, linear_head: bool) -> None:
+        super().__init__()
+        self.linear_head, self.body, self.head = linear_head, torch.nn.Linear(2, 3), torch.nn.Linear(3, 4)
+        self.model = SimpleNamespace(get_output_embeddings=lambda: self.head)
+
+
+@pytest.mark.parametrize(
+    ("stage", "linear_head", "registered"), [(3, True, 2), (3, False, 0), (2, True, 0), (1, True, 0)]
+)
+def test_a_model_and_its_own_optimizer_become_an_engine(
+    stage: int, linear_head: bool, registered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    external: list[Any] = []
+
+    def initialize(**options: Any) -> tuple[Any, None, None, None]:
+        given.update(options)
+        return SimpleNamespace(eval=lambda: "evaluated"), None, None, None
+
+    deepspeed = ModuleType("deepspeed")
+    vars(deepspeed).update(
+        initialize=initialize, zero=SimpleNamespace(register_external_parameter=lambda *each: external.append(each))
+    )
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    model: Any = Headed(linear_head)
+    learner = LearnerConfig(zero_stage=stage, weight_decay=0.1, betas=(0.8, 0.9))  # type: ignore[arg-type]
+    make_engine(model, learner, DEVICES["cpu"], dtype="float32", lr=0.25)
+    assert [(owner, id(each)) for owner, each in external] == [
+        (model, id(each)) for each in list(model.head.parameters())[:registered]
+    ]
+    optimizer = given["optimizer"]
+    assert {(group["lr"], group["betas"]) for group in optimizer.param_groups} == {(0.25, (0.8, 0.9))}
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    # 2 x 3 + 3 of the body, 3 x 4 + 4 of the head: an even number is wanted
+    assert given["model"] is model and given["config"]["zero_optimization"]["reduce_bucket_size"] == 26
+    external.clear()
+    assert frozen(model, learner, dtype="bfloat16") == "evaluated"
+    assert len(external) == 2 * linear_head and given["config"]["bf16"] == {"enabled": True}
 
 
 class Engine:

@@ -120,8 +120,10 @@ def test_rows_without_rewards_or_a_critics_pass_are_refused() -> None:
         ppo().credit([demonstration], moments)
     with pytest.raises(ValueError, match="row without reference_logprobs"):
         ppo(kl_coef=0.1).credit([valued(make_row([sample(1.0)]), 0.0)], moments)
-    with pytest.raises(ValueError, match="row without values"):
-        ppo().value_loss(torch.zeros(7), make_row([sample(1.0)]), denominator=1.0)
+    row = make_row([sample(1.0)])
+    for half in (row, replace(row, values=torch.zeros(7)), replace(row, returns=torch.zeros(7))):
+        with pytest.raises(ValueError, match="row without values"):
+            ppo().value_loss(torch.zeros(7), half, denominator=1.0)
 
 
 def test_the_critics_loss_is_clipped_around_its_former_values_and_weighed() -> None:
