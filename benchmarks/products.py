@@ -14,7 +14,7 @@ import torch
 from report import Report, parser
 from torch.nn import functional as F
 
-from learners.linear import linear, serves
+from learners.kernels import linear, serves
 
 TOKENS = 4096
 SHAPES = ((768, 256), (256, 768), (256, 256), (512, 256))  # [out, in]

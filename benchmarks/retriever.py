@@ -37,9 +37,8 @@ from benchmarks.report import Report, parser
 from envs.services.http import take_port
 from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
-from envs.services.retriever.corpus import FileCorpus, ListCorpus
+from envs.services.retriever.corpus import Document, FileCorpus, ListCorpus, contents
 from envs.services.retriever.dense import make_encoder
-from envs.services.retriever.documents import Document, contents
 from envs.services.retriever.hybrid import FUSION_DEPTH, fuse
 from envs.services.retriever.retriever import Hit, build_index, make_retriever
 from envs.services.retriever.service import RetrieverApp

@@ -3,6 +3,10 @@
 A row holds samples side by side. Samples of similar length are padded on the right into one causal attention call:
 a real token never attends to what follows it, so the padding needs no mask, and nothing leaks between samples. The
 kernel of a GPU takes the bounds of the samples and needs no padding.
+
+A causal model computes the same for tokens that begin two samples alike, so that one does for both (`shared_starts`).
+Siblings of a group have one prompt, and every prompt of a recipe begins with the same words. Only neighbours in a row
+are compared: `rlsys.plan.pack` leaves siblings side by side where `learner.rows_in_order` holds.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +25,6 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
-from learners.sharing import Shared
 from rlsys.errors import BadInput
 
 PACKED_SDPA = "packed_sdpa"
@@ -293,3 +297,30 @@ def register() -> None:
         AttentionInterface.register(name, function)
         # The layout replaces the mask: without this transformers would build a [T, T] one.
         AttentionMaskInterface.register(name, lambda *args, **kwargs: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    kept: torch.Tensor  # [U] the row tokens that are computed
+    stand_in: torch.Tensor  # [T] which of the computed ones has what each row token would have
+    repeats: torch.Tensor  # [R] the row tokens that are not
+    originals: torch.Tensor  # [R] what stands in for them
+
+
+def shared_starts(token_ids: torch.Tensor, cu_seqlens: torch.Tensor) -> Shared | None:
+    """T tokens of a row, U of them computed, R = T - U that repeat one of those.
+
+    token_ids: [T], cu_seqlens: [S+1], both in host memory. None where no sample begins as the one before it."""
+    ids, bounds = token_ids.numpy(), cu_seqlens.tolist()
+    stand_in = np.arange(len(ids))
+    for before, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        length = min(start - before, end - start)
+        differ = np.flatnonzero(ids[before : before + length] != ids[start : start + length])
+        alike = int(differ[0]) if len(differ) else length
+        stand_in[start : start + alike] = stand_in[before : before + alike]
+    kept = stand_in == np.arange(len(ids))
+    if kept.all():
+        return None
+    stand_in = (np.cumsum(kept) - 1)[stand_in]
+    own, repeats = np.flatnonzero(kept), np.flatnonzero(~kept)
+    return Shared(*map(torch.from_numpy, (own, stand_in, repeats, stand_in[repeats])))

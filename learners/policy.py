@@ -20,11 +20,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, partitioned
-from learners.linear import linear, use_onednn
-from learners.norm import use_fused_norms
+from learners.attention import shared_starts
+from learners.kernels import WideHead, linear, use_fused_norms, use_onednn, wide_linear, widen
 from learners.rope import scale_rope
-from learners.sharing import shared_starts
-from learners.wide_head import WideHead, wide_linear, widen
 from rlsys.errors import BadInput
 
 log = logging.getLogger("rlsys.learner")

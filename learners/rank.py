@@ -20,15 +20,14 @@ from typing import Any
 import torch
 
 from learners import layout as layouts
-from learners import models, zero
+from learners import zero
 from learners.algorithms.base import Algorithm
 from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
-from learners.restore import as_data
-from learners.snapshot import Snapshot, saving_into
-from learners.stage import Stage
+from learners.snapshot import Snapshot, as_data, saving_into
+from learners.stage import Loading, Stage, load_models
 from learners.update import run_update
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
@@ -103,8 +102,8 @@ class LearnerRank:
         self._destroy_models()
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
-        loading = models.Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
-        loaded = models.load(model_path, loading, algorithm.needs, reference_path or model_path)
+        loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
+        loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path)
         self._stage = Stage(
             models=loaded,
             learner=learner,

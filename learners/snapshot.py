@@ -1,8 +1,13 @@
-"""A checkpoint in two parts: its content is copied to host memory at one moment, and written while training goes on."""
+"""A checkpoint in two parts: its content is copied to host memory at one moment, and written while training goes on.
+
+What DeepSpeed saved is read as data: a file of a checkpoint cannot bring code along (docs/trust.md).
+"""
 
 from __future__ import annotations
 
 import copy
+import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +15,10 @@ from typing import Any
 
 import torch
 
+from rlsys.errors import BadInput
+
 Key = tuple[object, ...]  # what two tensors have in common that are the same numbers at the same place
+_DATA_ONLY, _ANYTHING = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
 class Snapshot:
@@ -77,3 +85,28 @@ def saving_into(snapshot: Snapshot, engine: Any) -> Iterator[Any]:
         yield engine
     finally:
         engine.checkpoint_engine = usual
+
+
+@contextmanager
+def as_data(folder: Path) -> Iterator[None]:
+    """Inside, torch.load makes tensors, plain values and three classes of DeepSpeed's, whatever it was called with.
+
+    DeepSpeed calls it with weights_only=False, which would run what a pickle says. Raises BadInput for a file that
+    asks for more.
+    """
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    before = {name: os.environ.pop(name) for name in (_DATA_ONLY, _ANYTHING) if name in os.environ}
+    os.environ[_DATA_ONLY] = "1"
+    try:
+        with torch.serialization.safe_globals([LossScaler, ZeroStageEnum, fragment_address]):
+            yield
+    except pickle.UnpicklingError as error:
+        lines = [line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line]
+        what = lines[0][:200] if lines else "unreadable"
+        raise BadInput(f"not a checkpoint of rlsys: it holds more than data ({what})", where=folder) from None
+    finally:
+        del os.environ[_DATA_ONLY]
+        os.environ.update(before)

@@ -1,4 +1,4 @@
-"""What a rank works with from one `begin` to the next, and its clock."""
+"""What a rank works with from one `begin` to the next: the models, a stage's settings and its clock."""
 
 from __future__ import annotations
 
@@ -10,10 +10,104 @@ from typing import Any
 
 import torch
 
-from learners.algorithms.base import Algorithm
-from learners.models import Models
+from learners import zero
+from learners.algorithms.base import REFERENCE, VALUES, Algorithm
+from learners.attention import first_usable
+from learners.meeting import RankSpec
+from learners.policy import CriticModel, PolicyModel, load_policy
 from rlsys.batch import MicroBatch
 from rlsys.config.learner import LearnerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How the models of a stage are loaded, whichever they are."""
+
+    learner: LearnerConfig
+    spec: RankSpec
+    torch_device: torch.device
+
+    def policy(self, path: str, torch_device: torch.device | None = None, *, frozen: bool = False) -> PolicyModel:
+        """On a device, or under ZeRO-3 this rank's part of it. frozen: it will not be trained."""
+        zero_3 = None
+        if self.learner.zero_stage == 3:
+            away = self.learner.offload_reference if frozen else self.learner.offload == "all"
+            zero_3 = zero.stage_3_config(self.spec.dtype, offload=away)
+        return load_policy(
+            path,
+            dtype=self.spec.dtype,
+            attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.dtype)),
+            gradient_checkpointing=self.spec.gradient_checkpointing,
+            fp32_head=self.spec.fp32_head,
+            rope_theta_scale=self.learner.rope_theta_scale,
+            device=torch_device or self.torch_device,
+            zero_3=zero_3,
+        )
+
+
+class Reference:
+    """The frozen model that the policy is compared with.
+
+    A plain module, or under ZeRO-3 partitioned over the ranks: there every rank must make the same passes.
+    """
+
+    def __init__(self, path: str, loading: Loading) -> None:
+        self._away = loading.learner.offload_reference and loading.learner.zero_stage != 3
+        self._torch_device = loading.torch_device
+        policy = loading.policy(path, torch.device("cpu") if self._away else None, frozen=True)
+        policy.requires_grad_(False).eval()
+        self._engine: Any = None
+        if loading.learner.zero_stage == 3:
+            self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.dtype)
+        self._policy = policy
+
+    @contextmanager
+    def ready(self) -> Iterator[Any]:
+        """The model to call, on the device: brought there and taken back where it is offloaded."""
+        if self._away:
+            self._policy.to(self._torch_device)
+        try:
+            yield self._engine or self._policy
+        finally:
+            if self._away:
+                self._policy.to("cpu")
+
+    def destroy(self) -> None:
+        if self._engine is not None:
+            self._engine.destroy()
+
+
+@dataclass(slots=True, kw_only=True)
+class Models:
+    policy: PolicyModel
+    policy_engine: Any
+    critic_engine: Any | None
+    reference: Reference | None
+
+    def destroy(self) -> None:
+        self.policy_engine.destroy()
+        if self.critic_engine is not None:
+            self.critic_engine.destroy()
+        if self.reference is not None:
+            self.reference.destroy()
+
+
+def load_models(path: str, loading: Loading, needs: frozenset[str], reference_path: str) -> Models:
+    """Policy and critic start from `path`. Raises BadInput for what cannot be loaded."""
+    learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
+    policy = loading.policy(path)
+    policy_engine = zero.make_engine(policy, learner, device, dtype=dtype, lr=learner.lr)
+    critic_engine = None
+    if VALUES in needs:
+        critic_engine = zero.make_engine(
+            CriticModel(loading.policy(path)), learner, device, dtype=dtype, lr=learner.critic_lr
+        )
+    return Models(
+        policy=policy,
+        policy_engine=policy_engine,
+        critic_engine=critic_engine,
+        reference=Reference(reference_path, loading) if REFERENCE in needs else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from learners.algorithms.base import moments
+from learners.attention import shared_starts
 from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
-from learners.sharing import shared_starts
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport
 from rlsys.config.learner import LearnerConfig

@@ -139,7 +139,7 @@ def pack(
 
     First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row.
     Where that does not work out, the first-fit rows stand. in_order: rows are cut from the samples as they come, a few
-    more of them perhaps; siblings then lie side by side, and a learner computes their prompt once (`learners.sharing`).
+    more of them perhaps; siblings then lie side by side, and a learner computes their prompt once (learners.attention).
     Ties are broken by position: rows and the samples in them keep the order of `samples`. `samples_per_unit`
     consecutive samples (2: preference pairs) count as one: they stay side by side.
     """

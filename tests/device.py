@@ -29,13 +29,14 @@ def no_gpu() -> str | None:
     """Why nothing can be computed on a GPU here, in one line."""
     import torch
 
-    from launch.checks import cuda
+    from launch.checks import machine
 
     try:
         torch.zeros(1, device="cuda")
     except (AssertionError, RuntimeError) as error:
         said = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-        return cuda.unusable() or f"no CUDA: {said} (CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')})"
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return machine.cuda_unusable() or f"no CUDA: {said} (CUDA_VISIBLE_DEVICES={seen})"
     return None
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from envs.protocols import Answer, Protocol
-from envs.services.retriever.documents import Document, contents
+from envs.services.retriever.corpus import Document, contents
 from envs.tasks.few_shot import MAX_EXAMPLES
 from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import require

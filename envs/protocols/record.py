@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from envs.tasks.few_shot import ExampleLayout
 from rlsys.errors import require
 from rlsys.types import Message

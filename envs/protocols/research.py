@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
 from envs.protocols.scan import last_between, parse_answer
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"

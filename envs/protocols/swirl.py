@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from envs.protocols.record import Asked, Protocol, one_user_message
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_tags
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search_query>", "</search_query>"

@@ -21,8 +21,7 @@ from envs.services.retriever.config import (
     RetrieverServerConfig,
     WebSearchConfig,
 )
-from envs.services.retriever.corpus import ListCorpus
-from envs.services.retriever.documents import Document, contents
+from envs.services.retriever.corpus import Document, ListCorpus, contents
 from envs.services.retriever.retriever import make_retriever
 from envs.services.retriever.web import WebSearch
 from envs.services.secrets import check_address, read_secret

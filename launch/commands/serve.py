@@ -1,31 +1,114 @@
-"""`rlsys serve`: a service alone."""
+"""`rlsys serve`: a service alone.
+
+The judge has a model of its own (vLLM) or stands in front of an endpoint. The retriever is for any client of
+Search-R1's or ReSearch's protocol.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+
+from envs.services.judge.config import JudgeConfig
+from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
+from envs.services.secrets import read_secret
+from launch.checks.preflight import check_model_folder
+from launch.commands.services import add_judge_options, add_retriever_options, judge_service_config
+from launch.commands.shared import add_address, chosen, warn_if_open
+from launch.observe.progress import Bar
 
 HELP = "serve the retriever or the judge alone"
 EXAMPLES = """examples:
   rlsys serve retriever --corpus wiki.jsonl --port 8000   the retrieval service alone
   rlsys serve judge --model ./my-judge                    the judge alone, or --endpoint URL --model NAME
 """
-SERVICES = {"retriever": "launch.commands.serve_retriever", "judge": "launch.commands.serve_judge"}
+JUDGE_HELP = "give verdicts: POST /judge and /judge_batch"
+JUDGE_EXAMPLES = """examples:
+  rlsys serve judge --model Qwen/Qwen2.5-7B-Instruct                    vLLM in this process, on 127.0.0.1:8100
+  rlsys serve judge --endpoint https://host/v1 --model NAME --key-env JUDGE_KEY --rpm 500 --cache judge.sqlite
+  rlsys serve judge --endpoint http://127.0.0.1:8000/v1 --model NAME --prompts my-prompts
+  curl -s localhost:8100/judge -H 'content-type: application/json' \\
+    -d '{"kind": "outcome_math", "fields": {"question": "2 + 3?", "answers": "5", "answer": "5.0"}}'
+"""
+RETRIEVER_HELP = "answer Search-R1's /retrieve and ReSearch's /search and /batch_search"
+RETRIEVER_EXAMPLES = """examples:
+  rlsys serve retriever --corpus wiki.jsonl                             BM25, built in memory, on 127.0.0.1:8000
+  rlsys serve retriever --corpus wiki.jsonl --retriever dense --encoder minilm
+  rlsys serve retriever --corpus wiki-18.jsonl --retriever hybrid --index indexes/wiki-18 --encoder e5
+  RETRIEVER_TOKEN=... rlsys serve retriever --corpus wiki.jsonl --host 0.0.0.0 --token-env RETRIEVER_TOKEN
+  curl -s localhost:8000/retrieve -H 'content-type: application/json' -d '{"queries": ["who ruled Lotharingia?"]}'
+"""
+
+
+def add_judge(command: argparse.ArgumentParser) -> None:
+    add_judge_options(command)
+    add_address(command, port=8100)
+    inside = "waiting and running questions, more get 503 (default: %(default)s)"
+    command.add_argument("--max-queue", type=int, default=1024, metavar="N", help=inside)
+
+
+def serve_judge(options: argparse.Namespace) -> None:
+    if options.endpoint is None:
+        check_model_folder(options.model, "--model")
+
+    from actors.judge import make_service  # torch and the HTTP server behind these three
+    from envs.services.http import serve_until_signal
+    from envs.services.judge.server import JudgeServerConfig
+
+    server = chosen(JudgeServerConfig, options, max_batch=min(JudgeServerConfig.max_batch, options.max_queue))
+    config = judge_service_config(options, judge=chosen(JudgeConfig, options), server=server)
+    token = read_secret("--token-env", options.token_env)
+    warn_if_open(options.host, options.token_env)
+    service = make_service(config, host=options.host, port=options.port, token=token)
+
+    def started(url: str) -> None:
+        what = options.endpoint or "vLLM"
+        print(
+            f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health /metrics",
+            flush=True,
+        )
+
+    serve_until_signal(service, started)
+
+
+def add_retriever(command: argparse.ArgumentParser) -> None:
+    add_retriever_options(command)
+    add_address(command, port=8000)
+    add = command.add_argument
+    add("--index", metavar="DIR", help="folder that `rlsys index` built (default: build the index in memory)")
+    add("--topk", type=int, default=3, help="number of documents if a request gives none (default: %(default)s)")
+    add("--max-queue", type=int, default=4096, help="waiting queries, more get 503 (default: %(default)s)")
+    add("--max-batch", type=int, default=64, help="queries searched in one batch (default: %(default)s)")
+    add("--cache-mb", type=int, default=64, help="cache of recent answers, MiB; 0: none (default: %(default)s)")
+    add("--query-tokens", type=int, metavar="N", help="token limit of a query (default: 256, as for passages)")
+    add("--nprobe", type=int, default=64, help="number of IVF lists that a search reads (default: %(default)s)")
+    add("--ef-search", type=int, default=128, help="width of an HNSW search (default: %(default)s)")
+
+
+def serve_retriever(options: argparse.Namespace) -> None:
+    from envs.services.retriever.service import serve  # the HTTP server behind it: the help goes without
+
+    most = min(RetrieverServerConfig.max_queries, options.max_queue)
+    retriever = chosen(RetrieverConfig, options)
+    config = chosen(RetrieverServerConfig, options, retriever=retriever, max_queries=most)
+    warn_if_open(config.host, config.token_env)
+    with Bar() as show:
+        serve(config, say=lambda text: print(f"rlsys: {text}", flush=True), progress=show)
+
+
+SERVICES = {
+    "retriever": (RETRIEVER_HELP, RETRIEVER_EXAMPLES, add_retriever, serve_retriever),
+    "judge": (JUDGE_HELP, JUDGE_EXAMPLES, add_judge, serve_judge),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     services = parser.add_subparsers(dest="served", metavar="SERVICE", required=True)
-    for name, path in SERVICES.items():
-        module = importlib.import_module(path)
-        command = services.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add(command)
+    for name, (text, examples, add_options, _) in SERVICES.items():
+        style = argparse.RawDescriptionHelpFormatter
+        add_options(services.add_parser(name, help=text, description=text, epilog=examples, formatter_class=style))
 
 
 def run(options: argparse.Namespace) -> int:
-    return int(importlib.import_module(SERVICES[options.served]).run(options))
+    *_, serve_one = SERVICES[options.served]
+    serve_one(options)
+    return 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.services.retriever.documents import contents
+from envs.services.retriever.corpus import contents
 from envs.tasks.files import Located, read_jsonl
 from launch.data.derived import shown_rows, single_steps
 from launch.data.manifest import FileNote, Source, digest_of

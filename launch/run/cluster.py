@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from actors.placement import ResourceRequest, check
-from launch.checks import cuda
+from launch.checks import machine
 from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent
 from rlsys.config.cluster import ClusterConfig
@@ -76,7 +76,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     counted = ray.cluster_resources().get("GPU", 0)
     device = choose(config.device, counted)
     if local and device.gpus_per_actor and counted:  # by Ray, which asks neither torch nor whether the driver fits it
-        cuda.check()
+        machine.check_cuda()
     if local:
         check(needs(device))
     return device

@@ -22,7 +22,7 @@ from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
-from launch.checks import cuda, preflight
+from launch.checks import machine, preflight
 from launch.checks.machine import is_local
 from launch.run import wire
 from rlsys import VERSION
@@ -73,7 +73,7 @@ class SharedFolderProbe:
 def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
     """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
     if holds.gpus:
-        cuda.check()
+        machine.check_cuda()
     for mark in marks:
         _answer(mark)
     for key, path in holds.models:

@@ -15,7 +15,7 @@ import torch
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalize_kl
 from rlsys.batch import MicroBatch
-from rlsys.config.formulas import KLKind
+from rlsys.config.learner import KLKind
 from rlsys.losses import kl_estimate
 from rlsys.masking import masked
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group
-from rlsys.config.formulas import Level
+from rlsys.config.learner import Level
 
 if TYPE_CHECKING:
     import torch

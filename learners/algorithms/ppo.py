@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Optional
 
 from learners.algorithms.base import VALUES, Moments
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, scored
-from rlsys.config.formulas import KLKind
+from rlsys.config.learner import KLKind
 from rlsys.errors import require, require_bounds
 
 if TYPE_CHECKING:

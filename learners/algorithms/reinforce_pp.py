@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Optional
 
 from learners.algorithms.base import Moments
 from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group, scored
-from rlsys.config.formulas import KLKind
+from rlsys.config.learner import KLKind
 from rlsys.errors import require, require_bounds
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learners.algorithms.terms import Configured, Terms, gradient_loss, relative_to_others
-from rlsys.config.formulas import Correction
+from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
 
 if TYPE_CHECKING:

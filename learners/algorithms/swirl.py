@@ -19,7 +19,7 @@ from learners.algorithms.terms import (
     relative_to_others,
     with_signal,
 )
-from rlsys.config.formulas import Correction
+from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
-from rlsys.config.formulas import Correction, KLKind, Level
+from rlsys.config.learner import Correction, KLKind, Level
 from rlsys.errors import require, require_bounds
 from rlsys.reductions import Reduction
 

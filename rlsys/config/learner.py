@@ -7,6 +7,10 @@ from typing import Literal, Optional
 
 from rlsys.errors import require, require_bounds
 
+KLKind = Literal["k1", "k2", "k3"]  # rlsys.losses.kl_estimate
+Level = Literal["token", "sequence", "geometric"]  # rlsys.off_policy.log_ratio
+Correction = Literal["none", "tis", "mis", "decoupled"]  # rlsys.off_policy.importance_weights
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerConfig:

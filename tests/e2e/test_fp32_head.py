@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from actors.engine import _arguments
-from learners.wide_head import wide_linear
+from learners.kernels import wide_linear
 from tests import device
 from tests.e2e.learner_cases import spawn
 from tests.e2e.test_engine_contract import spec

@@ -10,10 +10,10 @@ import torch
 
 from launch.checks.models import TRAINED
 from learners.export import gather_parameters, weights
-from learners.models import Loading
 from learners.partitioned import hollow
 from learners.policy import PolicyModel, load_policy
 from learners.rank import LearnerRank
+from learners.stage import Loading
 from rlsys.config.learner import LearnerConfig
 from tests.device import need_gpus
 from tests.e2e.learner_cases import bare_process, spawn, spec

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from launch.checks import cuda, preflight
+from launch.checks import machine, preflight
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig
@@ -18,8 +18,8 @@ from tests.device import device, need_gpus
 
 
 def test_the_driver_knows_the_cuda_of_torch_and_no_variable_hides_gpus_from_actors() -> None:
-    print(f"driver {cuda.driver_release()}, CUDA up to {cuda.driver_cuda()}; torch {torch.__version__}")
-    cuda.check()
+    print(f"driver {machine.driver_release()}, CUDA up to {machine.driver_cuda()}; torch {torch.__version__}")
+    machine.check_cuda()
 
 
 def test_triton_can_compile() -> None:

@@ -17,13 +17,40 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic_core import from_json
 
-from envs.services.retriever.documents import Document, contents
 from envs.tasks.files import text_field
 from rlsys.errors import BadInput
 from rlsys.jsonl import kind_of
 
 CHUNK = 1 << 24  # bytes read at once by the scan
 SHORT = 8  # bytes; no record is this short, so only such lines are looked at for being blank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A passage in Search-R1's form: the title in quotes on the first line, then the text.
+
+    >>> Document(id="0", contents='"Evan Morris"\\nEvan Morris was a lobbyist.').title
+    'Evan Morris'
+    """
+
+    id: str
+    contents: str
+
+    @property
+    def title(self) -> str:
+        """The first line, without the quotes around it."""
+        line = self.contents.partition("\n")[0].strip()
+        return line[1:-1] if len(line) >= 2 and line[0] == line[-1] == '"' else line
+
+    @property
+    def text(self) -> str:
+        """What follows the first line."""
+        return self.contents.partition("\n")[2]
+
+
+def contents(title: str, text: str) -> str:
+    """Search-R1's one string for a title and a text."""
+    return f'"{title}"\n{text}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ from cachetools import LRUCache
 from pydantic_core import to_json
 
 from envs.services.retriever.config import KINDS, RetrieverConfig
-from envs.services.retriever.corpus import Corpus
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Corpus, Document
 from envs.services.retriever.index import Progress, no_progress
 from rlsys.choices import load
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from envs.services.guard import ToolRefused
 from envs.services.json_client import JsonClient
 from envs.services.retriever.config import WEB_URLS, WebSearchConfig
-from envs.services.retriever.documents import Document, contents
+from envs.services.retriever.corpus import Document, contents
 from envs.services.secrets import read_secret
 from rlsys.errors import BadInput
 

@@ -20,9 +20,8 @@ from learners.algorithms.base import PROXIMAL
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.flops import row_flops
 from learners.group import merge_reports
-from learners.models import Models
 from learners.policy import PolicyModel
-from learners.stage import Stage
+from learners.stage import Models, Stage
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.metrics import Max, Mean, Metric, Sum, values

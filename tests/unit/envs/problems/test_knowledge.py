@@ -18,7 +18,7 @@ from envs.problems.knowledge import (
     read_value,
 )
 from envs.services.retriever.config import RetrieverConfig
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from envs.tools.search import LocalSearch
 from rlsys.errors import BadInput
 

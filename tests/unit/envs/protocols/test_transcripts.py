@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from envs.episode import ToolEpisode, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Asked, Call
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from envs.worlds.prompted import PROMPTED, open_prompted_episode
 from rlsys.types import EpisodeEnd, Message
 

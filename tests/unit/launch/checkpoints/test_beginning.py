@@ -20,7 +20,7 @@ from launch.run.run import Run
 from launch.run.rundir import RunDir
 from learners.layout import FILE, layout_of
 from learners.meeting import RankSpec
-from learners.models import Loading, Reference
+from learners.stage import Loading, Reference
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import LearnerLost
 from rlsys.system.device import DEVICES

@@ -17,7 +17,7 @@ from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
-from launch.checks import cuda
+from launch.checks import machine
 from launch.checks.preflight import check_output
 from launch.run.engines import scratch_folder
 from launch.run.nodes import NodeRequirements, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
@@ -65,7 +65,7 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
 
 
 def test_a_node_whose_gpus_cannot_be_used_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "unusable", lambda: "no CUDA: NVIDIA driver 535 knows CUDA up to 12.2")
+    monkeypatch.setattr(machine, "cuda_unusable", lambda: "no CUDA: NVIDIA driver 535 knows CUDA up to 12.2")
     with refused(says="driver 535"):
         look(NodeRequirements() + NodeRequirements(gpus=True), (), make_world)
     look(NodeRequirements(), (), make_world)

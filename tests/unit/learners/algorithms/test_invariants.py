@@ -14,7 +14,7 @@ from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
 from learners.algorithms.terms import Terms
 from rlsys.batch import MicroBatch, padding_row
 from rlsys.choices import choose
-from rlsys.config.formulas import Correction
+from rlsys.config.learner import Correction
 from rlsys.errors import BadInput
 from rlsys.metrics import values
 from rlsys.reductions import Reduction, weigh

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.services.judge.actions import Thinking, advance
-from envs.services.judge.confusion import lines, report, wilson_interval
 from envs.services.judge.judge import read_answer
 from envs.services.judge.kinds import KINDS, MAX_CHARS
 from envs.services.judge.request import JudgeRequest
 from envs.services.judge.templates import FOLDER, BadRequest, Prompts
+from launch.commands.judge_errors import lines, report, wilson_interval
 from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 from tests.refused import refused

@@ -18,7 +18,7 @@ from envs.services.retriever.batching import (
     Metrics,
     SearchFailed,
 )
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from envs.services.retriever.retriever import Found
 
 

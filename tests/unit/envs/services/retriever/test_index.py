@@ -15,8 +15,7 @@ import pytest
 
 from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import RetrieverConfig
-from envs.services.retriever.corpus import FileCorpus, ListCorpus
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document, FileCorpus, ListCorpus
 from envs.services.retriever.encoder import Encoder
 from envs.services.retriever.encoder_spec import spec_of
 from envs.services.retriever.retriever import build_index, make_retriever

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig
-from envs.services.retriever.corpus import Corpus, ListCorpus
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Corpus, Document, ListCorpus
 from envs.services.retriever.index import Progress
 from envs.services.retriever.retriever import Hit, Ranker, kind_of
 from envs.services.retriever.service import RetrieverServer

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from envs.services.retriever import bm25, dense, encoder, postings
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
-from envs.services.retriever.corpus import FileCorpus, ListCorpus
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document, FileCorpus, ListCorpus
 from envs.services.retriever.hybrid import fuse
 from envs.services.retriever.retriever import Retriever, make_retriever
 from rlsys.errors import BadInput

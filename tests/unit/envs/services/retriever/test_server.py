@@ -21,8 +21,7 @@ from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.http import take_port
 from envs.services.json_client import retry_after
 from envs.services.retriever.config import RetrieverServerConfig
-from envs.services.retriever.corpus import ListCorpus
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document, ListCorpus
 from envs.services.retriever.retriever import Encoded
 from envs.services.retriever.service import Retrieve, RetrieverApp, RetrieverServer
 from envs.tools.search import RetrieverClient, read_answer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolFailed, ToolRefused
 from envs.services.retriever.config import WebSearchConfig
-from envs.services.retriever.documents import Document
+from envs.services.retriever.corpus import Document
 from envs.services.retriever.web import MAX_BYTES, MAX_TEXT, WebSearch, parse_results
 from rlsys.types import FailureKind
 from tests.refused import refused

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.checks import cuda
+from launch.checks import machine
 from tests.refused import refused
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC: 12.3\n"
@@ -25,7 +25,7 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Rele
 def test_a_driver_that_does_not_know_torchs_cuda(
     built_for: str | None, known: int | None, release: str | None, parts: list[str]
 ) -> None:
-    said = cuda.explain("2.13.0", built_for, known, release)
+    said = machine.explain_cuda("2.13.0", built_for, known, release)
     assert said is not None and "\n" not in said
     for part in parts:
         assert part in said
@@ -33,28 +33,28 @@ def test_a_driver_that_does_not_know_torchs_cuda(
 
 @pytest.mark.parametrize("known", [13000, 13010, 14000])
 def test_a_driver_that_does(known: int) -> None:
-    assert cuda.explain("2.13.0", "13.0", known, "580.65.06") is None
-    assert cuda.explain("2.13.0", "13.1", known, "535.183.01") is None  # a newer library beside an older module
+    assert machine.explain_cuda("2.13.0", "13.0", known, "580.65.06") is None
+    assert machine.explain_cuda("2.13.0", "13.1", known, "535.183.01") is None  # a newer library beside an older module
 
 
 @pytest.mark.parametrize(("text", "release"), [(PROPRIETARY, "535.183.01"), (OPEN, "580.65.06"), ("", None)])
 def test_the_release_of_the_kernels_module(
     text: str, release: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "MODULE", tmp_path / "version")
-    assert cuda.driver_release() is None
+    monkeypatch.setattr(machine, "MODULE", tmp_path / "version")
+    assert machine.driver_release() is None
     (tmp_path / "version").write_text(text)
-    assert cuda.driver_release() == release
+    assert machine.driver_release() == release
 
 
 def test_gpus_that_ray_hands_to_everybody_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "unusable", lambda: None)
-    monkeypatch.setenv(cuda.NOSET, "0")
-    cuda.check()
-    monkeypatch.setenv(cuda.NOSET, "1")
+    monkeypatch.setattr(machine, "cuda_unusable", lambda: None)
+    monkeypatch.setenv(machine.NOSET, "0")
+    machine.check_cuda()
+    monkeypatch.setenv(machine.NOSET, "1")
     with refused(says="would take GPU 0"):
-        cuda.check()
-    monkeypatch.delenv(cuda.NOSET)
-    monkeypatch.setattr(cuda, "unusable", lambda: "no CUDA")
+        machine.check_cuda()
+    monkeypatch.delenv(machine.NOSET)
+    monkeypatch.setattr(machine, "cuda_unusable", lambda: "no CUDA")
     with refused(says="no CUDA"):
-        cuda.check()
+        machine.check_cuda()

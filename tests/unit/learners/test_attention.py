@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from learners.attention import shared_starts
 from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
-from learners.sharing import shared_starts
 
 PROMPT = [9, 8, 7, 6, 5]
 # Siblings; one that is the start of the one before, one that is the same; another prompt with the same first words.
