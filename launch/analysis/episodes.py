@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envs.text.words import step_verdict
 from launch.analysis.runs import Measurement, Run, objects
+from launch.run.rundir import episodes_name
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.records import TrajectoryRecord, read_trajectory
 from rlsys.summaries import MOST_TURNS
@@ -72,9 +73,8 @@ def _training_files(run: Run, folder: Path) -> Iterator[tuple[Measurement, Path]
 
 def _evaluation_files(run: Run, folder: Path, play: str) -> Iterator[tuple[Measurement, Path]]:
     for each in run.evaluations:
-        label = f"step-{each.step:06d}" if each.when == "during" else each.when
-        name = f"eval-{each.stage}-{label}-{play.replace('/', '-')}.jsonl"
-        yield from ((each, path) for path in (folder / name, folder / f"{name}.gz") if path.is_file())
+        plain = folder / f"{episodes_name(each.stage, each.when, each.step, play)}.jsonl"
+        yield from ((each, path) for path in (plain, Path(f"{plain}.gz")) if path.is_file())
 
 
 def read_episodes(row: Measurement, path: Path) -> Measurement:

@@ -12,8 +12,8 @@ from pathlib import Path
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
 from launch.evaluation.compare import ComparedSetting, as_json, lines
-from launch.evaluation.evaluate import result_name
 from launch.evaluation.played import read_played
+from launch.run.rundir import evaluation_name
 from rlsys.errors import BadInput, require
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object
@@ -89,7 +89,7 @@ def _file(path: Path) -> Path:
     stage, when, step = (last.get(key) for key in ("stage", "when", "step"))
     if not (isinstance(stage, str) and isinstance(when, str) and type(step) is int):
         raise BadInput(f"{path}/evaluations.jsonl line {len(lines)}", expected="stage, when and step")
-    return path / "evaluations" / f"{result_name(stage, when, step)}.json"
+    return path / "evaluations" / f"{evaluation_name(stage, when, step)}.json"
 
 
 def _run(path: Path) -> str:

@@ -14,10 +14,11 @@ from launch.checkpoints import best
 from launch.evaluation.report import describe_plan, describe_results, of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
-from launch.evaluation.transcripts import file_name, records_of
+from launch.evaluation.transcripts import records_of
 from launch.observe.held_out import fallen
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
+from launch.run.rundir import episodes_name, evaluation_name
 from rlsys.config.recipe import StageConfig
 from rlsys.types import Group, Trajectory
 
@@ -63,19 +64,6 @@ class Evaluation:
             count = len(play.of.tasks) * play.samples * play.seeds
             found[name] = result_of(records, play, planned=count)
         return found
-
-    @property
-    def label(self) -> str:
-        return label(self.when, self.step)
-
-
-def label(when: str, step: int) -> str:
-    return f"step-{step:06d}" if when == "during" else when
-
-
-def result_name(stage: str, when: str, step: int) -> str:
-    """Of the file in evaluations/ that holds one."""
-    return f"{stage}-{label(when, step)}"
 
 
 def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
@@ -132,7 +120,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     for name, each in results.items():
         await asyncio.to_thread(
             run.dir.save_trajectories,
-            f"eval-{stage.name}-{one.label}-{file_name(name).removesuffix('.jsonl')}",
+            episodes_name(stage.name, one.when, one.step, name),
             one.in_order(name),
             {},
             compress_mb=stage.config.trajectories.compress_mb,
@@ -159,7 +147,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
         run.progress.say(f"health: {finding.told()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
-    await asyncio.to_thread(run.dir.save_result, result_name(stage.name, one.when, one.step), written)
+    await asyncio.to_thread(run.dir.save_result, evaluation_name(stage.name, one.when, one.step), written)
     if apart is not None:
         _keep_best(run, one, results, apart)
     return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}

@@ -249,6 +249,16 @@ class RunDir:
         replace_file(self.path / name, text)
 
 
+def evaluation_name(stage: str, when: str, step: int) -> str:
+    """Of the file in evaluations/ that holds it: rl-before, or rl-step-000040 of one during the stage."""
+    return f"{stage}-step-{step:06d}" if when == "during" else f"{stage}-{when}"
+
+
+def episodes_name(stage: str, when: str, step: int, play: str) -> str:
+    """Of the file in trajectories/ that holds one play of it: eval-rl-before-hotpotqa-greedy."""
+    return f"eval-{evaluation_name(stage, when, step)}-{play.replace('/', '-')}"
+
+
 def sampled(groups: Sequence[T], group_size: int, episodes: int | None) -> list[T]:
     """Some of the groups, spread evenly over all, with at most so many episodes; one at least, unless that is 0."""
     if episodes is None or len(groups) * group_size <= episodes:
