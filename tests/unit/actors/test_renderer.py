@@ -27,6 +27,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tokenizer_in(tmp_path_factory.mktemp("tokenizer"), ["Ann has 48 pens.", "48 / 2 -> 24.0"] * 20, TAGS)
 
 
+def test_what_the_template_writes_around_a_message_of_the_models(folder: Path) -> None:
+    assert chatting(folder, "qwen3").around() == (
+        "<|im_start|>user\n.<|im_end|>\n<|im_start|>assistant\n",
+        "<|im_end|>\n<|im_start|>user\n.<|im_end|>\n<|im_start|>assistant\n",
+    )
+    assert chatting(folder, "mistral").around() == ("<s>[INST] . [/INST] ", "</s>[INST] . [/INST]")
+
+
 @pytest.fixture(scope="module")
 def renderer(folder: Path) -> ChatRenderer:
     return ChatRenderer(str(folder))

@@ -166,6 +166,21 @@ def test_a_call_goes_out_with_its_group_and_its_answer_comes_back(ended: list[st
     assert ended == ["suspend", "child"] and Child.made[0].returncode == -9
 
 
+def test_an_answer_that_nobody_waits_for_any_more_stops_no_other(ended: list[str]) -> None:
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
+        given_up = process.ask(Asker(5), "score", "x")
+        await asyncio.sleep(0.1)
+        number = child.call("score")
+        given_up.cancel()
+        assert child.writer is not None
+        for unknown in (number, number, 99):
+            child.writer.write(pack_answer(unknown, "value", "late"))
+        assert await process.ask(Asker(6), "step", 0) == "stepped"
+        assert not process.over
+
+    assert run(scenario) == []
+
+
 def test_a_process_that_beats_and_has_time_goes_on(ended: list[str]) -> None:
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(100)

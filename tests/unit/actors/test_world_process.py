@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -132,3 +134,29 @@ def test_an_error_that_does_not_come_out_of_a_pickle_is_told_in_words() -> None:
     with pytest.raises(EpisodeBroken) as caught:
         unpack_answer("value", b"torn", "score")
     assert caught.value.failure.where == "reward"
+
+
+def test_the_process_ends_with_its_parent_and_hands_its_files_to_no_tool(
+    box: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    descriptor, parents, handlers = os.dup(theirs.fileno()), list[int](), list[int]()
+    theirs.close()
+    for file in (descriptor, box):
+        os.set_inheritable(file, True)
+    monkeypatch.setattr(sys, "argv", ["python", "-c", "4711", "123", str(descriptor), str(box)])
+    monkeypatch.setattr(actors.world_process, "die_with", parents.append)
+    monkeypatch.setattr(signal, "signal", lambda number, _: handlers.append(number))
+    monkeypatch.setattr(actors.world_process.Recorder, "tell_stacks", lambda self: handlers.append(0))
+    inheritable: list[bool] = []
+
+    async def served(connection: socket.socket, recorder: Recorder) -> None:
+        inheritable.extend(os.get_inheritable(file) for file in (connection.fileno(), box))
+        assert connection.fileno() == descriptor
+        connection.close()
+
+    monkeypatch.setattr(actors.world_process, "serve", served)
+    actors.world_process.main()
+    ours.close()
+    assert parents == [123] and inheritable == [False, False]
+    assert handlers[:2] == [signal.SIGINT, 0]  # the worker decides when it ends, and its stack can be asked for

@@ -48,6 +48,26 @@ def test_rare_parts_come_first() -> None:
     assert relay.begin("c") == (2, "a")
 
 
+def test_a_part_on_its_way_is_no_longer_as_rare_as_one_that_is_not() -> None:
+    relay = Relay(["a", "b", "a"], uploads=3)
+    relay.found("c", [0, 2])
+    assert relay.begin("d") == (1, "b")
+    relay.found("c", [])
+    # Part 1 has one holder and one on the way, the others one holder each: the idle source of those that are alike.
+    assert relay.begin("e") == (0, "a") and relay.begin("f") == (2, "a")
+    relay.end("d", 1, arrived=True)
+    assert relay.begin("f") == (1, "b")  # two have it, as two have or will have part 0: its sources send less
+
+
+def test_nobody_sends_more_than_it_may_and_each_gives_first_what_it_alone_has() -> None:
+    relay = Relay(["a"] * 3, uploads=2)
+    assert [relay.begin("b") for _ in range(3)] == [(0, "a"), (1, "a"), None]
+    relay.end("b", 0, arrived=True)
+    assert relay.begin("b") == (2, "a")
+    assert relay.begin("c") == (0, "b")  # a has no room
+    assert relay.lacking("b") == [1, 2] and relay.orphaned("c") == []
+
+
 def test_a_source_that_fails_is_passed_over_for_the_next() -> None:
     relay = Relay(["a"], uploads=1)
     relay.found("b", [0])
