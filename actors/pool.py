@@ -56,10 +56,10 @@ class RolloutPool:
         distributor: WeightDistributor | None = None,
     ) -> None:
         """distributor: of new weights to the engines; without, there are none, and `adopt` opens the workers."""
-        self._options, self._worker = options, worker
-        self._members = [self._member(spec) for spec in specs]
-        self._roster = WorkerRegistry(self._members, options.in_flight)
-        self.publisher = WeightPublisher(self._roster, options, distributor, self._mark_dead)
+        self.options, self._worker = options, worker
+        self.members = [self._member(spec) for spec in specs]
+        self._roster = WorkerRegistry(self.members, options.in_flight)
+        self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that answer nobody, and why
@@ -68,7 +68,7 @@ class RolloutPool:
     def _member(self, spec: WorkerSpec) -> WorkerRecord:
         life = Supervised[Any](
             spec.name,
-            lambda: create(self._worker, self._options, member),
+            lambda: create(self._worker, self.options, member),
             lambda handle: self._start(member, handle),
             ray.kill,
             find_place=lambda: self._find_place(member),
@@ -81,13 +81,13 @@ class RolloutPool:
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
         """Start every worker, each where `placement` says; one that cannot start at all is an error of the run."""
-        for member, where in zip(self._members, placement or ["DEFAULT"] * len(self._members), strict=True):
+        for member, where in zip(self.members, placement or ["DEFAULT"] * len(self.members), strict=True):
             member.placement = where
-        await asyncio.gather(*(member.life.ensure() for member in self._members))
+        await asyncio.gather(*(member.life.ensure() for member in self.members))
         self._roster.spawn(keep_pinging(self.status))
 
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
-        timeout_s, name = self._options.start_timeout_s, member.spec.name
+        timeout_s, name = self.options.start_timeout_s, member.spec.name
         member.state, member.delivered = State.STARTING, 0
         starting = await_start(member, handle.start.remote(), "starting its engine", timeout_s)
         try:
@@ -113,15 +113,15 @@ class RolloutPool:
     async def _connect(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} hearing of the services"
-            await call(handle.connect.remote(self._addresses), what, self._options.call_timeout_s)
+            await call(handle.connect.remote(self._addresses), what, self.options.call_timeout_s)
         except (RayError, RunFailed) as error:
-            self._mark_dead(member, handle, error)
+            self.mark_dead(member, handle, error)
 
     async def stop(self) -> None:
-        for member in self._members:
+        for member in self.members:
             member.life.close()  # first: what fails while the others end is no death to mend
         await self._roster.stop()
-        stops = [member.life.stop(ask_to_stop) for member in self._members]
+        stops = [member.life.stop(ask_to_stop) for member in self.members]
         stops += [self._distributor.stop()] if self._distributor is not None else []
         await asyncio.gather(*stops, return_exceptions=True)
 
@@ -133,7 +133,7 @@ class RolloutPool:
         Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
         plays, never for a death.
         """
-        timeout_s, company = self._group_timeout_s(plan), None
+        timeout_s, company = self.group_timeout_s(plan), None
         for starts in count(1):
             play = await self._roster.admit(plan.group_size, company=company)
             member, handle = play.member, play.handle
@@ -149,9 +149,9 @@ class RolloutPool:
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
                     raise RunFailed(f"{member.spec.name} playing group {ticket.sequence}: {reason(error)}") from error
-                self._mark_dead(member, handle, error)
+                self.mark_dead(member, handle, error)
                 company = company if member.blameless else play.suspected or object()
-                if starts >= self._options.infra_attempts and (play.by_itself or member.blameless):
+                if starts >= self.options.infra_attempts and (play.by_itself or member.blameless):
                     # Where a ping had it ended, Ray's error says no more than that it was killed.
                     last = f"{member.spec.name}: {member.died_of or reason(error)}"
                     break
@@ -165,14 +165,14 @@ class RolloutPool:
             log.warning("%s; it was started %d times and fails", detail, starts)
         return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
-    def _group_timeout_s(self, plan: RolloutPlan) -> float:
+    def group_timeout_s(self, plan: RolloutPlan) -> float:
         """Of one group on its worker. Its episodes' own deadlines end them before: this finds what hangs without one.
 
         An episode waits there for one seat after another, while as many as are given to the worker take theirs; and
         for as long as one attempt may take it is played again for what others did. Where the process of environments
         ends without a culprit, the groups there play one after the other.
         """
-        options = self._options
+        options = self.options
         waves = math.ceil(max(options.in_flight, plan.group_size) / options.seats)
         attempts = 3 + plan.infra_retries + plan.data_retries
         one_by_one = math.ceil(options.in_flight / plan.group_size)
@@ -180,7 +180,7 @@ class RolloutPool:
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group and bring it here; play it again where it is lost on the way."""
-        for _ in range(self._options.infra_attempts):
+        for _ in range(self.options.infra_attempts):
             group = await self.run(ticket, plan, on_retry)
             found = await self.whole(group)
             if found is not None:
@@ -195,7 +195,7 @@ class RolloutPool:
             return group.source
         try:
             what = f"group {group.ticket.sequence} coming to the driver"
-            found: Group = await call(group.source, what, self._options.call_timeout_s)
+            found: Group = await call(group.source, what, self.options.call_timeout_s)
             return found
         except (RayError, RunFailed) as error:
             log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
@@ -204,7 +204,7 @@ class RolloutPool:
     async def adopt(self) -> None:
         """Serve the folder that the engines were started from (evaluation without a learner)."""
         self._adopted = True
-        up = [member for member in self._members if member.handle is not None]  # another one adopts when it starts
+        up = [member for member in self.members if member.handle is not None]  # another one adopts when it starts
         await asyncio.gather(*(self._adopt(member, member.handle) for member in up))
 
     async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
@@ -217,15 +217,15 @@ class RolloutPool:
     async def _ping(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} answering a ping"
-            status: WorkerStatus = await call(handle.ping.remote(), what, self._options.call_timeout_s)
+            status: WorkerStatus = await call(handle.ping.remote(), what, self.options.call_timeout_s)
             known = len(member.last_status.worlds_lost) if member.last_status is not None else 0
             for why in status.worlds_lost[known:]:
                 log.warning("%s: %s; the other episodes are played again", member.spec.name, why)
             member.last_status = status
         except (RayError, RunFailed) as error:
-            self._mark_dead(member, handle, error)
+            self.mark_dead(member, handle, error)
 
-    def _mark_dead(self, member: WorkerRecord, handle: Any, error: Exception) -> None:
+    def mark_dead(self, member: WorkerRecord, handle: Any, error: Exception) -> None:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         written = member.last_status.log if member.last_status is not None else ""
         if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
@@ -247,10 +247,10 @@ class RolloutPool:
             if member.state is not State.LOST:
                 log.warning("%s is lost: its node is gone, and no other has room for it yet", member.spec.name)
                 member.state = State.LOST
-            live, options = len(self._members) - self.lost, self._options
+            live, options = len(self.members) - self.lost, self.options
             if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
                 raise GaveUp(
-                    f"{live} of {len(self._members)} rollout workers have a node (rollout.min_workers="
+                    f"{live} of {len(self.members)} rollout workers have a node (rollout.min_workers="
                     f"{options.min_workers}), for {options.placement_timeout_s:g} s (cluster.placement_timeout_s)"
                 )
             await asyncio.sleep(pause)
@@ -260,13 +260,13 @@ class RolloutPool:
 
     async def status(self) -> list[WorkerStatus]:
         """The last status of every worker that has one; those that are ready are asked first."""
-        await asyncio.gather(*(self._ping(m, m.handle) for m in self._members if m.state is State.READY))
+        await asyncio.gather(*(self._ping(m, m.handle) for m in self.members if m.state is State.READY))
         self._say_outages()
-        return [m.last_status for m in self._members if m.last_status is not None]
+        return [m.last_status for m in self.members if m.last_status is not None]
 
     def _say_outages(self) -> None:
         """Of tools, as they begin and end: what needs one waits, and nothing else would say for what."""
-        counted = [member.last_status.tools for member in self._members if member.last_status is not None]
+        counted = [member.last_status.tools for member in self.members if member.last_status is not None]
         away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}
         for tool in sorted(away.keys() - self._away.keys()):
             log.warning("the %s does not answer (%s): what needs it waits", tool, visible(away[tool]))
@@ -277,13 +277,13 @@ class RolloutPool:
     @property
     def lost_tokens(self) -> int:
         """Sampled by workers that died before the group was done: it was played again."""
-        return sum(member.lost_tokens for member in self._members)
+        return sum(member.lost_tokens for member in self.members)
 
     @property
     def lost(self) -> int:
         """Workers whose node is gone, for now."""
-        return sum(member.state is State.LOST for member in self._members)
+        return sum(member.state is State.LOST for member in self.members)
 
     @property
     def restarts(self) -> dict[str, int]:
-        return {member.spec.name: member.life.restarts for member in self._members}
+        return {member.spec.name: member.life.restarts for member in self.members}

@@ -53,10 +53,10 @@ class LearnerGroup:
         actor: type = LearnerActor,
     ) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
-        self._specs = specs
+        self.specs = specs
         self._actor = actor
-        self._options = options
-        self._secrets = secrets or {}
+        self.options = options
+        self.secrets = secrets or {}
         self.nodes: list[str] = []  # the address of every rank's, from `start` on
         self.node_ids: list[str] = []  # and what Ray calls it
         self._placement: Sequence[Any] = ()
@@ -68,7 +68,7 @@ class LearnerGroup:
 
     @property
     def num_ranks(self) -> int:
-        return len(self._specs)
+        return len(self.specs)
 
     @property
     def restarts(self) -> int:
@@ -84,7 +84,7 @@ class LearnerGroup:
         await self.life.ensure()
 
     def _create(self) -> list[Any]:
-        options = self._options
+        options = self.options
         life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
         return [
             ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(self._actor)
@@ -96,13 +96,13 @@ class LearnerGroup:
                 scheduling_strategy=where,
                 runtime_env={"env_vars": options.env_vars},
             )
-            .remote(number, self._secrets)
+            .remote(number, self.secrets)
             for number, where in enumerate(self._placement)
         ]
 
     async def _meet(self, actors: list[Any]) -> None:
         """They are numbered by node and GPU, so that neighbours in number are neighbours in the machine."""
-        options = self._options
+        options = self.options
         placing = [rank.place.remote() for rank in actors]
         places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s)
         order = order_ranks(places)
@@ -111,7 +111,7 @@ class LearnerGroup:
         self.node_ids = [places[index].node_id for index in order]
         opening = actors[0].open_store.remote(len(set(self.nodes)) == 1)
         (address,) = await self._wait([opening], "opening a port", options.start_timeout_s)
-        specs = iter(self._specs)
+        specs = iter(self.specs)
         starting = [rank.start.remote(next(specs), address) for rank in actors]
         await self._wait(starting, MEETING, options.start_timeout_s)  # imports hold the lock that a ping needs
         if self.num_ranks > 1:
@@ -119,16 +119,16 @@ class LearnerGroup:
 
     async def _measure_links(self) -> None:
         """Before the model loads: a wrong interface is told in seconds, and not by an update that never ends."""
-        measured = await self._all(lambda rank: rank.measure_gbps.remote(), MEASURING, self._options.start_timeout_s)
-        text, slow = describe_links(min(measured), self.nodes, on_gpus=self._options.gpus > 0)
-        log.log(logging.WARNING if slow or self._options.gpus else logging.INFO, "%s", text)
+        measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, self.options.start_timeout_s)
+        text, slow = describe_links(min(measured), self.nodes, on_gpus=self.options.gpus > 0)
+        log.log(logging.WARNING if slow or self.options.gpus else logging.INFO, "%s", text)
 
     async def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, on every rank, with the algorithm's configuration."""
-        await self._all(
+        await self.call_all(
             lambda rank: rank.begin.remote(model_path, learner, algorithm, **stage),
             f"loading {model_path}",
-            self._options.start_timeout_s,
+            self.options.start_timeout_s,
         )
 
     async def build(self, plan: BatchPlan) -> frozenset[int]:
@@ -139,21 +139,21 @@ class LearnerGroup:
         """
         # In a thread: a large batch takes long to split and to pickle.
         parts = iter(await asyncio.to_thread(lambda: list(map(ray.put, shard_plan(plan, self.num_ranks)))))
-        lost: list[frozenset[int]] = await self._all(
+        lost: list[frozenset[int]] = await self.call_all(
             lambda rank: rank.build.remote(next(parts)), f"building the rows of version {plan.version}"
         )
         return frozenset().union(*lost)
 
     async def update(self, version: int) -> UpdateReport:
         """One update on the rows that the ranks have built. version: the one that is trained, for messages."""
-        reports: list[UpdateReport] = await self._all(
+        reports: list[UpdateReport] = await self.call_all(
             lambda rank: rank.update.remote(), f"updating on version {version}"
         )
         return merge_reports(reports)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence."""
-        by_rank: list[list[list[float]]] = await self._all(
+        by_rank: list[list[list[float]]] = await self.call_all(
             lambda rank: rank.logprobs.remote(token_ids), "log-probabilities"
         )
         return by_rank[0]
@@ -162,7 +162,7 @@ class LearnerGroup:
         self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
     ) -> tuple[WeightManifest, list[list[float]]]:
         """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
-        by_rank = await self._all(
+        by_rank = await self.call_all(
             lambda rank: rank.export.remote(folder, version, probe, perturb), f"exporting version {version}"
         )
         return join_manifests([share for share, _ in by_rank]), by_rank[0][1]
@@ -170,14 +170,14 @@ class LearnerGroup:
     async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
         """Copy a checkpoint of the weights as they are; its Hugging Face part takes the tokenizer of a folder or hub
         name that lasts."""
-        await self._all(lambda rank: rank.snapshot.remote(str(folder), tokenizer_from), "copying a checkpoint")
+        await self.call_all(lambda rank: rank.snapshot.remote(str(folder), tokenizer_from), "copying a checkpoint")
 
     async def write(self) -> None:
         """Write what was copied last into its folder. Other calls may be made meanwhile, but no further snapshot."""
-        await self._all(lambda rank: rank.write.remote(), "writing a checkpoint")
+        await self.call_all(lambda rank: rank.write.remote(), "writing a checkpoint")
 
     async def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
-        await self._all(lambda rank: rank.load.remote(str(folder), optimizers_alone), f"loading {folder}")
+        await self.call_all(lambda rank: rank.load.remote(str(folder), optimizers_alone), f"loading {folder}")
 
     async def check(self, what: str) -> None:
         """Raises LearnerLost when a rank has died, under `what`."""
@@ -191,8 +191,9 @@ class LearnerGroup:
     async def stop(self) -> None:
         await self.life.stop()
 
-    async def _all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
-        refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self._options.call_timeout_s
+    async def call_all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
+        """Every rank's answer. call: starts it on one rank. what: "loading m", for messages."""
+        refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self.options.call_timeout_s
         return await self._wait(refs, what, timeout_s, [rank.ping.remote for rank in self._actors])
 
     async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:

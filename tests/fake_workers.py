@@ -37,6 +37,7 @@ class Script:
     play: Callable[[Any, Ticket], Awaitable[None]] | None = None
     load: Callable[[Any, int], Awaitable[None]] | None = None
     start: Callable[[Any], Awaitable[None] | None] | None = None
+    connect: Callable[[Any, Mapping[str, str]], None] | None = None
     said: float = 0.0  # log-probability of the probe
     starts: Counter[str] = field(default_factory=Counter)
     played: list[tuple[str, int]] = field(default_factory=list)  # worker and sequence, as they began
@@ -68,6 +69,8 @@ class _Worker:
         return await self.ping()
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
+        if self.script.connect is not None:
+            self.script.connect(self, addresses)
         self.heard = addresses
 
     async def run_group(self, ticket: Ticket, plan: RolloutPlan) -> Any:

@@ -56,7 +56,7 @@ class WeightPublisher:
         self._roster, self._options = roster, options
         self._distributor = distributor
         self._dead = dead
-        self._current: WeightUpdate | None = None
+        self.current: WeightUpdate | None = None
         self._pace = Pace()
 
     async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
@@ -73,7 +73,7 @@ class WeightPublisher:
         reaches no worker at all.
         """
         assert self._distributor is not None
-        self._current = publication
+        self.current = publication
         members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
         refits = {self._roster.spawn(self._refit(member)): member for member in self._roster.up}
@@ -101,7 +101,7 @@ class WeightPublisher:
 
     async def renew(self, member: WorkerRecord) -> None:
         """Give a worker that came back the newest version, where there is one yet."""
-        if self._current is not None:
+        if self.current is not None:
             await self._refit(member)
 
     async def _refit(self, member: WorkerRecord) -> None:
@@ -114,7 +114,7 @@ class WeightPublisher:
             handle = member.handle
             attempts, tried = 0, -2
             while member.handle is handle and member.state in (State.STALE, State.READY):
-                publication = self._current
+                publication = self.current
                 assert publication is not None
                 if publication.version != tried:
                     attempts, tried = 0, publication.version
@@ -127,7 +127,7 @@ class WeightPublisher:
                 except Superseded:
                     continue
                 except RunFailed as error:
-                    if self._current is publication:
+                    if self.current is publication:
                         close(member, publication.version, str(error))
                         return
                     continue
@@ -137,7 +137,7 @@ class WeightPublisher:
                     timeout_s = 2 * self._options.call_timeout_s  # the load and the probe each take theirs
                     delivery: LoadResult = await call(loading, what, timeout_s)
                 except (RayError, RunFailed) as error:
-                    if self._current is publication:
+                    if self.current is publication:
                         self._dead(member, handle, error)
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
@@ -150,7 +150,7 @@ class WeightPublisher:
                     if attempts == 2:
                         await self._roster.fail(differs(member.spec.name, version, gap, limit))
                         return
-                elif self._current is publication and member.handle is handle:
+                elif self.current is publication and member.handle is handle:
                     member.arrival = arrival
                     await self._roster.open(member)
                     return

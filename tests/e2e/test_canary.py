@@ -59,12 +59,12 @@ def cluster() -> Iterator[None]:
 def make_pool(model_path: Path, weights: Path, extension: str | None = None) -> RolloutPool:
     """One worker; `extension` takes the place of what loads weights in its engine."""
     plain = wire.pool(recipe(), device(), str(model_path), "", {})
-    (spec,) = [member.spec for member in plain._members]
+    (spec,) = [member.spec for member in plain.members]
     if extension is not None:
         spec = replace(spec, engine=replace(spec.engine, extension=extension))
-    variables = plain._options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
+    variables = plain.options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
     distributor: Any = OneNode(WeightFolder(weights))
-    return RolloutPool([spec], replace(plain._options, env_vars=variables, run=""), distributor=distributor)
+    return RolloutPool([spec], replace(plain.options, env_vars=variables, run=""), distributor=distributor)
 
 
 def make_sync(learner: Any, pool: RolloutPool) -> WeightSync:

@@ -67,7 +67,14 @@ class Actor(LearnerActor):
         return os.getpid()
 
 
-def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[bool], run: str = "") -> LearnerGroup:
+def group(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ping_timeout_s: float,
+    busy: list[bool],
+    run: str = "",
+    actor: type[LearnerActor] = Actor,
+) -> LearnerGroup:
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.2)
     options = GroupOptions(
         cpus=1,
@@ -78,11 +85,11 @@ def group(monkeypatch: pytest.MonkeyPatch, *, ping_timeout_s: float, busy: list[
         ping_timeout_s=ping_timeout_s,
         run=run,
     )
-    return LearnerGroup(busy, options, actor=Actor)  # type: ignore[arg-type]
+    return LearnerGroup(busy, options, actor=actor)  # type: ignore[arg-type]
 
 
 async def updated(ranks: LearnerGroup) -> list[int]:
-    return await ranks._all(lambda rank: rank.update.remote(), "updating on version 7")
+    return await ranks.call_all(lambda rank: rank.update.remote(), "updating on version 7")
 
 
 def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +125,7 @@ def test_a_rank_that_is_killed_fails_the_call_and_all_of_them_start_again(monkey
         await ranks.check("publishing version 8")
         after = set(_pids()) - before  # Ray may still be ending the other one
         assert (len(after), ranks.restarts) == (2, 1)
-        await ranks._all(lambda rank: rank.ping.remote(), "answering")
+        await ranks.call_all(lambda rank: rank.ping.remote(), "answering")
         await ranks.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -172,8 +179,7 @@ def test_ranks_fetch_the_groups_that_their_rows_need_and_say_which_are_gone(monk
     ]
 
     async def scenario() -> None:
-        ranks = group(monkeypatch, ping_timeout_s=60.0, busy=[False, False])
-        ranks._actor = Counter
+        ranks = group(monkeypatch, ping_timeout_s=60.0, busy=[False, False], actor=Counter)
         await ranks.start()
         batch = plan_batch(refs, {each.ticket.sequence: each.source for each in known}, 12, 7)
         assert await ranks.build(batch) == frozenset()

@@ -144,7 +144,7 @@ def test_a_group_outlives_its_worker_and_one_that_is_gone_is_played_again(tmp_pa
         found = await pool.whole(group)
         assert found is not None and found.worker in ("w0", "w1")
         assert summarize_group(found)[0].reward == group.summaries[0].reward
-        for member in pool._members:
+        for member in pool.members:
             ray.kill(member.handle)
         assert (await pool.whole(group)) is not None
         assert fetch({0: group.source, 1: found})[1] == frozenset()

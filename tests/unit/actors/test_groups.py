@@ -95,24 +95,17 @@ def test_ranks_on_other_nodes_are_ready_for_what_they_send() -> None:
     assert ensured == [["here"], ["a", "b"]]  # the worker's own node, then those of the ranks
 
 
-def test_a_worker_that_does_not_hear_of_the_services_is_dead_and_the_others_hear(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_does_not_hear_of_the_services_is_dead_and_the_others_hear() -> None:
     heard: list[str] = []
-    script = Script()
-    worker: Any = script.worker
 
-    async def connect(self: Any, addresses: Any) -> None:
-        if addresses and self.name == "w0" and script.starts["w0"] == 1:
+    def connect(worker: Any, addresses: Any) -> None:
+        if addresses and worker.name == "w0" and script.starts["w0"] == 1:
             raise RuntimeError("deaf")
-        heard.extend([self.name] if addresses else [])
+        heard.extend([worker.name] if addresses else [])
 
-    monkeypatch.setattr(worker, "connect", connect)
+    script = Script(connect=connect)
 
     async def scenario(pool: RolloutPool) -> None:
-        pool._worker = worker
-        for member in pool._members:
-            monkeypatch.setattr(type(member.handle.actor), "connect", connect)
         await pool.publisher.publish(version(1))
         await pool.connect({"judge": "http://here"})
         while heard != ["w1", "w0"]:

@@ -230,7 +230,7 @@ def test_a_worker_whose_first_restart_fails_is_started_again() -> None:
         await pool.publisher.publish(version(1))
         groups, _ = await play(pool, 2)
         assert not failed(groups) and pool.restarts == {"w0": 2}
-        assert pool._members[0].state is State.READY
+        assert pool.members[0].state is State.READY
 
     run(script, scenario)
 
@@ -328,7 +328,7 @@ def test_enough_workers_with_a_node_go_on_however_long_one_is_lost(fake_ray: Fak
         groups, _ = await play(pool, 2)
         assert pool.lost == 1 and not failed(groups)
         fake_ray.placed = lambda: True
-        await until(lambda: not pool.lost and pool._members[0].state is State.READY)
+        await until(lambda: not pool.lost and pool.members[0].state is State.READY)
         assert pool.restarts == {"w0": 1, "w1": 0}
 
     run(script, scenario, workers=2, placement_timeout_s=0.005)
@@ -440,7 +440,7 @@ def test_a_groups_deadline_is_that_of_the_plan_it_is_played_with(
 ) -> None:
     plan = replace(PLAY, group_size=size, timeout_s=100.0, infra_retries=2, data_retries=1)
     pool = make_pool(Script(), in_flight=in_flight)
-    assert pool._group_timeout_s(plan) == (waves * 6 + groups) * 100.0 + 5.0
+    assert pool.group_timeout_s(plan) == (waves * 6 + groups) * 100.0 + 5.0
 
 
 def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog: pytest.LogCaptureFixture) -> None:

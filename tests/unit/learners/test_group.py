@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,16 +35,32 @@ SPEC = RankSpec(
 )  # fmt: skip
 
 
-def call(cause: Exception, timeout_s: float = 60.0) -> None:
-    async def raises() -> None:
-        raise RayTaskError(
-            "begin", f"Traceback of the rank\n\n{type(cause).__name__}: {cause}\n", cause
-        ).as_instanceof_cause()
+def rank(load: Exception | None = None, ping: Exception | None = None) -> Any:
+    """It answers both, or raises what is given."""
 
-    async def wait() -> None:
-        await LearnerGroup([], OPTIONS)._wait([raises()], "loading m", timeout_s)
+    def method(error: Exception | None) -> Any:
+        async def answer(*_: object) -> None:
+            if error is not None:
+                raise error
 
-    asyncio.run(wait())
+        return SimpleNamespace(remote=answer)
+
+    return SimpleNamespace(load=method(load), ping=method(ping))
+
+
+def group_of(*ranks: Any) -> LearnerGroup:
+    group = LearnerGroup([], OPTIONS)
+    group.life.handle = list(ranks)
+    return group
+
+
+def load_on(*ranks: Any) -> None:
+    asyncio.run(group_of(*ranks).load(Path("m")))
+
+
+def call(cause: Exception) -> None:
+    said = f"Traceback of the rank\n\n{type(cause).__name__}: {cause}\n"
+    load_on(rank(load=RayTaskError("begin", said, cause).as_instanceof_cause()))
 
 
 def test_what_a_rank_cannot_use_is_bad_input_to_the_driver() -> None:
@@ -71,15 +88,9 @@ def test_anything_else_that_a_rank_raises_fails_the_run_with_its_last_line(cause
     ],
 )
 def test_a_rank_that_is_gone_is_told_from_a_node_that_is_gone(error: RayError, said: str) -> None:
-    async def wait() -> None:
-        async def raises() -> None:
-            raise error
-
-        await LearnerGroup([], OPTIONS)._wait([raises()], "updating on version 7", 60.0)
-
     with pytest.raises(RunFailed) as caught:
-        asyncio.run(wait())
-    assert str(caught.value) == f"learner updating on version 7: {said}"
+        load_on(rank(load=error))
+    assert str(caught.value) == f"learner loading m: {said}"
     assert (type(caught.value) is LearnerLost) == ("died" in said)
 
 
@@ -92,16 +103,9 @@ def test_a_rank_that_is_gone_is_told_from_a_node_that_is_gone(error: RayError, s
     ],
 )
 def test_a_rank_that_died_is_found_among_those_that_answer(answers: list[Exception | None], said: str | None) -> None:
-    def rank(answer: Exception | None) -> Any:
-        async def ping() -> None:
-            if answer is not None:
-                raise answer
-
-        return SimpleNamespace(ping=SimpleNamespace(remote=ping))
-
-    group = LearnerGroup([], OPTIONS)
-    group.life.handle = list(map(rank, answers))
-    assert asyncio.run(group._died()) == said
+    group = group_of(*(rank(ping=answer) for answer in answers))
+    with nullcontext() if said is None else pytest.raises(LearnerLost, match=f"^learner answering: {said}$"):
+        asyncio.run(group.check("answering"))
 
 
 def test_groups_in_hand_need_nobody_and_those_of_a_lost_node_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

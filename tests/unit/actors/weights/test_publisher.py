@@ -53,12 +53,12 @@ def test_a_late_engine_serves_nothing_old_and_joins_when_it_has_come() -> None:
         gate = Gate("w1")
         script.load = gate.load
         arrivals = await pool.publisher.publish(version(2))
-        assert len(arrivals) == 1 and pool._members[1].state is State.STALE
+        assert len(arrivals) == 1 and pool.members[1].state is State.STALE
         groups = [await pool.run(ticket(number), PLAY, lambda _: None) for number in range(3)]
         assert {name for name, _ in script.played} == {"w0"} and len(groups) == 3
         gate.opened.set()
-        await until(lambda: pool._members[1].state is State.READY)
-        assert pool._members[1].arrival.delivery.version == 2  # type: ignore[union-attr]
+        await until(lambda: pool.members[1].state is State.READY)
+        assert pool.members[1].arrival.delivery.version == 2  # type: ignore[union-attr]
 
     run(script, scenario, workers=2, publish_deadline_s=0.01)
 
@@ -76,7 +76,7 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
 
         script.load = load
         publishing = asyncio.create_task(pool.publisher.publish(version(2)))
-        await until(lambda: pool._members[3].state is State.STALE and pool._members[0].state is State.READY)
+        await until(lambda: pool.members[3].state is State.STALE and pool.members[0].state is State.READY)
         await asyncio.sleep(0.01)
         assert not publishing.done()
         early.opened.set()
@@ -107,7 +107,7 @@ def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() ->
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
         assert len(await pool.publisher.publish(version(2))) == 1
-        assert sorted(member.state for member in pool._members) == [State.READY, State.STALE]
+        assert sorted(member.state for member in pool.members) == [State.READY, State.STALE]
         assert len(await pool.publisher.publish(version(3))) == 2
 
     run(Script(), scenario, workers=2, distributor=FakeDistributor(brings))
@@ -159,7 +159,7 @@ def test_a_worker_that_dies_while_its_weights_are_brought_is_asked_for_nothing_m
     async def brings(published: WeightManifest) -> None:
         if published.version == 2 and not died.is_set():
             died.set()
-            pool_of[0]._mark_dead(pool_of[0]._members[0], pool_of[0]._members[0].handle, RuntimeError("died"))
+            pool_of[0].mark_dead(pool_of[0].members[0], pool_of[0].members[0].handle, RuntimeError("died"))
 
     died, pool_of = asyncio.Event(), []
 
@@ -184,7 +184,7 @@ def test_a_death_by_refused_weights_makes_nobody_a_suspect() -> None:
     async def play(worker: Any, ticket: Ticket) -> None:
         if script.starts["w0"] == 1:
             await asyncio.Event().wait()
-        together.append(len(pool_of[0]._members[0].playing))
+        together.append(len(pool_of[0].members[0].playing))
         await asyncio.sleep(0.002)
 
     script, together, pool_of = Script(load=load, play=play), [], []  # type: ignore[var-annotated]
@@ -223,10 +223,10 @@ def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
 
     async def brings(published: WeightManifest) -> None:
         if published.version == 2:
-            member = pool_of[0]._members[0]
+            member = pool_of[0].members[0]
             brought.append(member.state)
             if len(brought) == 1:
-                pool_of[0]._mark_dead(member, member.handle, RuntimeError("died"))
+                pool_of[0].mark_dead(member, member.handle, RuntimeError("died"))
                 raise Superseded
 
     pool_of: list[RolloutPool] = []
@@ -247,7 +247,7 @@ def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> 
         if number == 2:
             await gate.load(worker, number)
         if number == 3 and worker.name == "w0":
-            states.append(pool_of[0]._members[0].state)
+            states.append(pool_of[0].members[0].state)
 
     script = Script(load=load)
     pool_of: list[RolloutPool] = []
@@ -257,10 +257,10 @@ def test_a_version_that_arrives_after_the_next_was_published_opens_nothing() -> 
         await pool.publisher.publish(version(1))
         await pool.publisher.publish(version(2))
         publishing = asyncio.create_task(pool.publisher.publish(version(3)))
-        await until(lambda: pool.publisher._current == version(3))
+        await until(lambda: pool.publisher.current == version(3))
         gate.opened.set()
         await publishing
-        await until(lambda: pool._members[0].state is State.READY)
+        await until(lambda: pool.members[0].state is State.READY)
         assert states == [State.STALE]
 
     run(script, scenario, workers=2, publish_deadline_s=0.01)

@@ -58,10 +58,10 @@ def test_secrets_stand_in_no_runtime_environment_and_no_repr(monkeypatch: pytest
     asked = recipe(endpoint="https://host/v1", model="m", key_env="JUDGE_KEY")
     services = wire.services([asked])
     pool = wire.pool(resolve(asked, DEVICES["cpu"]), DEVICES["cpu"], "model", services.token, wire.secrets_of([asked]))
-    (spec,) = [member.spec for member in pool._members]
+    (spec,) = [member.spec for member in pool.members]
     assert dict(spec.secrets) == {"JUDGE_KEY": KEY, SERVICE_TOKEN: services.token}
     assert services.secrets == {"JUDGE_KEY": KEY}
-    shown = f"{pool._options} {spec} {services} {services.env_vars}"
+    shown = f"{pool.options} {spec} {services} {services.env_vars}"
     assert KEY not in shown and services.token not in shown
 
 
@@ -93,7 +93,7 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
         run = resolved_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
         playing = [each.config for each in run.stages if each.kind == "rl"]
         pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {}, playing=playing)
-        return pool._members[0].spec.block_s
+        return pool.members[0].spec.block_s
 
     assert limit() == 30.0
     assert limit("rollout.block_timeout_s=5") == 5.0
@@ -113,7 +113,7 @@ def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_pla
     pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
     (stage,) = (each.config for each in run.stages if each.name == "rl")
     plan = rollout_plan(stage, "rl", group_size=4, temperature=1.0)
-    assert pool._group_timeout_s(plan) == (waves * (3 + 2 + 1) + groups) * 900.0 + 120.0
+    assert pool.group_timeout_s(plan) == (waves * (3 + 2 + 1) + groups) * 900.0 + 120.0
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:
@@ -121,10 +121,10 @@ def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_
     asked = compose.compose("quickstart", given).recipe
     devices = (DEVICES["cuda"], DEVICES["cpu"])
     gpu, cpu = (wire.pool(resolve(asked, device), device, "m", "token", {}) for device in devices)
-    assert (gpu._options.gpus, cpu._options.gpus) == (4, 0)
-    assert "CUDA_VISIBLE_DEVICES" not in gpu._options.env_vars
-    assert cpu._options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
-    spec = gpu._members[0].spec.engine
+    assert (gpu.options.gpus, cpu.options.gpus) == (4, 0)
+    assert "CUDA_VISIBLE_DEVICES" not in gpu.options.env_vars
+    assert cpu.options.env_vars["CUDA_VISIBLE_DEVICES"] == ""
+    spec = gpu.members[0].spec.engine
     assert (spec.tensor_parallel, spec.running_kv) == (4, "recompute")
 
 
@@ -157,9 +157,9 @@ def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pyte
     asked, device = compose.compose("quickstart", []).recipe, DEVICES["cuda"]
     pool = wire.pool(resolve(asked, device), device, "m", "token", wire.secrets_of([asked]))
     group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
-    for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
+    for env_vars in (pool.options.env_vars, group.options.env_vars, services.env_vars):
         assert said.items() <= env_vars.items() and KEY not in env_vars.values()
-    for secrets in (pool._members[0].spec.secrets, group._secrets, services.secrets):
+    for secrets in (pool.members[0].spec.secrets, group.secrets, services.secrets):
         assert secrets["HF_TOKEN"] == KEY
 
 
@@ -171,7 +171,7 @@ def test_variables_of_the_configuration_reach_every_actor_and_win(monkeypatch: p
     asked, device = compose.compose("quickstart", given).recipe, DEVICES["cpu"]
     pool = wire.pool(resolve(asked, device), device, "m", "token", {})
     group, services = wire.learner(resolve(asked, device), device), wire.services([asked])
-    for env_vars in (pool._options.env_vars, group._options.env_vars, services.env_vars):
+    for env_vars in (pool.options.env_vars, group.options.env_vars, services.env_vars):
         assert env_vars["VLLM_LOGGING_LEVEL"] == "INFO" and env_vars["NCCL_SOCKET_IFNAME"] == "ib0"
         assert env_vars["HF_HUB_CACHE"] == "/cache" and KEY not in env_vars.values()
 
@@ -210,10 +210,10 @@ def test_dumps_of_nccl_lie_in_the_run_directory_and_a_collective_ends_before_its
     given = ["learner.ranks=2", "learner.update_timeout_s=900", "learner.start_timeout_s=600"]
     asked, device = compose.compose("quickstart", given).recipe, DEVICES["cuda"]
     group = wire.learner(resolve(asked, device), device, tmp_path / "nccl")
-    env_vars = group._options.env_vars
+    env_vars = group.options.env_vars
     assert Path(env_vars["TORCH_FR_DUMP_TEMP_FILE"]).parent == tmp_path / "nccl" and (tmp_path / "nccl").is_dir()
     assert env_vars["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
-    assert [spec.collective_timeout_s for spec in group._specs] == [840.0, 840.0]  # and not those of a start
+    assert [spec.collective_timeout_s for spec in group.specs] == [840.0, 840.0]  # and not those of a start
 
 
 def test_ranks_on_gpus_grow_their_segments_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
