@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import runpy
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import nullcontext, suppress
@@ -20,6 +21,7 @@ import torch
 
 import actors.engine
 import actors.engine_worker
+import rlsys.system.orphans
 from actors.engine import Engine, _arguments, _leave_out_token_texts
 from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, PromptTooLong
@@ -512,3 +514,17 @@ def test_a_reload_counts_the_tensors_it_read_and_looks_before_it_ends(
     monkeypatch.setattr(extension, "rl_missing", lambda model: [reload.append("look") or "head"])  # type: ignore[func-returns-value]
     assert extension.rl_load({}) == (2, ["head"])
     assert reload == ["begin", "a, b", "look", "end of model"]
+
+
+def test_a_process_of_an_engine_is_bound_to_the_one_that_it_was_spawned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the import alone; its own children are bound to it in turn."""
+    bound: list[int] = []
+    monkeypatch.setattr(rlsys.system.orphans, "die_with", bound.append)
+    for parent, expected in ((None, []), (str(os.getpid()), []), ("4711", [4711])):
+        if parent is None:
+            monkeypatch.delenv(PARENT_VARIABLE, raising=False)
+        else:
+            monkeypatch.setenv(PARENT_VARIABLE, parent)
+        runpy.run_path(actors.engine_worker.__file__)
+        assert bound == expected
+    assert os.environ[PARENT_VARIABLE] == str(os.getpid())

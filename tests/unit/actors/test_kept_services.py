@@ -83,8 +83,29 @@ def test_those_with_the_same_name_are_one_server_and_everybody_is_told(fake_ray:
     assert set(fake_ray.options) == {"rlsys:r:judge", "rlsys:r:retriever"}
     (given, *_) = fake_ray.options.values()
     assert given["runtime_env"]["env_vars"]["A"] == "b" and "KEY" not in given["runtime_env"]["env_vars"]
+    assert (given["num_cpus"], given["num_gpus"], given["max_restarts"]) == (1, 0, 0)
+    assert given["max_concurrency"] > 2  # a ping and a stop do not wait for a start
     secrets = fake_ray.handles[0].actor.secrets
     assert secrets["KEY"] == "k" and secrets[SERVICE_TOKEN]
+
+
+def test_a_server_takes_the_gpus_that_it_asks_for_where_there_are_any_and_no_other(fake_ray: FakeRay) -> None:
+    async def scenario() -> None:
+        services = kept(server(), "judge")
+        plain = ServiceSpec(name="retriever", config=None, start=lambda *_: None)  # type: ignore[arg-type,return-value]
+        services = Services(
+            [*services.specs, plain], env_vars={"A": "b"}, start_timeout_s=5, actor=server(), run="r", on_gpus=True
+        )
+        assert [need.gpus for need in services.needs(on_gpus=True)] == [2, 0]
+        await services.start(["here", "there"])
+        await services.stop()
+
+    run(scenario)
+    judge, retriever = (fake_ray.options[f"rlsys:r:{name}"] for name in ("judge", "retriever"))
+    assert (judge["num_gpus"], judge["scheduling_strategy"]) == (2, "here")
+    assert (retriever["num_gpus"], retriever["scheduling_strategy"]) == (0, "there")
+    seen = [each["runtime_env"]["env_vars"] for each in (judge, retriever)]
+    assert "CUDA_VISIBLE_DEVICES" not in seen[0] and seen[1]["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize("moves", [False, True])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.specs import EngineFailed, EngineStats, completion, engine_environment, make_engine_spec
+from actors.specs import IDLE, EngineFailed, EngineStats, completion, engine_environment, make_engine_spec
 from rlsys.config.engine import EngineConfig
 from rlsys.metrics import merge, values
 from rlsys.system.device import DEVICES, resolved_engine
@@ -42,6 +42,7 @@ def test_a_model_that_lies_here_is_looked_for_nowhere_else(tmp_path: Path) -> No
 
 
 def test_the_gauges_of_several_engines_become_one_row() -> None:
+    assert set(values(IDLE.row()).values()) == {0}
     busy, idle = EngineStats(running=3, waiting=2, kv_usage=0.5), EngineStats(running=1, waiting=0, kv_usage=0.75)
     assert values(merge([busy.row(), idle.row()])) == {
         "engine/running": 4,

@@ -321,6 +321,9 @@ def test_what_tools_counted_is_as_of_the_last_answer_where_the_process_is_busy(e
         await asyncio.sleep(0.6)
         since = now()
         assert await process.fresh_stats() == newer and now() - since == pytest.approx(1.0)
+        await asyncio.sleep(0.1)
+        asked = [frame[0] for frame in child.frames[1:] if frame[2] == "tool_stats"]
+        assert [frame[0] for frame in child.frames[1:] if frame[2] == "cancel"][-1] in asked  # it is answered no more
         child.answers = {"tool_stats": ("raised", KeyError("x"))}
         await asyncio.sleep(0.6)
         assert await process.fresh_stats() == newer and not process.over

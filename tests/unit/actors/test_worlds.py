@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import actors.world_process
 from actors.scoring import ScoringSpec
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool, GroupSession
@@ -158,6 +159,45 @@ def test_a_world_that_was_closed_for_another_is_made_again(worlds: EnvWorkerPool
                 assert await (await playing.env(TASK)).final_state() == {"played": "t"}
 
     asyncio.run(scenario())
+
+
+def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_its_last_group(
+    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of: list[Any] = []
+    whole = actors.world_process.new_player
+
+    def new_player(config: Any) -> Any:
+        made_of.append(config)
+        return whole(config)
+
+    monkeypatch.setattr(actors.world_process, "new_player", new_player)
+
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as one, worlds.play(PLAN, TASK) as another:
+            await one.max_turns()
+            with worlds.play(OTHER, TASK) as other:
+                await other.max_turns()
+                await another.max_turns()
+        assert made_of == [PLAN.env, OTHER.env]
+        with worlds.play(OTHER, TASK) as other:
+            await other.max_turns()
+        third = plan(env=BadConfig(pause_s=0.02), reward=BadRewardConfig())
+        for stage in (third, PLAN):
+            with worlds.play(stage, TASK) as playing:
+                await playing.max_turns()
+        assert made_of == [PLAN.env, OTHER.env, third.env, PLAN.env]
+
+    asyncio.run(scenario())
+
+
+def test_siblings_that_were_never_scored_are_not_compared(worlds: EnvWorkerPool) -> None:
+    async def scenario() -> None:
+        with worlds.play(PLAN, TASK) as playing:
+            assert await playing.compare([], []) == []
+
+    asyncio.run(scenario())
+    assert Mortal.made == 0  # no process was asked
 
 
 def test_a_world_that_is_about_to_be_closed_for_another_is_made_again(worlds: EnvWorkerPool) -> None:
