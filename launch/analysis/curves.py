@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from launch.analysis.episodes import ANSWERED
-from launch.analysis.figures import DERIVED, OF_EPISODES, Panel
+from launch.analysis.figures import DERIVED, EPISODE_TOKENS, Panel
 from launch.analysis.runs import Measurement, Run, SeedGroup
 from launch.evaluation.significance import mean_and_spread
 from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
@@ -64,7 +64,7 @@ def mean_over_seeds(
     return mean, None, rows[0].get(f"{key}_low"), rows[0].get(f"{key}_high")
 
 
-def charts(
+def build_charts(
     panels: Sequence[Panel],
     settings: Sequence[SeedGroup],
     rows_of: Callable[[Run], Sequence[Measurement]],
@@ -82,7 +82,7 @@ def charts(
     keys = dict.fromkeys(key for own in values for key in own)
     found = []
     for panel in panels:
-        if panel.beside and not every and not any(own.get(panel.beside, 0) > 0 for own in values):
+        if panel.requires and not every and not any(own.get(panel.requires, 0) > 0 for own in values):
             continue
         for key in (each for each in keys if panel.shows(each, keys)):
             curves = tuple(curve for each in settings for curve in _curves(key, each, rows, by, len(settings) > 1))
@@ -128,7 +128,7 @@ def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]
     """
     found = []
     for row in rows:
-        none = dict.fromkeys(COUNTED, 0.0) if calling and OF_EPISODES in row.values else {}
+        none = dict.fromkeys(COUNTED, 0.0) if calling and EPISODE_TOKENS in row.values else {}
         values = {**none, **row.values}
         for name, (part, *whole) in DERIVED.items():
             total = sum(values.get(key, 0.0) for key in whole)
@@ -143,7 +143,7 @@ def any_calls(runs: Iterable[Run]) -> bool:
     return any(column(CALLS) in row.values for run in runs for row in run.rows)
 
 
-def finished(rows: Sequence[Measurement], by: By, last: int) -> list[Measurement]:
+def average_finish(rows: Sequence[Measurement], by: By, last: int) -> list[Measurement]:
     """Of each stage (by step: of the last) the mean of its `last` rows; a row's "step" is the number of a message.
 
     A row has columns up to the longest episode of its step: beyond that the share stays what it is.

@@ -68,7 +68,7 @@ def draw_curves(
 ) -> None:
     """A pair of axes for each chart. settings: all of them, so that each has one colour in all figures."""
     shown, known = {curve.label: 0 for chart in charts for curve in chart.curves}, [each.label for each in settings]
-    styles = _styles(known if shown.keys() <= set(known) else shown)
+    styles = _assign_styles(known if shown.keys() <= set(known) else shown)
     points = [point for chart in charts for point in chart.points]
     seeds = {point.seeds for point in points} - {1}
     count = " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
@@ -78,7 +78,7 @@ def draw_curves(
         "bars: 95 % interval over tasks": any(point.low is not None for point in points),
         f"lines: means of {window} points": window > 1,
     }
-    with _figure(folder, name, notes, len(charts), legend=len(styles) > 1) as grid:
+    with _open_figure(folder, name, notes, len(charts), legend=len(styles) > 1) as grid:
         for axes, chart in zip(grid, charts, strict=True):
             axes.set(title=chart.title, xlabel=x_label, ylabel=chart.unit)
             axes.locator_params(axis="x", integer=True, nbins=6)
@@ -91,12 +91,12 @@ def draw_curves(
             _mark_stages(axes, chart)
 
 
-def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _assign_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return dict(zip(labels, STYLES(), strict=False))
 
 
 @contextmanager
-def _figure(
+def _open_figure(
     folder: Path, name: str, notes: Mapping[str, bool], count: int, *, legend: bool, size: tuple[float, float] = SIZE
 ) -> Iterator[list[Axes]]:
     """So many pairs of axes, of `size` each, which are then written with the figure's question above and notes below.
@@ -167,11 +167,11 @@ def draw_entries(folder: Path, name: str, title: str, entries: Sequence[Entry]) 
     }
     size = (7.5, 0.75 + 0.17 * len(keys) * max(2, len(labels)))
     within = np.linspace(-0.4, 0.4, len(labels) + 2)[1:-1]  # of a row, where each setting stands
-    with _figure(folder, name, notes, 1, legend=has_papers or len(labels) > 1, size=size) as (axes,):
-        for label, style, offset in zip(labels, _styles(labels).values(), within, strict=True):
+    with _open_figure(folder, name, notes, 1, legend=has_papers or len(labels) > 1, size=size) as (axes,):
+        for label, style, offset in zip(labels, _assign_styles(labels).values(), within, strict=True):
             own = [each for each in entries if each.label == label]
             rows = np.array([keys.index(each.key) for each in own]) + offset
-            reach = np.transpose([_reach(each) for each in own])
+            reach = np.transpose([_error_bar(each) for each in own])
             axes.errorbar([each.value for each in own], rows, xerr=reach, fmt="o", color=style["color"], label=label)
             if has_papers:
                 papers = [np.nan if each.paper is None else each.paper for each in own]
@@ -181,7 +181,7 @@ def draw_entries(folder: Path, name: str, title: str, entries: Sequence[Entry]) 
         axes.grid(axis="x")
 
 
-def _reach(each: Entry) -> tuple[float, float]:
+def _error_bar(each: Entry) -> tuple[float, float]:
     """Of its bar, below and above it."""
     if each.low is not None and each.high is not None:
         return max(0.0, each.value - each.low), max(0.0, each.high - each.value)
@@ -189,9 +189,9 @@ def _reach(each: Entry) -> tuple[float, float]:
 
 
 def draw_scatters(folder: Path, name: str, scatters: Sequence[Scatter]) -> None:
-    styles = _styles(dict.fromkeys(label for each in scatters for label, _, _ in each.points))
+    styles = _assign_styles(dict.fromkeys(label for each in scatters for label, _, _ in each.points))
     notes = {"r: Pearson, with its 95 % band": True}
-    with _figure(folder, name, notes, len(scatters), legend=len(styles) > 1) as grid:
+    with _open_figure(folder, name, notes, len(scatters), legend=len(styles) > 1) as grid:
         for axes, each in zip(grid, scatters, strict=True):
             found = each.correlation
             title = f"{each.title}: r = {found.r:.3f} ({found.low:.2f} to {found.high:.2f})"

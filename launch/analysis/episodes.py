@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envs.text.words import step_verdict
-from launch.analysis.runs import Measurement, Run, objects
+from launch.analysis.runs import Measurement, Run, read_lines
 from launch.run.rundir import episodes_name
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.records import TrajectoryRecord, read_trajectory
@@ -26,7 +26,7 @@ TRAINING = "training"
 ANSWERED = "episode/answered_by_"  # and the number of a message, as in metrics.jsonl
 
 
-def episode_metrics(record: TrajectoryRecord) -> Metrics:
+def measure_episode(record: TrajectoryRecord) -> Metrics:
     """Nothing of an episode that was not graded."""
     if record.reward is None:
         return {}
@@ -56,7 +56,7 @@ def _label_metrics(judgements: Sequence[str]) -> dict[str, Metric]:
     }
 
 
-def files_of(run: Run, episodes: str) -> list[tuple[Measurement, Path]]:
+def find_files(run: Run, episodes: str) -> list[tuple[Measurement, Path]]:
     """The files to read, with the row of the step that each is of: of training, or of one play of the evaluations."""
     folder = run.path / "trajectories"
     found = _training_files(run, folder) if episodes == TRAINING else _evaluation_files(run, folder, episodes)
@@ -79,7 +79,8 @@ def _evaluation_files(run: Run, folder: Path, play: str) -> Iterator[tuple[Measu
 
 def read_episodes(row: Measurement, path: Path) -> Measurement:
     """The means of a file's episodes, at the step of `row`. Raises BadInput for a damaged line."""
-    means = values(merge(episode_metrics(read_trajectory(each, str(path))) for each in objects(path)))
+    lines = enumerate(read_lines(path), start=1)
+    means = values(merge(measure_episode(read_trajectory(each, f"{path} line {number}")) for number, each in lines))
     if means.get("verdict/unparsable") == 1:  # judgements of another kind, such as summaries of answers
         means = {key: mean for key, mean in means.items() if not key.startswith("verdict/")}
     return Measurement(stage=row.stage, step=row.step, stage_step=row.stage_step, values=means)

@@ -70,7 +70,7 @@ class Panel:
     title: str
     unit: str
     key: str
-    beside: str = ""  # says something only where this key is above 0 somewhere
+    requires: str = ""  # says something only where this key is above 0 somewhere
     unless: str = ""  # shown only where there is no such key, of the same *
 
     def shows(self, key: str, keys: Container[str]) -> bool:
@@ -101,7 +101,7 @@ PANELS: Mapping[str, Sequence[Panel]] = {  # by figure: title, unit, key
     "validation": [Panel("*", "mean reward", "*/mean_reward")],
     "length": [
         Panel("What the model wrote", "tokens per episode", "episode/tokens"),
-        Panel("With what tools said", "tokens per episode", "episode/response_tokens", beside="episode/calls"),
+        Panel("With what tools said", "tokens per episode", "episode/response_tokens", requires="episode/calls"),
     ],
     "cut": [Panel("Cut off by a token limit", EPISODES, "episode/token_limit")],
     "searches": [
@@ -118,7 +118,7 @@ PANELS: Mapping[str, Sequence[Panel]] = {  # by figure: title, unit, key
     "coding": [
         Panel("Responses with ```python", EPISODES, "coding/rate"),
         Panel("Length of those", "tokens", "coding/tokens_code"),
-        Panel("Length of the others", "tokens", "coding/tokens_text", beside="coding/rate"),
+        Panel("Length of the others", "tokens", "coding/tokens_text", requires="coding/rate"),
     ],
     "verdicts": [
         Panel("Steps called GOOD (mean of episodes)", "share of steps", "verdict/macro"),
@@ -144,13 +144,13 @@ DERIVED: Mapping[str, Sequence[str]] = {  # share: (the count of the part, the c
     "derived/valid_share": ("episode/valid_calls", "episode/calls"),
     "derived/signal_share": ("groups/trained", "groups/trained", "groups/filtered"),
 }
-OF_EPISODES = "episode/tokens"  # every row of episodes has it
+EPISODE_TOKENS = "episode/tokens"  # every row of episodes has it
 
 
-def needed(names: Sequence[str]) -> Callable[[str], bool]:
+def select_keys(names: Sequence[str]) -> Callable[[str], bool]:
     """Which keys of metrics.jsonl these figures read."""
     panels = [panel for name in names for panel in PANELS.get(name, ())]
-    patterns = {OF_EPISODES, *(key for panel in panels for key in (panel.key, panel.beside))}
+    patterns = {EPISODE_TOKENS, *(key for panel in panels for key in (panel.key, panel.requires))}
     for name in patterns & DERIVED.keys():
         patterns.update(DERIVED[name])
     return lambda key: any(fnmatchcase(key, pattern) for pattern in patterns)

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.analysis.curves import By, Chart, Curve, add_derived, any_calls, charts, finished
+from launch.analysis.curves import By, Chart, Curve, add_derived, any_calls, average_finish, build_charts
 from launch.analysis.draw import draw_curves, draw_entries, draw_scatters, smoothing_window
-from launch.analysis.episodes import TRAINING, files_of, read_episodes
+from launch.analysis.episodes import TRAINING, find_files, read_episodes
 from launch.analysis.figures import FIGURES, PANELS
-from launch.analysis.results import Entry, Scatter, papers_of_all, results, scatters
+from launch.analysis.results import Entry, Scatter, collect_results, common_paper_figures, correlate_rewards
 from launch.analysis.runs import Measurement, Run, SeedGroup
 from launch.observe.progress import Bar
 from rlsys.files import replace_file
@@ -45,7 +45,7 @@ def make_figures(settings: Sequence[SeedGroup], request: Request) -> dict[str, l
         "rows": lambda run: add_derived(run.rows, calling),
         "evaluations": lambda run: run.evaluations,
         "episodes": lambda run: texts[run],
-        "finish": lambda run: finished(run.rows if training else texts[run], request.by, last),
+        "finish": lambda run: average_finish(run.rows if training else texts[run], request.by, last),
     }
     lines: dict[str, list[str] | str] = {}
     with Bar() as show:
@@ -60,7 +60,7 @@ def make_figures(settings: Sequence[SeedGroup], request: Request) -> dict[str, l
 
 
 def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measurement]]:
-    files = [(run, row, path) for run in runs for row, path in files_of(run, episodes)]
+    files = [(run, row, path) for run in runs for row, path in find_files(run, episodes)]
     found: dict[Run, list[Measurement]] = {run: [] for run in runs}
     with Bar() as show:
         for done, (run, row, path) in enumerate(files, start=1):
@@ -73,7 +73,8 @@ def _make_curves(
     name: str, settings: Sequence[SeedGroup], request: Request, rows_of: Callable[[Run], Sequence[Measurement]]
 ) -> list[str] | str:
     source, of = FIGURES[name].source, f"{request.episodes} episodes"
-    found = charts(PANELS[name], settings, rows_of, request.by, papers_of_all(settings), every=request.explicit)
+    papers = common_paper_figures(settings)
+    found = build_charts(PANELS[name], settings, rows_of, request.by, papers, every=request.explicit)
     if source == "evaluations":  # what was evaluated once is a result and no curve
         found = [chart for chart in found if any(len(curve.points) > 1 for curve in chart.curves)]
     shown = found
@@ -90,7 +91,7 @@ def _make_curves(
 
 
 def _make_results(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
-    entries = results(settings)
+    entries = collect_results(settings)
     if not entries:
         return ABSENT
     title = (settings[0].runs[0].config.get("about") or {}).get("title") or ""
@@ -99,7 +100,7 @@ def _make_results(settings: Sequence[SeedGroup], folder: Path) -> list[str] | st
 
 
 def _make_correlation(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
-    found = scatters(settings)
+    found = correlate_rewards(settings)
     if not found:
         return ABSENT
     draw_scatters(folder, "correlation", found)
@@ -128,22 +129,22 @@ def report_curves(folder: Path, name: str, x_label: str, charts: Sequence[Chart]
     for chart in charts:
         title, paper = chart.title, "" if chart.paper is None else f"   paper {chart.paper:.3f}"
         for curve in chart.curves:
-            begin, end, points = _ends(curve)
-            lines.append(f"  {_cut(title)}  {curve.label:<{wide}} {begin:>9} -> {end:<18} {points}{paper}")
+            begin, end, points = _describe_ends(curve)
+            lines.append(f"  {_shorten(title)}  {curve.label:<{wide}} {begin:>9} -> {end:<18} {points}{paper}")
             title = paper = ""
     return lines
 
 
-def _ends(curve: Curve) -> tuple[str, str, str]:
+def _describe_ends(curve: Curve) -> tuple[str, str, str]:
     tenth, points = max(1, len(curve.points) // 10), f"{len(curve.points)} points"
-    begin, end = (_mean([each.mean for each in part]) for part in (curve.points[:tenth], curve.points[-tenth:]))
+    begin, end = (_format_mean([each.mean for each in part]) for part in (curve.points[:tenth], curve.points[-tenth:]))
     if spreads := [point.spread for point in curve.points[-tenth:] if point.spread is not None]:
-        return begin, f"{end} ± {_mean(spreads)}", f"{points}, {curve.points[-1].seeds} seeds"
+        return begin, f"{end} ± {_format_mean(spreads)}", f"{points}, {curve.points[-1].seeds} seeds"
     return begin, end, points
 
 
-def _mean(values: Sequence[float]) -> str:
-    return _shown(math.fsum(values) / len(values))
+def _format_mean(values: Sequence[float]) -> str:
+    return _format_number(math.fsum(values) / len(values))
 
 
 def report_entries(folder: Path, name: str, entries: Sequence[Entry]) -> list[str]:
@@ -152,13 +153,13 @@ def report_entries(folder: Path, name: str, entries: Sequence[Entry]) -> list[st
     lines = [name]
     wide = max(len(each.label) for each in entries)
     for each in entries:
-        value, seeds = _shown(each.value), ""
+        value, seeds = _format_number(each.value), ""
         if each.spread is not None:
-            value, seeds = f"{value} ± {_shown(each.spread)}", f"   {each.seeds} seeds"
+            value, seeds = f"{value} ± {_format_number(each.spread)}", f"   {each.seeds} seeds"
         if each.low is not None and each.high is not None:
-            value += f" ({_shown(each.low)} to {_shown(each.high)})"
-        paper = "" if each.paper is None else f"   paper {_shown(each.paper)}, {each.value - each.paper:+.3f}"
-        lines.append(f"  {_cut(each.key)}  {each.label:<{wide}} {value:<24}{seeds}{paper}".rstrip())
+            value += f" ({_format_number(each.low)} to {_format_number(each.high)})"
+        paper = "" if each.paper is None else f"   paper {_format_number(each.paper)}, {each.value - each.paper:+.3f}"
+        lines.append(f"  {_shorten(each.key)}  {each.label:<{wide}} {value:<24}{seeds}{paper}".rstrip())
     return lines
 
 
@@ -166,7 +167,7 @@ def report_scatters(folder: Path, name: str, scatters: Sequence[Scatter]) -> lis
     head = ("title", "label", "mean_reward", "accuracy")
     rows = [dict(zip(head, (each.title, *point), strict=True)) for each in scatters for point in each.points]
     _write(folder, name, {"scatters": [asdict(each) for each in scatters]}, rows)
-    found = [(_cut(each.title), each.correlation) for each in scatters]
+    found = [(_shorten(each.title), each.correlation) for each in scatters]
     return [name, *(f"  {title}  r = {r.r:.3f} ({r.low:.3f} to {r.high:.3f}), {r.count} points" for title, r in found)]
 
 
@@ -180,9 +181,9 @@ def _write(folder: Path, name: str, content: Mapping[str, Any], rows: Sequence[M
     replace_file(folder / f"{name}.csv", text.getvalue())
 
 
-def _shown(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
 
 
-def _cut(text: str, width: int = 38) -> str:
+def _shorten(text: str, width: int = 38) -> str:
     return f"{text if len(text) <= width else f'{text[: width - 1]}…':<{width}}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.curves import mean_over_seeds
-from launch.analysis.runs import Run, SeedGroup, plays_of
+from launch.analysis.runs import Run, SeedGroup, list_plays
 from launch.evaluation.significance import Correlation, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
@@ -36,7 +36,7 @@ class Scatter:
     correlation: Correlation
 
 
-def papers_of(run: Run) -> dict[str, float]:
+def paper_figures(run: Run) -> dict[str, float]:
     """{"musique/greedy/exact_match": 0.223}: of `eval.paper` and `eval.sets.NAME.paper`, also those of a stage."""
     given: dict[str, dict[str, Any]] = defaultdict(dict)  # by set; the held-out tasks have no name
     for config in (run.config, *run.config["stages"]):
@@ -44,7 +44,7 @@ def papers_of(run: Run) -> dict[str, float]:
         for name, one in {"": evaluation, **(evaluation.get("sets") or {})}.items():
             given[name] |= (one or {}).get("paper") or {}
     found: dict[str, float] = {}
-    for play in plays_of(run.evaluations):
+    for play in list_plays(run.evaluations):
         name, _, how = play.rpartition("/")
         for key, value in given[name].items():
             metric = key.removeprefix(f"{how}/")
@@ -53,21 +53,21 @@ def papers_of(run: Run) -> dict[str, float]:
     return found
 
 
-def papers_of_all(settings: Sequence[SeedGroup]) -> dict[str, float]:
+def common_paper_figures(settings: Sequence[SeedGroup]) -> dict[str, float]:
     """The figures that all settings have which have one: those of different experiments are no single line."""
     found: dict[str, set[float]] = defaultdict(set)
     for run in (run for each in settings for run in each.runs):
-        for key, value in papers_of(run).items():
+        for key, value in paper_figures(run).items():
             found[key].add(value)
     return {key: values.pop() for key, values in found.items() if len(values) == 1}
 
 
-def results(settings: Sequence[SeedGroup]) -> list[Entry]:
+def collect_results(settings: Sequence[SeedGroup]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
-    papers = {each.label: papers_of_all([each]) for each in settings}
+    papers = {each.label: common_paper_figures([each]) for each in settings}
     found: list[Entry] = []
-    for play in plays_of(row for each in settings for run in each.runs for row in run.evaluations):
-        last = {each.label: _last(each.runs, f"{play}/episodes") for each in settings}
+    for play in list_plays(row for each in settings for run in each.runs for row in run.evaluations):
+        last = {each.label: _last_values(each.runs, f"{play}/episodes") for each in settings}
         known = {key for rows in last.values() for row in rows for key in row}
         measured = [f"{play}/{name}" for name in MEASURES if f"{play}/{name}" in known][:1]
         printed = [key for own in papers.values() for key in own if key.rpartition("/")[0] == play]
@@ -78,7 +78,7 @@ def results(settings: Sequence[SeedGroup]) -> list[Entry]:
     return found
 
 
-def _last(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
+def _last_values(runs: Sequence[Run], key: str) -> list[Mapping[str, float]]:
     """What the last evaluation with this key came to, in the runs that have come as far as the one that is furthest."""
     rows = [row for run in runs for row in [each for each in run.evaluations if key in each.values][-1:]]
     furthest = max(rows, key=lambda row: row.step, default=None)
@@ -90,12 +90,12 @@ def _entry(key: str, label: str, seeds: Sequence[Mapping[str, float]], paper: fl
     return Entry(key=key, label=label, value=value, spread=spread, low=low, high=high, seeds=len(seeds), paper=paper)
 
 
-def scatters(settings: Sequence[SeedGroup]) -> list[Scatter]:
+def correlate_rewards(settings: Sequence[SeedGroup]) -> list[Scatter]:
     """Reward against accuracy in each play, a point for each evaluation under the same reward: the values of different
     ones are no common scale. Those of four points and more, unless one side does not vary."""
     evaluations = [(each.label, run, row) for each in settings for run in each.runs for row in run.evaluations]
     found: dict[tuple[str, str], list[tuple[str, float, float]]] = defaultdict(list)
-    for play in plays_of(row for _, _, row in evaluations):
+    for play in list_plays(row for _, _, row in evaluations):
         for label, run, row in evaluations:
             reward = _reward(run, row.stage)
             mean, right = (row.values.get(f"{play}/{name}") for name in ("mean_reward", "accuracy"))

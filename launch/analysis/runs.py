@@ -93,7 +93,7 @@ def _measurements(
     path: Path, wanted: Callable[[str], bool], starts: Mapping[str, int] | None = None
 ) -> Iterator[Measurement]:
     """starts: the step before each stage, for lines without their stage's own count of steps."""
-    for number, row in enumerate(objects(path) if path.exists() else (), start=1):
+    for number, row in enumerate(read_lines(path) if path.exists() else (), start=1):
         stage, step, stage_step = row.get("stage"), row.get("step"), row.get("stage_step")
         if starts is not None and isinstance(stage, str) and type(step) is int:
             stage_step = step - starts.get(visible(stage), step)
@@ -101,17 +101,17 @@ def _measurements(
             raise BadInput(f"{path} line {number}: no row of a run: {step=}, {stage=}, {stage_step=}")
         when = str(row.get("when", ""))
         yield Measurement(
-            stage=visible(stage), step=step, stage_step=stage_step, values=numbers(row, wanted), when=when
+            stage=visible(stage), step=step, stage_step=stage_step, values=finite_numbers(row, wanted), when=when
         )
 
 
-def numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
+def finite_numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
     """Those that are finite; a whole number of hundreds of digits is none either."""
     given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
     return {key: float(own) for key, own in given.items() if abs(own) <= sys.float_info.max}
 
 
-def objects(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON lines of a run, one at a time, without a last one that is not there whole yet: it may still be going on.
 
     Raises BadInput naming the file, and the line where it is damaged.
@@ -131,7 +131,7 @@ def objects(path: Path) -> Iterator[dict[str, Any]]:
         raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def plays_of(evaluations: Iterable[Measurement]) -> list[str]:
+def list_plays(evaluations: Iterable[Measurement]) -> list[str]:
     """`greedy` and `sampled`, or `musique/greedy` ..."""
     keys = (key for each in evaluations for key in each.values if key.endswith("/episodes"))
     return list(dict.fromkeys(key.removesuffix("/episodes") for key in keys))
@@ -140,7 +140,7 @@ def plays_of(evaluations: Iterable[Measurement]) -> list[str]:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def settings(runs: Sequence[Run], labels: Sequence[str]) -> tuple[SeedGroup, ...]:
+def group_runs(runs: Sequence[Run], labels: Sequence[str]) -> tuple[SeedGroup, ...]:
     """Runs by their label, one for each run; without labels by their configuration but the seed. Raises BadInput."""
     paths = [run.path.resolve() for run in runs]
     twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)

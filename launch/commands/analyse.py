@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.analysis.episodes import TRAINING
-from launch.analysis.figures import FIGURES, needed
+from launch.analysis.figures import FIGURES, select_keys
 from launch.analysis.report import ABSENT, FLAT, Request, make_figures
-from launch.analysis.runs import Run, plays_of, read_run, settings
+from launch.analysis.runs import Run, group_runs, list_plays, read_run
 from rlsys.errors import BadInput, nearest
 from rlsys.files import files_or_bad_input
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     names = _asked(options.figures, list(FIGURES))
     if options.smooth is not None and options.smooth < 1:
         raise BadInput(key="--smooth", found=options.smooth, expected="1 or more")
-    runs = [read_run(path, needed(names)) for path in options.run_dirs]
+    runs = [read_run(path, select_keys(names)) for path in options.run_dirs]
     _check_plays(options, runs)
     folder = options.output or (runs[0].path / "analysis" if len(runs) == 1 else Path("analysis"))
     request = Request(
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with files_or_bad_input():
         folder.mkdir(parents=True, exist_ok=True)
-        made = make_figures(settings(runs, _words(options.labels)), request)
+        made = make_figures(group_runs(runs, _words(options.labels)), request)
     left = {reason: [name for name, lines in made.items() if lines == reason] for reason in (FLAT, ABSENT)}
     if len(left[ABSENT]) == len(names):
         raise BadInput(f"{ABSENT} {', '.join(names)}", where=", ".join(map(str, options.run_dirs)))
@@ -91,7 +91,7 @@ def _words(given: str | None) -> list[str]:
 
 
 def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
-    plays = dict.fromkeys(play for run in runs for play in plays_of(run.evaluations))
+    plays = dict.fromkeys(play for run in runs for play in list_plays(run.evaluations))
     known = f"(known: {', '.join(plays) or 'none'})"
     if options.episodes != TRAINING and options.episodes not in plays:
         raise BadInput(key="--episodes", found=options.episodes, expected=f"training, or a play of these runs {known}")

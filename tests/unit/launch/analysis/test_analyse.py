@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.analysis.curves import add_derived, any_calls, charts, finished
+from launch.analysis.curves import add_derived, any_calls, average_finish, build_charts
 from launch.analysis.draw import moving_average
-from launch.analysis.episodes import episode_metrics, files_of, read_episodes
-from launch.analysis.figures import FIGURES, PANELS, Panel, needed
-from launch.analysis.results import papers_of_all, results, scatters
-from launch.analysis.runs import Measurement, Run, read_run, settings
+from launch.analysis.episodes import find_files, measure_episode, read_episodes
+from launch.analysis.figures import FIGURES, PANELS, Panel, select_keys
+from launch.analysis.results import collect_results, common_paper_figures, correlate_rewards
+from launch.analysis.runs import Measurement, Run, group_runs, read_run
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
@@ -25,7 +25,7 @@ from rlsys.records import read_trajectory
 from tests.made import jsonl
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
-ALL = needed(list(FIGURES))
+ALL = select_keys(list(FIGURES))
 
 
 def made(path: Path, rewards: tuple[float, float] = (1.0, 2.0), **config: Any) -> Path:
@@ -63,11 +63,11 @@ def said(*content: str, **more: Any) -> dict[str, Any]:
 
 
 def means(*lines: Mapping[str, Any]) -> dict[str, float]:
-    return values(merge(episode_metrics(read_trajectory(each, "")) for each in lines))
+    return values(merge(measure_episode(read_trajectory(each, "")) for each in lines))
 
 
 def read(found: Run, episodes: str) -> list[Measurement]:
-    return [read_episodes(row, path) for row, path in files_of(found, episodes)]
+    return [read_episodes(row, path) for row, path in find_files(found, episodes)]
 
 
 # -- runs and settings -------------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def read(found: Run, episodes: str) -> list[Measurement]:
 
 def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a"), made(tmp_path / "b", (3.0, 2.0), seed=1), made(tmp_path / "c", name="other"))
-    found = settings(runs, [])
+    found = group_runs(runs, [])
     assert [(each.label, len(each.runs)) for each in found] == [("q", 2), ("other", 1)]
-    (chart,) = charts(PANELS["reward"], found, lambda run: run.rows, "step", {})
+    (chart,) = build_charts(PANELS["reward"], found, lambda run: run.rows, "step", {})
     first, other = chart.curves
     assert [(p.x, p.stage, p.mean, p.seeds) for p in first.points] == [(3, "rl", 2.0, 2), (4, "rl", 2.0, 2)]
     assert first.points[0].spread == pytest.approx(2**0.5) and first.points[1].spread == 0
@@ -87,21 +87,21 @@ def test_runs_that_differ_in_seed_alone_are_one_setting_with_mean_and_spread(tmp
 
 def test_settings_of_one_name_are_called_after_the_keys_that_differ(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a"), made(tmp_path / "b", learner={"lr": 2.0}))
-    assert [each.label for each in settings(runs, [])] == ["learner.lr=1.0", "learner.lr=2.0"]
+    assert [each.label for each in group_runs(runs, [])] == ["learner.lr=1.0", "learner.lr=2.0"]
     many = opened(made(tmp_path / "c", x=1, y=1, z=1), made(tmp_path / "d", x=2, y=2, z=2))
-    assert [each.label for each in settings(many, [])] == ["c", "d"]
+    assert [each.label for each in group_runs(many, [])] == ["c", "d"]
 
 
 def test_settings_that_differ_in_an_empty_mapping_keep_their_directories_as_names(tmp_path: Path) -> None:
     runs = opened(made(tmp_path / "a", x={}), made(tmp_path / "b"))
-    assert [each.label for each in settings(runs, [])] == ["a", "b"]
+    assert [each.label for each in group_runs(runs, [])] == ["a", "b"]
 
 
 def test_names_of_a_foreign_run_cannot_drive_a_terminal_or_a_picture(tmp_path: Path) -> None:
     stages = [{"name": "\x07rl", "kind": "rl"}]
     path = made(tmp_path / "a", name="\x1b]0;x\n", stages=stages)
     jsonl(path / "metrics.jsonl", [{"step": 1, "stage": "\x07rl", "stage_step": 1, "reward/part/\x1b[2J": 1.0}])
-    (found,) = settings(opened(path), [])
+    (found,) = group_runs(opened(path), [])
     assert (found.label, found.runs[0].stages) == ("\\x1b]0;x\\n", ("\\x07rl",))
     (row,) = found.runs[0].rows
     assert (row.stage, list(row.values)) == ("\\x07rl", ["reward/part/\\x1b[2J"])
@@ -116,9 +116,9 @@ def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
 
 def test_labels_make_the_settings(tmp_path: Path) -> None:
     runs = opened(*(made(tmp_path / name, name=name) for name in "abc"))
-    assert [(each.label, len(each.runs)) for each in settings(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
+    assert [(each.label, len(each.runs)) for each in group_runs(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
     with pytest.raises(BadInput, match="--labels: 2 for 3 runs"):
-        settings(runs, ["x", "y"])
+        group_runs(runs, ["x", "y"])
 
 
 def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_pictures_numbers_and_lines_of_two_seeds(tmp_path: Path, capsys: pytest.
 
 
 def test_by_stage_each_stage_is_a_curve_from_its_own_begin(tmp_path: Path) -> None:
-    (one,) = settings(opened(made(tmp_path / "a")), [])
-    found = charts([Panel("", "", "*")], [one], lambda run: run.rows, "stage", {})
+    (one,) = group_runs(opened(made(tmp_path / "a")), [])
+    found = build_charts([Panel("", "", "*")], [one], lambda run: run.rows, "stage", {})
     assert {chart.key: [(c.label, [p.x for p in c.points]) for c in chart.curves] for chart in found} == {
         "loss/nll": [("sft", [1, 2])],
         "reward/mean": [("rl", [1, 2])],
@@ -254,7 +254,7 @@ def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
 def test_finish_by_turn_carries_the_last_column_of_shorter_steps_on(tmp_path: Path) -> None:
     two = {"episode/answered_by_1": 0.5, "episode/answered_by_2": 0.8}
     three = {"episode/answered_by_1": 0.1, "episode/answered_by_2": 0.4, "episode/answered_by_3": 1.0}
-    rows = finished(rl(tmp_path / "a", two, three).rows, "step", last=2)
+    rows = average_finish(rl(tmp_path / "a", two, three).rows, "step", last=2)
     assert [row.step for row in rows] == [1, 2, 3]
     assert [row.values["episode/answered_by_*"] for row in rows] == pytest.approx([0.3, 0.6, 0.9])
 
@@ -318,9 +318,10 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
     training, greedy = (read(found, play) for play in ("training", "greedy"))
     assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
     assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
-    (texts / "step-000003.jsonl").write_text('{"mess\n{}\n')
-    with pytest.raises(BadInput, match=r"step-000003.jsonl line 1: not JSON"):
-        read(found, "training")
+    for content, says in (('{"mess\n{}\n', "line 1: not JSON"), ('{"messages": 3}\n', "line 1: not a trajectory")):
+        (texts / "step-000003.jsonl").write_text(content)
+        with pytest.raises(BadInput, match=f"step-000003.jsonl {says}"):
+            read(found, "training")
 
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ def test_papers_figures_stand_beside_the_last_evaluation(tmp_path: Path) -> None
     last = {f"{play}/{key}": 0.5 for play in plays for key in ("exact_match", "f1", "episodes", "accuracy")}
     first = {"greedy/accuracy": 0.1, "greedy/episodes": 4, "greedy/accuracy_low": 0.05, "greedy/accuracy_high": 0.2}
     evaluated(path, first | {f"{plays[0]}/f1": 0.4}, last)  # the second one is of other sets
-    found = {each.key: each for each in results(settings(opened(path), []))}
+    found = {each.key: each for each in collect_results(group_runs(opened(path), []))}
     assert {key: (each.value, each.paper) for key, each in found.items()} == {
         "musique/greedy/exact_match": (0.5, 0.223),
         "musique/sampled/exact_match": (0.5, 0.223),
@@ -351,28 +352,28 @@ def test_each_setting_has_its_own_papers_figure(tmp_path: Path) -> None:
         evaluated(made(tmp_path / name, name=name, eval={"paper": {"accuracy": value}}), row, when=("after",))
         for name, value in papers.items()
     ]
-    found = settings(opened(*paths), [])
-    assert {each.label: each.paper for each in results(found)} == papers
-    assert papers_of_all(found) == {} and papers_of_all(found[:1]) == {"greedy/accuracy": 0.7}
+    found = group_runs(opened(*paths), [])
+    assert {each.label: each.paper for each in collect_results(found)} == papers
+    assert common_paper_figures(found) == {} and common_paper_figures(found[:1]) == {"greedy/accuracy": 0.7}
 
 
 def test_results_of_seeds_are_their_mean_and_spread(tmp_path: Path) -> None:
     rows = [{"greedy/accuracy": share, "greedy/accuracy_low": 0.0, "greedy/episodes": 9} for share in (0.7, 0.8)]
     paths = [evaluated(made(tmp_path / f"{n}", seed=n), row, when=("after",)) for n, row in enumerate(rows)]
-    (found,) = results(settings(opened(*paths), []))
+    (found,) = collect_results(group_runs(opened(*paths), []))
     assert (found.value, found.seeds, found.low) == (pytest.approx(0.75), 2, None)
     assert found.spread == pytest.approx(0.0707, abs=1e-4)
 
 
 def test_an_evaluation_that_failed_leaves_no_older_number_in_its_place(tmp_path: Path) -> None:
     good, failed = {"greedy/accuracy": 0.5, "greedy/episodes": 4}, {"greedy/episodes": 4, "greedy/failures": 4}
-    assert results(settings(opened(evaluated(made(tmp_path / "a"), good, failed)), [])) == []
+    assert collect_results(group_runs(opened(evaluated(made(tmp_path / "a"), good, failed)), [])) == []
 
 
 def test_one_seed_of_two_with_a_number_has_its_own_interval(tmp_path: Path) -> None:
     row = {"greedy/accuracy": 0.5, "greedy/accuracy_low": 0.4, "greedy/accuracy_high": 0.6, "greedy/episodes": 4}
     paths = [made(tmp_path / "a"), evaluated(made(tmp_path / "b", seed=1), row, when=("after",))]
-    (found,) = results(settings(opened(*paths), []))
+    (found,) = collect_results(group_runs(opened(*paths), []))
     assert (found.seeds, found.low, found.high) == (1, 0.4, 0.6)
 
 
@@ -380,14 +381,14 @@ def test_a_seed_that_is_not_there_yet_is_in_no_result(tmp_path: Path) -> None:
     before, after = {"greedy/accuracy": 0.1, "greedy/episodes": 9}, {"greedy/accuracy": 0.9, "greedy/episodes": 9}
     done = [evaluated(made(tmp_path / f"{n}", seed=n), before, after) for n in range(2)]
     begun = evaluated(made(tmp_path / "2", seed=2), before, when=("before",))
-    (found,) = results(settings(opened(*done, begun), []))
+    (found,) = collect_results(group_runs(opened(*done, begun), []))
     assert (found.value, found.seeds, found.spread) == (pytest.approx(0.9), 2, 0.0)
 
 
 def test_a_part_of_the_reward_is_no_accuracy(tmp_path: Path) -> None:
     rows = [{f"greedy/{key}": 0.5 for key in ("accuracy", "part/accuracy", "episodes")} for _ in range(2)]
-    (one,) = settings(opened(evaluated(made(tmp_path / "a"), *rows)), [])
-    found = charts(PANELS["accuracy"], [one], lambda run: run.evaluations, "step", {})
+    (one,) = group_runs(opened(evaluated(made(tmp_path / "a"), *rows)), [])
+    found = build_charts(PANELS["accuracy"], [one], lambda run: run.evaluations, "step", {})
     assert [chart.key for chart in found] == ["greedy/accuracy"]
 
 
@@ -397,7 +398,7 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
         return evaluated(made(tmp_path / name, name=name, reward={"name": kind}), row, when=("after",))
 
     paths = [run_with(name, at, at / 10) for name, at in zip("abcd", (1, 2, 3, 4), strict=True)]
-    (found,) = scatters(settings(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
+    (found,) = correlate_rewards(group_runs(opened(*paths, run_with("e", -9, 0.9, "icrl")), []))
     assert found.title == "greedy, answer" and found.points[0] == ("a", 1.0, 0.1)
     assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
 
@@ -411,7 +412,7 @@ def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) ->
         for n, (stage, at) in enumerate([*(("a", n) for n in range(4)), *(("b", 90 - n) for n in range(4))])
     ]
     jsonl(path / "evaluations.jsonl", [{**row, "greedy/episodes": 9} for row in rows])
-    found = scatters(settings(opened(path), []))
+    found = correlate_rewards(group_runs(opened(path), []))
     assert [(each.title, each.correlation.r) for each in found] == [
         ("greedy, answer", pytest.approx(1.0)),
         ("greedy, icrl", pytest.approx(-1.0)),
