@@ -84,7 +84,7 @@ class RolloutPool:
         for member, where in zip(self.members, placement or ["DEFAULT"] * len(self.members), strict=True):
             member.placement = where
         await asyncio.gather(*(member.life.ensure() for member in self.members))
-        self._roster.spawn(keep_pinging(self.status))
+        self._roster.run_in_background(keep_pinging(self.status))
 
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
         timeout_s, name = self.options.start_timeout_s, member.spec.name
@@ -230,7 +230,7 @@ class RolloutPool:
         written = member.last_status.log if member.last_status is not None else ""
         if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
             bury(member, error)
-            self._roster.spawn(self._revive(member))
+            self._roster.run_in_background(self._revive(member))
 
     async def _revive(self, member: WorkerRecord) -> None:
         try:

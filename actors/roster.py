@@ -136,7 +136,8 @@ class WorkerRegistry:
         async with self._changed:
             self._changed.notify_all()
 
-    def spawn(self, work: Any) -> asyncio.Task[None]:
+    def run_in_background(self, work: Any) -> asyncio.Task[None]:
+        """Start supervision work as a task of its own; an error in it fails the run."""
         task = asyncio.create_task(self._guarded(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)

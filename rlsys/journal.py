@@ -95,7 +95,7 @@ class Journal:
         Raises BadInput where rows before the mark are lost: nobody could say any more what the weights have seen.
         """
         self.path = path
-        rows = read(path)
+        rows = read_journal(path)
         self.mark = len(rows)
         if keep is not None and keep > self.mark:
             raise BadInput(
@@ -167,7 +167,7 @@ def _cut_torn_row(path: Path) -> int:
     return len(data) - whole
 
 
-def read(path: Path) -> list[Row]:
+def read_journal(path: Path) -> list[Row]:
     """All rows, the void ones too, but not a torn last one. Raises BadInput with the line that is damaged."""
     if not is_there(path):
         return []

@@ -76,7 +76,7 @@ class WeightPublisher:
         self.current = publication
         members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
-        refits = {self._roster.spawn(self._refit(member)): member for member in self._roster.up}
+        refits = {self._roster.run_in_background(self._refit(member)): member for member in self._roster.up}
         _, late = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
             close(member, publication.version, f"it did not come within {deadline_s:g} s (loop.publish_deadline_s)")

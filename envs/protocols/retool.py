@@ -35,11 +35,11 @@ BARE_INSTRUCTION = "Solve the problem step by step. At the end write <answer>\\b
 def _parse(text: str) -> Parsed:
     before, closing, _ = text.partition(CODE_CLOSE)
     if closing:
-        return Call(_code(before))
+        return Call(_extract_code(before))
     return parse_answer(text)
 
 
-def _code(text: str) -> str:
+def _extract_code(text: str) -> str:
     """The last block before `</code>`: between fences, else after `<code>`."""
     if FENCE in text:
         return text.rpartition(FENCE)[2].partition(FENCE_END)[0].strip("\n").rstrip()

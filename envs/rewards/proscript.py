@@ -99,15 +99,15 @@ def _chain(pieces: Sequence[Piece]) -> tuple[list[str], Span | None]:
     answer = last_pair(pieces, "<answer>", "</answer>")
     if answer is not None:
         text = next(piece.text for piece in pieces if piece.message == answer.message)
-        return _last_chain(text[: answer.end], answer.message, answer.start)
+        return _find_last_chain(text[: answer.end], answer.message, answer.start)
     for piece in reversed(pieces):
-        chain, span = _last_chain(piece.text, piece.message, 0)
+        chain, span = _find_last_chain(piece.text, piece.message, 0)
         if span is not None:
             return chain, span
     return [], None
 
 
-def _last_chain(text: str, message: int, begin: int) -> tuple[list[str], Span | None]:
+def _find_last_chain(text: str, message: int, begin: int) -> tuple[list[str], Span | None]:
     """The last steps, two at least, with nothing but arrows between them."""
     chain: list[str] = []
     last: tuple[list[str], Span | None] = ([], None)

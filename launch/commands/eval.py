@@ -92,7 +92,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
             progress.say(f"evaluating {model} on {said}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             about = about_model(model, config, plays)
-            with kept(options, about, plays) as transcripts:
+            with open_transcripts(options, about, plays) as transcripts:
                 started = time.monotonic()
                 play(recipe, model, plays, transcripts, progress, scratch=found is None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
@@ -168,8 +168,10 @@ def finish(
 
 
 @contextmanager
-def kept(options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[str, Play]) -> Iterator[Transcripts]:
-    """Where the episodes go as they end: beside --output, or without one nowhere that stays."""
+def open_transcripts(
+    options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[str, Play]
+) -> Iterator[Transcripts]:
+    """The files that episodes are written to as they end: next to --output, or without it in a temporary folder."""
     sizes = {name: each.samples * each.seeds for name, each in plays.items()}
     ways = {f"{name} {key}": value for name, each in plays.items() for key, value in each.identity().items()}
     begun = {"weights": about["weights"], "plays": ", ".join(plays)} | ways

@@ -145,7 +145,7 @@ class Bar:
             self._bar = None
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """`total` None: nobody knows how many there are."""
+        """Show that `done` of `total` are done; None: the total is unknown."""
         if self._console.is_terminal:
             self._draw(what, done, total)
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:

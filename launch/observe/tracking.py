@@ -226,12 +226,12 @@ class Gauges:
         try:
             for key in GAUGES.keys() & row.keys():
                 if not self._broken:
-                    self._gauge(key).set(row[key], {**self._tags, "stage": str(row.get("stage", ""))})
+                    self._get_gauge(key).set(row[key], {**self._tags, "stage": str(row.get("stage", ""))})
         except Exception as error:
             self._broken = True
             log.warning("Ray takes no metrics: %s", error)
 
-    def _gauge(self, key: str) -> Any:
+    def _get_gauge(self, key: str) -> Any:
         if key not in self._gauges:
             from ray.util.metrics import Gauge
 

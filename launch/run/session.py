@@ -20,7 +20,7 @@ from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
 from rlsys.errors import describe_error
-from rlsys.journal import Finished, ledger, read, surviving
+from rlsys.journal import Finished, ledger, read_journal, surviving
 
 END_DEADLINE_S = 15.0  # of the parts
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
@@ -144,7 +144,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
     """By key, for JSON. A step that has no row, since the run failed in it, is in no number: it is taken again."""
     state = run.before_row or run.state
     run.journal.commit()
-    rows = surviving(read(run.dir.journal))
+    rows = surviving(read_journal(run.dir.journal))
     book = ledger([row for row in rows if not (isinstance(row, Finished) and row.step > state.step)])
     recipe = run.config.recipe
     publish = sorted(state.publish_s)

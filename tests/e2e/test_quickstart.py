@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlsys.journal import ledger, read, surviving
+from rlsys.journal import ledger, read_journal, surviving
 from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.made import jsonl
@@ -58,7 +58,7 @@ def test_every_prompt_is_accounted_for(run: Path) -> None:
     prompts = summary(run)["prompts"]
     assert prompts["dispatched"] == 12 * 32 == prompts["trained"] + prompts["filtered"]
     assert prompts["failed"] == prompts["in_flight"] == 0
-    assert ledger(surviving(read(run / "journal.jsonl"))).problems == ()
+    assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
 
 
 def test_trajectories_are_readable_and_token_exact(run: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from rlsys.journal import Dispatched, ledger, read, surviving
+from rlsys.journal import Dispatched, ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 
 CONFIG = "worlds/search"
@@ -52,7 +52,7 @@ def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its
     done = summary(run)
     assert sorted(done["restarts"].values()) == [0, 1, 1]  # not the learner
     assert (done["prompts"]["failed"], done["prompts"]["in_flight"]) == (0, 0)
-    journal = surviving(read(run / "journal.jsonl"))
+    journal = surviving(read_journal(run / "journal.jsonl"))
     assert ledger(journal).problems == ()
     assert any(isinstance(row, Dispatched) and row.attempt == 1 for row in journal), "no group was played again"
     assert all(row["mismatch/probe_max"] < 1e-3 for row in rows(run) if row["stage"] == "rl")  # the new engine's too

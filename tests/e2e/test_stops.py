@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from launch.run import cleanup
-from rlsys.journal import ledger, read, surviving
+from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
 SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
@@ -58,7 +58,7 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert done.code == 0, done.output[-2000:]
     assert left_behind() == []
     assert [row["step"] for row in rows(run)] == list(range(1, 27))
-    book = ledger(surviving(read(run / "journal.jsonl")))
+    book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
 

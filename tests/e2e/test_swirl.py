@@ -10,7 +10,7 @@ import pytest
 from launch.cli import run as command
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
-from rlsys.journal import ledger, read, surviving
+from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_every_step_has_its_verdict(run: Path) -> None:
 def test_states_are_offline_actions_are_fresh_and_the_account_closes(run: Path) -> None:
     trained = [row for row in rows(run) if row["stage"] == "swirl"]
     assert [row["stage_step"] for row in trained] == list(range(1, 9))
-    book = ledger(surviving(read(run / "journal.jsonl")))
+    book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
     states = {f"{each['task']['task_id']}/{each['sibling']}" for each in lines(run / "generated" / "judged.jsonl")}
     for path in (run / "trajectories").glob("step-*"):

@@ -21,7 +21,7 @@ from envs.problems.blocks.execute import (
     solves,
     unmet_facts,
 )
-from envs.problems.blocks.words import state_facts, statement
+from envs.problems.blocks.words import sort_facts, statement
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
@@ -45,7 +45,7 @@ class Instance:
 
     @property
     def question(self) -> str:
-        return statement(state_facts(self.initial, self.blocks), self.goal)
+        return statement(sort_facts(self.initial, self.blocks), self.goal)
 
 
 def generate(count: int, seed: int, *, min_blocks: int, max_blocks: int, held_out: bool) -> list[Instance]:
@@ -76,7 +76,7 @@ def draw(rng: random.Random, num_blocks: int) -> Instance:
     blocks = [colour for colour in COLOURS if colour in chosen]
     initial = arrange(blocks, rng)
     while True:
-        wanted = [fact for fact in state_facts(arrange(blocks, rng), blocks) if fact.kind is Kind.ON]
+        wanted = [fact for fact in sort_facts(arrange(blocks, rng), blocks) if fact.kind is Kind.ON]
         if unmet_facts(initial, wanted):
             return Instance(initial=initial, goal=tuple(wanted))
 

@@ -26,7 +26,7 @@ from envs.problems.blocks.words import (
     read_facts,
     read_pddl_plan,
     read_plan,
-    state_facts,
+    sort_facts,
     statement,
     verdict_words,
 )
@@ -99,7 +99,7 @@ def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
     """
     words = _asked(fields, where)
     asked = _problem(**words, where=where)
-    question = statement(state_facts(asked.state, sorted(blocks_of(asked.initial))), sorted(asked.goal))
+    question = statement(sort_facts(asked.state, sorted(blocks_of(asked.initial))), sorted(asked.goal))
     if asked.plan is None:
         return Task(task_id=task_id, question=question, record={**fields, **words})
     record, verdict = {**fields, **words, "plan_length": len(asked.plan)}, VALID if asked.valid else INVALID
@@ -168,7 +168,7 @@ def made_up(instances: list[Instance], seed: int, *, verify_share: float) -> Ite
     for instance in instances:
         rng = random.Random(derive("blocksworld task", seed, instance.question))
         verify = rng.random() < verify_share
-        initial = facts_words(state_facts(instance.initial, instance.blocks))
+        initial = facts_words(sort_facts(instance.initial, instance.blocks))
         words = {"initial": initial, "goal": facts_words(instance.goal)}
         if verify:
             words["plan"] = plan_words(_to_verify(instance, rng))

@@ -91,8 +91,8 @@ def statement(initial: Sequence[Fact], goal: Sequence[Fact]) -> str:
     return f"{INITIAL_PREFIX}{facts_words(initial)}.\n{GOAL_PREFIX}{facts_words(goal)}."
 
 
-def state_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
-    """A state in PlanBench's order: what is clear, the hand, what stands on what, what is on the table."""
+def sort_facts(state: State, blocks: Sequence[str]) -> list[Fact]:
+    """The facts of a state in PlanBench's order: clear blocks, the hand, blocks on blocks, blocks on the table."""
     order = {block: index for index, block in enumerate(blocks)}
     return sorted(state, key=lambda fact: (tuple(Kind).index(fact.kind), order.get(fact.block, -1)))
 

@@ -164,7 +164,7 @@ def test_supervision_that_breaks_ends_the_run() -> None:
         async def broken() -> None:
             raise KeyError("x")
 
-        await roster.spawn(broken())
+        await roster.run_in_background(broken())
         with pytest.raises(RunFailed, match="supervision of the rollout workers broke: KeyError"):
             await roster.ready()
 

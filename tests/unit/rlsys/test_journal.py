@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Dispatched, Journal, ledger, read, surviving
+from rlsys.journal import Begin, Dispatched, Journal, ledger, read_journal, surviving
 from tests.made import ticket
 
 
@@ -17,7 +17,7 @@ def test_account_closes_over_outcomes_and_prompts_in_flight(tmp_path: Path) -> N
     for sequence, outcome in ((0, "trained"), (1, "filtered"), (2, "failed"), (3, "trained")):
         journal.outcome("rl", sequence, outcome, step=1)  # type: ignore[arg-type]
     journal.close()
-    book = ledger(surviving(read(tmp_path / "journal.jsonl")))
+    book = ledger(surviving(read_journal(tmp_path / "journal.jsonl")))
     assert (book.dispatched, book.trained, book.filtered, book.failed, book.in_flight) == (5, 2, 1, 1, 1)
     assert book.problems == ()
 
@@ -36,9 +36,9 @@ def test_rows_after_the_checkpoint_are_void_in_the_next_lineage(tmp_path: Path) 
     second.outcome("rl", 1, "trained", step=2)
     second.close()
     assert second.lineage == 1
-    book = ledger(surviving(read(path)))
+    book = ledger(surviving(read_journal(path)))
     assert (book.dispatched, book.trained, book.problems) == (2, 2, ())
-    assert len(read(path)) == 8  # nothing is erased
+    assert len(read_journal(path)) == 8  # nothing is erased
 
 
 def test_three_lineages_void_only_what_their_checkpoint_lacks(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_three_lineages_void_only_what_their_checkpoint_lacks(tmp_path: Path) ->
     c = Journal(path, keep=mark)  # b wrote no checkpoint: its training is lost too
     c.outcome("rl", 0, "trained", step=1)
     c.close()
-    assert ledger(surviving(read(path))).problems == ()
+    assert ledger(surviving(read_journal(path))).problems == ()
 
 
 def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_training_twice_or_a_task_twice_in_an_epoch_is_a_problem(tmp_path: Path)
     journal.dispatch("rl", ticket(7, task=ticket(0).task))
     journal.outcome("rl", 9, "trained", step=2)
     journal.close()
-    problems = ledger(surviving(read(tmp_path / "journal.jsonl"))).problems
+    problems = ledger(surviving(read_journal(tmp_path / "journal.jsonl"))).problems
     assert len(problems) == 4
     assert "without being dispatched" in problems[1]
     assert problems[3] == "rl: 6 sequences were skipped, the first is 1"
@@ -79,7 +79,7 @@ def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
         file.write('{"event": "outcome", "sta')
     again = Journal(path)
     again.close()
-    rows = read(path)
+    rows = read_journal(path)
     assert [type(row) for row in rows] == [Begin, Dispatched, Begin]
     assert rows[-1] == Begin(keep=2, torn_bytes=25, lineage=1)
 
@@ -138,7 +138,7 @@ def test_the_account_of_a_killed_run_is_read_without_its_torn_row(tmp_path: Path
     Journal(path).close()
     with path.open("a") as file:
         file.write('{"event": "outcome", "sta')
-    assert [type(row) for row in read(path)] == [Begin]
+    assert [type(row) for row in read_journal(path)] == [Begin]
 
 
 def test_going_back_voids_what_a_resume_would_and_reads_nothing(
@@ -148,12 +148,12 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
     journal.dispatch("rl", ticket(0))
     mark = journal.mark
     journal.outcome("rl", 0, "trained", step=1)
-    monkeypatch.setattr("rlsys.journal.read", None)  # of a long journal it takes seconds
+    monkeypatch.setattr("rlsys.journal.read_journal", None)  # of a long journal it takes seconds
     journal.go_back(mark)
     monkeypatch.undo()
     journal.outcome("rl", 0, "filtered", step=1)
     journal.close()
-    rows = read(tmp_path / "journal.jsonl")
+    rows = read_journal(tmp_path / "journal.jsonl")
     assert rows[3] == Begin(keep=mark, lineage=1) and journal.mark == len(rows)
     book = ledger(surviving(rows))
     assert (book.trained, book.filtered, book.problems) == (0, 1, ())
@@ -174,5 +174,5 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
 def test_a_row_without_a_lineage_is_of_the_first(tmp_path: Path, row: str) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text(f"{row}\n")
-    assert read(path)[0].lineage == 0
+    assert read_journal(path)[0].lineage == 0
     assert Journal(path).lineage == 1

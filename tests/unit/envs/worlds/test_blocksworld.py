@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.problems.blocks.execute import solves
 from envs.problems.blocks.read import problem, read_task, read_tasks, stored_plan
-from envs.problems.blocks.words import read_facts, read_plan, read_verdict, state_facts, statement, verdict_words
+from envs.problems.blocks.words import read_facts, read_plan, read_verdict, sort_facts, statement, verdict_words
 from envs.worlds.blocksworld import BlocksworldConfig, BlocksworldWorld
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Task
@@ -274,7 +274,7 @@ def test_every_stored_plan_of_planbench_is_valid_and_its_wording_is_ours() -> No
         assert plan is not None and solves(asked.state, asked.goal, plan)
         said_there = task.record["query"].rpartition("[STATEMENT]\n")[2]
         assert said_there.startswith(
-            statement(state_facts(asked.state, ["red", "blue", "orange", "yellow"]), asked.goal)
+            statement(sort_facts(asked.state, ["red", "blue", "orange", "yellow"]), asked.goal)
         )
 
 

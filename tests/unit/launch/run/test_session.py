@@ -22,7 +22,7 @@ from launch.run.session import closing_line, go_through, write_summary
 from launch.run.tasks import Tasks
 from launch.stages.train import train
 from rlsys.errors import BadInput, RunFailed, describe_error
-from rlsys.journal import ledger, read, surviving
+from rlsys.journal import ledger, read_journal, surviving
 from rlsys.system.device import DEVICES, resolved_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
@@ -100,7 +100,7 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     assert newest.name == "step-000004"
     if room:
         assert (summary(run)["status"], summary(run)["reason"]) == ("failed", line)
-        assert ledger(surviving(read(run.dir.journal))).problems == ()
+        assert ledger(surviving(read_journal(run.dir.journal))).problems == ()
     else:
         assert not (run.dir.path / "summary.json").exists()
         assert f"no summary was written: {run.dir.journal}" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from envs.problems.blocks.words import (
     read_pddl_plan,
     read_plan,
     read_verdict,
-    state_facts,
+    sort_facts,
     statement,
     verdict_words,
 )
@@ -51,7 +51,7 @@ def test_facts_read_and_written() -> None:
     assert read_facts(f"  As initial conditions I have that, {WORDS}.\n", "here") == FACTS
     assert read_facts("My goal is to have that the Green block is on top of the WHITE block. ", "here") == (ON,)
     assert read_facts("the hand is empty, and the hand is currently holding the red block", "here")[1].block == "red"
-    assert state_facts(frozenset(FACTS), ["green", "white"]) == list(FACTS)
+    assert sort_facts(frozenset(FACTS), ["green", "white"]) == list(FACTS)
     assert statement(FACTS, [ON]).splitlines() == [
         f"As initial conditions I have that, {WORDS}.",
         "My goal is to have that the green block is on top of the white block.",
