@@ -55,16 +55,16 @@ class Engine:
     ) -> None:
         """own_sockets: the folder of vLLM's, where it is this engine's alone."""
         self.spec = spec
-        self._llm = llm
+        self.llm = llm
         self._processes = processes
         self._parts: list[psutil.Process] = []  # children of the EngineCore that share the model, if it is divided
-        self._gauges = gauges
+        self.gauges = gauges
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
         self._sockets = own_sockets
         self._failure: str | None = None
-        self._ending: threading.Thread | None = None  # of vLLM's connections
+        self.ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
         for process in processes:
@@ -92,10 +92,10 @@ class Engine:
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
-            llm = AsyncLLM.from_engine_args(_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
+            llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]
-        _leave_out_token_texts(llm.output_processor)
+        leave_out_token_texts(llm.output_processor)
         processes = [child for child in multiprocessing.active_children() if child not in others]
         engine = cls(spec, llm, processes, gauges, own_sockets)
         try:
@@ -119,7 +119,7 @@ class Engine:
         The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
         `token_ids` with the token that completed it. An end-of-sequence token is in `token_ids` and not in the text.
         """
-        parameters = _parameters(
+        parameters = sampling_parameters(
             max_tokens=min(request.max_tokens, self._room(prompt_ids)),
             temperature=request.temperature,
             top_p=request.top_p,
@@ -135,7 +135,7 @@ class Engine:
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
         self._room(token_ids)
-        parameters = _parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+        parameters = sampling_parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", FIRST)
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
@@ -150,28 +150,28 @@ class Engine:
             WeightFolder.check(published)
             keep = self.spec.running_kv == "keep"
             try:
-                await self._ask(self._llm.pause_generation(mode="keep", clear_cache=not keep))
+                await self._ask(self.llm.pause_generation(mode="keep", clear_cache=not keep))
                 self._loads += 1  # not the version: one that is delivered twice was wrong the first time
                 if keep:
                     await self._ask(self._restart_waiting())
                 await self._reload(published)
-                await self._ask(self._llm.update_weight_version(str(published.version)))
-                await self._ask(self._llm.resume_generation())
+                await self._ask(self.llm.update_weight_version(str(published.version)))
+                await self._ask(self.llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload
                 self._fail(f"version {published.version} was not loaded whole")
                 raise
 
     async def _restart_waiting(self) -> None:
         """Send the requests without a token anew: under their old salt they would read prefixes of the old weights."""
-        states = self._llm.output_processor.request_states.values()
+        states = self.llm.output_processor.request_states.values()
         waiting = [state.external_req_id for state in states if state.is_prefilling]
         self._again.update(waiting)
-        await self._llm.abort(waiting)
+        await self.llm.abort(waiting)
 
     async def _reload(self, published: WeightManifest) -> None:
         what = f"version {published.version}"
         try:
-            answers = await self._ask(self._llm.collective_rpc("rl_load", args=(asdict(published),)))
+            answers = await self._ask(self.llm.collective_rpc("rl_load", args=(asdict(published),)))
         except EngineFailed:
             raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
@@ -186,9 +186,9 @@ class Engine:
                 raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
 
     def stats(self) -> EngineStats:
-        if self._llm.output_processor.get_num_unfinished_requests() == 0:
+        if self.llm.output_processor.get_num_unfinished_requests() == 0:
             return IDLE  # an engine that ran dry reports no more: its last word is old
-        return self._gauges.latest
+        return self.gauges.latest
 
     def core_pids(self) -> list[int]:
         """Processes that vLLM started for this engine."""
@@ -199,7 +199,7 @@ class Engine:
         grace_s = STOP_GRACE_S if self._failure is None else 0.0  # a broken one does not hear the signal
         self._fail("it was stopped")
         with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
-            self._llm.shutdown(timeout=grace_s)
+            self.llm.shutdown(timeout=grace_s)
         for process in self._processes:
             self._bury(process)
             process.kill()
@@ -209,8 +209,8 @@ class Engine:
         psutil.wait_procs(self._parts, KILL_DEADLINE_S)  # the kernel ends them with the EngineCore
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
-        if self._ending is None:
-            self._ending = _disconnect(self._llm.engine_core.resources)
+        if self.ending is None:
+            self.ending = _disconnect(self.llm.engine_core.resources)
 
     def _room(self, token_ids: Sequence[int] | Ints) -> int:
         room = self.spec.max_model_len - len(token_ids)
@@ -226,7 +226,7 @@ class Engine:
         """Mark the engine unusable and wake whoever waits for it: frozen requests would wait for ever."""
         if self._failure is None:
             self._failure = reason
-            self._llm.output_processor.propagate_error(EngineFailed(reason))
+            self.llm.output_processor.propagate_error(EngineFailed(reason))
 
     def _bury(self, process: Any) -> None:
         """Called by the loop when a process of the engine has ended."""
@@ -263,7 +263,7 @@ class Engine:
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
         prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))
         with self._translated():
-            async for output in self._llm.generate(prompt, parameters, request_id, priority=priority):
+            async for output in self.llm.generate(prompt, parameters, request_id, priority=priority):
                 last = output
         if last is None:
             raise EngineFailed(self._failure or "a request ended without an output")
@@ -280,7 +280,7 @@ class Engine:
             raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
 
 
-def _arguments(spec: EngineSpec) -> Any:
+def engine_arguments(spec: EngineSpec) -> Any:
     from vllm import AsyncEngineArgs
 
     optional: dict[str, Any] = {}
@@ -326,7 +326,7 @@ def _disconnect(resources: Any) -> threading.Thread:
     return ending
 
 
-def _leave_out_token_texts(processor: Any) -> None:
+def leave_out_token_texts(processor: Any) -> None:
     """vLLM looks up each token's own text beside its log-probability. Nobody reads that, and it takes longer than the
     text of the completion. `detokenize=False` would leave out both, and stop strings with them."""
     add_request = processor.add_request
@@ -338,7 +338,7 @@ def _leave_out_token_texts(processor: Any) -> None:
     processor.add_request = add
 
 
-def _parameters(**fields: Any) -> Any:
+def sampling_parameters(**fields: Any) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 

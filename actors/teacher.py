@@ -41,11 +41,11 @@ class TeacherPlays:
         self, config: TeacherConfig, teacher: Teacher, worlds: EnvWorkerPool, renderer: ChatRenderer, run_seed: int
     ) -> None:
         self._config = config
-        self._teacher = teacher
+        self.teacher = teacher
         self._prompts = Prompts(config.prompts)
         self._worlds = worlds
         self._renderer = renderer
-        self._player = Player(name="teacher", run_seed=run_seed, renderer=renderer, generate=self._generate)
+        self.player = Player(name="teacher", run_seed=run_seed, renderer=renderer, generate=self.generate)
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Raises RunFailed where the environment cannot be made."""
@@ -55,12 +55,12 @@ class TeacherPlays:
                 one = turns == 1 or not self._config.constructs
                 require(one, "generate.teacher.constructs", True, "false in an environment of several messages")
                 actions = self._config.max_steps if self._config.constructs else 1
-                plan = replace(plan, timeout_s=plan.timeout_s + turns * actions * self._teacher.patience_s)
-                return await run_group(self._player, playing, ticket, plan)
+                plan = replace(plan, timeout_s=plan.timeout_s + turns * actions * self.teacher.patience_s)
+                return await run_group(self.player, playing, ticket, plan)
         except CannotStart as error:
             raise RunFailed(f"the environment cannot be made: {error}") from error
 
-    async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
+    async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         question = Question(
             messages=as_chat(request.messages),
             max_tokens=request.max_tokens,
@@ -70,9 +70,9 @@ class TeacherPlays:
         )
         if self._config.constructs:
             problem = "\n\n".join(each.content for each in question.messages)
-            text = await construct(self._teacher, self._prompts, problem, question, self._config.max_steps)
+            text = await construct(self.teacher, self._prompts, problem, question, self._config.max_steps)
             return self.completion(text, request, truncated=False)
-        choice = await self._teacher.answer(question, {"seed": question.seed})
+        choice = await self.teacher.answer(question, {"seed": question.seed})
         return self.completion(said(choice), request, truncated=choice.truncated)
 
     def completion(self, text: str, request: TurnRequest, *, truncated: bool) -> Completion:

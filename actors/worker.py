@@ -86,11 +86,11 @@ class RolloutWorker:
         )
         self.engine: Engine | None = None
         self.version: int | None = None
-        self._player = Player(name=spec.name, run_seed=spec.run_seed, renderer=self.renderer, generate=self._generate)
+        self._player = Player(name=spec.name, run_seed=spec.run_seed, renderer=self.renderer, generate=self.generate)
         self._requests = 0
-        self._seats = asyncio.Semaphore(spec.engine.max_num_seqs)
-        self._waiting = 0  # requests, for a seat
-        self._in_flight = 0
+        self.seats = asyncio.Semaphore(spec.engine.max_num_seqs)
+        self.waiting = 0  # requests, for a seat
+        self.in_flight = 0
         self._busy_since = 0.0
         self._busy_s = 0.0
         self._generated = 0
@@ -125,31 +125,31 @@ class RolloutWorker:
             group = await run_group(self._player, playing, ticket, plan)
         return summarize_group(group), group
 
-    async def _generate(self, context: Ints, request: TurnRequest) -> Completion:
+    async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile."""
-        self._waiting += 1
+        self.waiting += 1
         try:
             with stopped():
-                await self._seats.acquire()
+                await self.seats.acquire()
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
         try:
             return await self._seated(context, request)
         finally:
-            self._seats.release()
+            self.seats.release()
 
     async def _seated(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
-        if not self._in_flight:
+        if not self.in_flight:
             self._busy_since = time.monotonic()
-        self._in_flight += 1
+        self.in_flight += 1
         try:
             completion = await self._engine().generate(context, request, f"{self.spec.name}-{self._requests}")
         except PromptTooLong as error:
             raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
         finally:
-            self._in_flight -= 1
-            if not self._in_flight:
+            self.in_flight -= 1
+            if not self.in_flight:
                 self._busy_s += time.monotonic() - self._busy_since
         self._generated += len(completion.token_ids)
         return completion
@@ -177,22 +177,22 @@ class RolloutWorker:
         """Counters, and a sign of life: an engine with requests takes steps. Raises EngineFailed when it does not."""
         now = time.monotonic()
         stats = self.engine.stats() if self.engine is not None else None
-        if stats is not self._step or not self._in_flight:
+        if stats is not self._step or not self.in_flight:
             self._step, self._step_seen = stats, now
         elif now - self._step_seen > self.spec.stall_s:
             stalled = now - self._step_seen
-            raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self._in_flight} requests")
+            raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self.in_flight} requests")
         me = psutil.Process()
         rss = sum(_rss(process) for process in [me, *me.children(recursive=True)])
         return WorkerStatus(
             pid=os.getpid(),
-            log=_log_file(),
+            log=log_file(),
             version=self.version,
             generated_tokens=self._generated,
-            busy_s=self._busy_s + (now - self._busy_since if self._in_flight else 0.0),
+            busy_s=self._busy_s + (now - self._busy_since if self.in_flight else 0.0),
             alive_s=now - self._started,
             rss_mb=rss / 2**20,
-            engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self._waiting),
+            engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
             tools=await self.worlds.tool_stats(),
             worlds_lost=tuple(self.worlds.lost),
         )
@@ -205,7 +205,7 @@ class RolloutWorker:
 
 
 @cache
-def _log_file() -> str:
+def log_file() -> str:
     """In a cluster of several nodes as `scp` takes it: 10.0.0.2:/tmp/ray/session_.../logs/worker-....out"""
     target = os.readlink("/proc/self/fd/1")
     if not os.path.isfile(target):

@@ -38,7 +38,7 @@ class EnvWorkerPool:
         self.spec = spec
         self.lost: list[str] = []  # why each earlier process was ended
         self._start = start
-        self._process: EnvWorker | None = None
+        self.process: EnvWorker | None = None
         self._numbers = count(1)
         self._playing: Counter[str] = Counter()  # groups by world
         self._retired: list[Mapping[str, ToolStats]] = []
@@ -50,16 +50,16 @@ class EnvWorkerPool:
 
     def start(self) -> EnvWorker:
         """The process, which comes up beside whatever happens meanwhile."""
-        if self._process is None:
-            self._process = self._start(self.spec, self._over)
-            self._tell(self._process)
-        return self._process
+        if self.process is None:
+            self.process = self._start(self.spec, self._over)
+            self._tell(self.process)
+        return self.process
 
     def connect(self, addresses: Mapping[str, str]) -> None:
         """Where the run's own services listen, by their names: for this process and those after it."""
         self._addresses = addresses
-        if self._process is not None:
-            self._tell(self._process)
+        if self.process is not None:
+            self._tell(self.process)
         if self._apart is not None:
             self._apart.connect(addresses)
 
@@ -94,8 +94,8 @@ class EnvWorkerPool:
 
     def ended(self, group: GroupSession) -> None:
         self._playing[group.world] -= 1
-        if self._process is not None:
-            self._process.end_group(group)
+        if self.process is not None:
+            self.process.end_group(group)
 
     async def apart(self) -> EnvWorkerPool:
         """Where a suspect plays alone, once the others before it are done. `leave` gives it back."""
@@ -120,8 +120,8 @@ class EnvWorkerPool:
 
     def rest(self) -> None:
         """Nobody plays here for now: the process ends."""
-        if self._process is not None:
-            process, self._process = self._process, None
+        if self.process is not None:
+            process, self.process = self.process, None
             self._retire(process)
             stopping = asyncio.create_task(process.stop())
             self._stopping.add(stopping)
@@ -130,9 +130,9 @@ class EnvWorkerPool:
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since the worker's start. As of its last answer where the process is busy."""
         beside = await self._apart.tool_stats() if self._apart is not None else {}
-        process = self._process
+        process = self.process
         current = await process.fresh_stats() if process is not None else {}
-        if self._process is not process:
+        if self.process is not process:
             current = {}  # it ended meanwhile, and what it had counted stands among the others
         found: defaultdict[str, list[ToolStats]] = defaultdict(list)
         for counted in [*self._retired, current, beside]:
@@ -141,7 +141,7 @@ class EnvWorkerPool:
         return {tool: merge(all_stats) for tool, all_stats in found.items()}
 
     async def stop(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             await process.stop()
         if self._apart is not None:
@@ -151,7 +151,7 @@ class EnvWorkerPool:
     def _over(self, process: EnvWorker) -> None:
         log.warning("%s: %s; the others are played again\n%s", self.spec.worker, process.reason, process.stack)
         self.lost.append(process.reason)
-        self._process = None
+        self.process = None
         self._retire(process)
 
     def _retire(self, process: EnvWorker) -> None:

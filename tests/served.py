@@ -47,6 +47,7 @@ class EchoService:
 
     def stop(self) -> None:
         self._server.shutdown()
+        self._server.server_close()
 
 
 class EchoWorld(World):

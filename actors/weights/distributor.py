@@ -82,7 +82,7 @@ class WeightDistributor:
     def __init__(self, folder: WeightFolder, options: DistributorOptions) -> None:
         self._folder, self._options = folder, options
         self._token = secrets.token_hex(16)
-        self._nodes: dict[str, _Node] = {}
+        self.nodes: dict[str, _Node] = {}
         self._delivery: _Delivery | None = None
         self._kept: int | None = None  # the version that may not go
         self._changed = asyncio.Condition()
@@ -95,10 +95,10 @@ class WeightDistributor:
         await asyncio.gather(*(self._up(node) for node in set(nodes)))
 
     async def _up(self, name: str) -> _Node:
-        if name not in self._nodes:
-            self._nodes[name] = self._node(name)
-        await self._nodes[name].life.ensure()
-        return self._nodes[name]
+        if name not in self.nodes:
+            self.nodes[name] = self._node(name)
+        await self.nodes[name].life.ensure()
+        return self.nodes[name]
 
     def _node(self, name: str) -> _Node:
         create, start = lambda: self._create(node), lambda handle: self._start(node, handle)
@@ -180,12 +180,12 @@ class WeightDistributor:
     @property
     def folder(self) -> WeightFolder:
         """As a rank writes into it now."""
-        return replace(self._folder, digests=len(self._nodes) > 1)
+        return replace(self._folder, digests=len(self.nodes) > 1)
 
     async def keep(self, version: int) -> None:
         """Every engine has it, or will have a newer one: what is older leaves all nodes."""
         self._kept = version
-        up = [node for node in self._nodes.values() if node.life.handle is not None]
+        up = [node for node in self.nodes.values() if node.life.handle is not None]
         answers = await asyncio.gather(*(self._ask(node, "keep", version) for node in up), return_exceptions=True)
         for node, answer in zip(up, answers, strict=True):  # one that died keeps nothing else when it is back
             if not isinstance(answer, BaseException):
@@ -201,7 +201,7 @@ class WeightDistributor:
         filling = list(self._delivery.nodes.values()) if self._delivery is not None else []
         for task in [*self._background, *filling]:
             task.cancel()
-        stops = [node.life.stop(ask_to_stop) for node in self._nodes.values()]
+        stops = [node.life.stop(ask_to_stop) for node in self.nodes.values()]
         await asyncio.gather(*stops, return_exceptions=True)
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:

@@ -26,7 +26,7 @@ class NodeWeightStore:
         self._host = host
         self._one = threading.Lock()
         self._transfer: FlightTransfer | None = None
-        self._known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
+        self.known: set[tuple[Path, int | None]] = set()  # files and their digests, brought or looked at
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
@@ -66,10 +66,10 @@ class NodeWeightStore:
         for number, part in enumerate(published.parts):
             file = folder / part.name
             # What a rank wrote here, or this process brought, bears its name only since it was whole.
-            trusted = part.node == self.versions.node or (file, part.digest) in self._known
+            trusted = part.node == self.versions.node or (file, part.digest) in self.known
             if file.is_file() and (trusted or digest_of(file) == (part.bytes, part.digest)):
                 whole.append(number)
-                self._known.add((file, part.digest))
+                self.known.add((file, part.digest))
         return whole
 
     def fetch(self, published: WeightManifest, number: int, address: str, timeout_s: float) -> None:
@@ -78,11 +78,11 @@ class NodeWeightStore:
         part, folder = published.parts[number], folder_name(published.version)
         assert part.digest is not None
         self._transfer.fetch(address, f"{folder}/{part.name}", part.bytes, part.digest, timeout_s)
-        self._known.add((self.versions.folder / folder / part.name, part.digest))
+        self.known.add((self.versions.folder / folder / part.name, part.digest))
 
     def keep(self, version: int) -> None:
         self.versions.keep(version)
-        self._known = {(file, digest) for file, digest in self._known if file.exists()}
+        self.known = {(file, digest) for file, digest in self.known if file.exists()}
 
     def stop(self) -> None:
         if self._transfer is not None:

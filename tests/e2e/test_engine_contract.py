@@ -211,7 +211,9 @@ def test_a_stop_string_keeps_the_token_that_completed_it_and_ends_the_text(serve
 
 
 def test_no_single_token_is_spelled_out_beside_its_logprob(served: Served) -> None:
-    parameters = engine_module._parameters(max_tokens=8, temperature=1.0, logprobs=0, flat_logprobs=True, seed=1)
+    parameters = engine_module.sampling_parameters(
+        max_tokens=8, temperature=1.0, logprobs=0, flat_logprobs=True, seed=1
+    )
     output = served.run(served.engine._run(PROMPT, parameters, "spelled")).outputs[0]
     assert output.text and output.logprobs.decoded_tokens == [None] * len(output.token_ids)
 
@@ -291,7 +293,7 @@ def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
 
     async def played() -> tuple[Group, float]:
         began = asyncio.get_running_loop().time()
-        group = await play_group(worker._generate, plan=play, max_turns=1)
+        group = await play_group(worker.generate, plan=play, max_turns=1)
         return group, asyncio.get_running_loop().time() - began
 
     group, took = served.run(played())
@@ -312,7 +314,7 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
     old, new = keeping.model, tiny_model("qwen3", seed=8)
     batch = keeping.engine.spec.max_num_seqs + engine_module.SPARE
     preempted: list[int] = []
-    record = keeping.engine._gauges.record
+    record = keeping.engine.gauges.record
 
     def counting(scheduler_stats: Any, iteration_stats: Any, *rest: Any, **named: Any) -> None:
         preempted.append(iteration_stats.num_preempted_reqs if iteration_stats else 0)
@@ -329,11 +331,11 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
         version = await keeping.load(new)
         return version, await asyncio.gather(*tasks, keeping.generate())
 
-    keeping.engine._gauges.record = counting  # type: ignore[method-assign]
+    keeping.engine.gauges.record = counting  # type: ignore[method-assign]
     try:
         version, completions = keeping.run(interrupted())
     finally:
-        del keeping.engine._gauges.record
+        del keeping.engine.gauges.record
     assert sum(preempted) == 0
     for completion in completions[:batch]:
         first, second = completion.spans
@@ -384,7 +386,7 @@ def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
     async def aborted() -> tuple[Completion, EngineStats]:
         (task,) = await in_flight(served, 1, request_id="long")
         stats = served.engine.stats()
-        await served.engine._llm.abort("long")
+        await served.engine.llm.abort("long")
         return await task, stats
 
     completion, stats = served.run(aborted())
@@ -442,9 +444,9 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
         pids = tied.engine.core_pids()
         tied.stop()
     assert tried == pids
-    assert tied.engine._ending is not None
-    tied.engine._ending.join(10)
-    assert tied.engine._llm.engine_core.resources.ctx.closed
+    assert tied.engine.ending is not None
+    tied.engine.ending.join(10)
+    assert tied.engine.llm.engine_core.resources.ctx.closed
 
 
 def test_the_death_of_the_engine_core_fails_what_waits_for_it(loop: Loop, tmp_path: Path) -> None:

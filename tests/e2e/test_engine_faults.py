@@ -80,14 +80,15 @@ def test_a_cancelled_load_ends_the_engine_since_nobody_would_resume_it() -> None
 
 def test_a_call_that_fails_after_the_death_of_the_engine_core_is_not_left_unread() -> None:
     async def both() -> None:
-        engine = make(HangingLLM())
+        read_end, write_end = os.pipe()
+        engine = make(HangingLLM(), [SimpleNamespace(sentinel=read_end)])
         load = asyncio.create_task(engine.load(VERSION))
         for _ in range(3):  # until the call hangs
             await asyncio.sleep(0)
-        engine._death.set_result(None)
-        engine._fail("the EngineCore died")
+        os.close(write_end)  # as the death of a process ends its sentinel
         with pytest.raises(EngineFailed, match="the EngineCore died"):
             await load
+        os.close(read_end)
 
     assert run(both()) == []
 

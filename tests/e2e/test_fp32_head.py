@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from actors.engine import _arguments
+from actors.engine import engine_arguments
 from learners.kernels import wide_linear
 from tests import device
 from tests.e2e.learner_cases import spawn
@@ -32,7 +32,7 @@ def heads(rank: int, world_size: int, port: int, folder: str, output: str) -> No
     found = {"exact": (hidden_NK.double() @ weight_MK.double().t()).cpu()}
     found["learner"] = wide_linear(hidden_NK, weight_MK, None).cpu()
     for wide in (False, True):
-        config = _arguments(spec(Path(folder), dtype="bfloat16", fp32_head=wide)).create_model_config()
+        config = engine_arguments(spec(Path(folder), dtype="bfloat16", fp32_head=wide)).create_model_config()
         with set_current_vllm_config(VllmConfig(model_config=config)):
             if not torch.distributed.is_initialized():
                 init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, there.dist_backend)

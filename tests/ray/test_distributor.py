@@ -78,7 +78,7 @@ def run(scenario: Scenario, tmp_path: Path) -> None:
 
 
 def pid_of(distributor: WeightDistributor, node: str) -> int:
-    pid: int = ray.get(distributor._nodes[node].life.handle.__ray_call__.remote(lambda _: os.getpid()))
+    pid: int = ray.get(distributor.nodes[node].life.handle.__ray_call__.remote(lambda _: os.getpid()))
     return pid
 
 
@@ -219,7 +219,7 @@ def test_a_node_that_cannot_hold_a_version_says_why_and_the_others_have_it(tmp_p
 
 def test_a_store_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
-        life = distributor._nodes[nodes[0]].life
+        life = distributor.nodes[nodes[0]].life
         life.max_restarts = 1
         for _ in range(2):
             handle = life.handle

@@ -22,7 +22,7 @@ import torch
 import actors.engine
 import actors.engine_worker
 import rlsys.system.orphans
-from actors.engine import Engine, _arguments, _leave_out_token_texts
+from actors.engine import Engine, engine_arguments, leave_out_token_texts
 from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, PromptTooLong
 from rlsys.rollout import TurnRequest
@@ -311,9 +311,9 @@ def test_vllms_own_words_for_a_broken_process_are_ours(cause: Exception | None, 
 
 def test_an_engine_that_ran_dry_is_idle_whatever_it_said_last() -> None:
     async def scenario(engine: Engine, llm: LLM, process: Process) -> None:
-        engine._gauges.record(None)
-        assert engine._gauges.latest == IDLE
-        engine._gauges.record(fields(num_running_reqs=1, num_waiting_reqs=2, kv_cache_usage=0.5), None, engine_idx=0)
+        engine.gauges.record(None)
+        assert engine.gauges.latest == IDLE
+        engine.gauges.record(fields(num_running_reqs=1, num_waiting_reqs=2, kv_cache_usage=0.5), None, engine_idx=0)
         assert engine.stats() == IDLE
         llm.unfinished = 1
         assert engine.stats() == EngineStats(running=1, waiting=2, kv_usage=0.5)
@@ -325,8 +325,8 @@ def test_a_stop_ends_the_process_for_certain_and_closes_what_vllm_left_open(capl
     async def scenario(engine: Engine, llm: LLM, process: Process) -> None:
         engine.stop()
         engine.stop()
-        assert engine._ending is not None
-        engine._ending.join(5)
+        assert engine.ending is not None
+        engine.ending.join(5)
         assert process.ended and llm.told == ["it was stopped"]
         # Another file may get the number of the process's: nobody listens to it any more.
         assert not asyncio.get_running_loop().remove_reader(process.sentinel)
@@ -390,7 +390,7 @@ def test_a_start_that_fails_leaves_no_process(children: list[Process]) -> None:
 
 def arguments(**changes: Any) -> dict[str, Any]:
     spec: EngineSpec = engine_spec("m", **changes)
-    return vars(_arguments(spec))
+    return vars(engine_arguments(spec))
 
 
 def test_what_vllm_is_told_is_what_the_engine_is_built_from() -> None:
@@ -418,7 +418,7 @@ def test_no_token_is_spelled_out_beside_its_logprob() -> None:
     states = {"r": fields(logprobs_processor=fields(tokenizer="t"))}
     seen: list[Any] = []
     processor = fields(request_states=states, add_request=lambda *given, **more: seen.append((given, more)))
-    _leave_out_token_texts(processor)
+    leave_out_token_texts(processor)
     request = fields(request_id="r")
     processor.add_request(request, 1, extra=2)
     assert states["r"].logprobs_processor.tokenizer is None and seen == [((request, 1), {"extra": 2})]

@@ -61,7 +61,7 @@ def test_a_deadline_above_the_time_in_a_seat_is_enough_however_long_the_queue_is
     async def scenario() -> Group:
         worker.engine = Engine()  # type: ignore[assignment]
         plan = made.plan(group_size=EPISODES, max_turn_tokens=4, max_context=40, timeout_s=SECONDS + 1)
-        return await play_group(worker._generate, plan=plan)
+        return await play_group(worker.generate, plan=plan)
 
     group = run(scenario())
     assert worker.engine.most == SEATS  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ def test_an_engine_that_is_too_slow_for_the_deadline_is_found_out_all_the_same(w
     async def scenario() -> Group:
         worker.engine = Engine()  # type: ignore[assignment]
         plan = made.plan(group_size=8, max_turn_tokens=4, max_context=40, timeout_s=0.5)
-        return await play_group(worker._generate, plan=plan)
+        return await play_group(worker.generate, plan=plan)
 
     group = run(scenario())
     assert {each.reward.kind for each in group.trajectories} == {"timeout"}  # type: ignore[union-attr]
@@ -86,17 +86,17 @@ def test_seats_are_free_again_whatever_became_of_their_requests(worker: RolloutW
     async def scenario() -> int:
         worker.engine = Engine()  # type: ignore[assignment]
         request = TurnRequest(max_tokens=4, temperature=1.0, top_p=1.0, seed=2)
-        asked = [asyncio.create_task(worker._generate(made.ints([1]), request)) for _ in range(9)]
+        asked = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(9)]
         await asyncio.sleep(0.5)
-        waiting = worker._waiting
+        waiting = worker.waiting
         for task in asked[:8]:  # two in their seats, six that wait
             task.cancel()
         await asked[8]
-        await asyncio.gather(*(worker._generate(made.ints([1]), request) for _ in range(4)))
+        await asyncio.gather(*(worker.generate(made.ints([1]), request) for _ in range(4)))
         return waiting
 
     assert run(scenario()) == 7
-    assert worker.engine.most == SEATS and worker._waiting == worker._in_flight == 0  # type: ignore[union-attr]
+    assert worker.engine.most == SEATS and worker.waiting == worker.in_flight == 0  # type: ignore[union-attr]
 
 
 def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_told(
@@ -116,13 +116,13 @@ def test_an_engine_is_busy_while_it_has_a_request_and_what_waits_for_a_seat_is_t
         worker.engine = Engine()  # type: ignore[assignment]
         worker.spec = replace(worker.spec, stall_s=99.0)
         await tell()
-        asked = [asyncio.create_task(worker._generate(made.ints([1]), request)) for _ in range(3)]
+        asked = [asyncio.create_task(worker.generate(made.ints([1]), request)) for _ in range(3)]
         await asyncio.sleep(0.5)
         await tell()
         await asyncio.gather(*asked)
         await asyncio.sleep(7)
         await tell()
-        await asyncio.gather(worker._generate(made.ints([1]), request), asyncio.sleep(3))
+        await asyncio.gather(worker.generate(made.ints([1]), request), asyncio.sleep(3))
         await tell()
         engine, _ = worker.engine, await worker.stop()
         assert worker.engine is None and engine.stats() == EngineStats()  # it was stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,6 @@ def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.Monke
         service.ping()
     finally:
         service.stop()
-        service._service._server.server_close()  # type: ignore[union-attr]
     with pytest.raises(OSError):
         service.ping()
 
@@ -30,8 +30,11 @@ def test_a_ping_does_not_go_through_the_machines_proxy(monkeypatch: pytest.Monke
 def test_a_server_that_never_started_has_nothing_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[int] = []
     monkeypatch.setenv(SERVICE_TOKEN, "an earlier one's")
-    service = ToolService(ServiceSpec(name="echo", config=EchoConfig(), start=start_world), {})
+    server: Any = SimpleNamespace(url="http://127.0.0.1:9", stop=lambda: stopped.append(1))
+    spec = ServiceSpec(name="echo", config=EchoConfig(), start=lambda *_, **__: server)
+    service = ToolService(spec, {SERVICE_TOKEN: "secret"})
     service.stop()
-    service._service = SimpleNamespace(stop=lambda: stopped.append(1))  # type: ignore[assignment]
+    assert stopped == []
+    service.start("127.0.0.1", "")
     service.stop()
     assert stopped == [1]

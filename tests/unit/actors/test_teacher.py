@@ -117,9 +117,9 @@ def test_the_teacher_is_asked_what_the_policy_would_be(monkeypatch: pytest.Monke
         max_tokens=6, temperature=0.5, top_p=0.9, seed=4, messages=(Message(role="user", content="2 + 3?"),)
     )
     teaches = plays(1)
-    whole = asyncio.run(teaches._generate(made.ints([1]), asked))
-    cut = asyncio.run(teaches._generate(made.ints([1]), TurnRequest(max_tokens=6, temperature=1, top_p=1, seed=9)))
-    (question, key), _ = teaches._teacher.asked  # type: ignore[attr-defined]
+    whole = asyncio.run(teaches.generate(made.ints([1]), asked))
+    cut = asyncio.run(teaches.generate(made.ints([1]), TurnRequest(max_tokens=6, temperature=1, top_p=1, seed=9)))
+    (question, key), _ = teaches.teacher.asked  # type: ignore[attr-defined]
     assert question == Question(
         messages=(Message(role="user", content="2 + 3?"),), max_tokens=6, temperature=0.5, top_p=0.9, seed=4
     )
@@ -133,7 +133,7 @@ def test_the_teacher_is_asked_what_the_policy_would_be(monkeypatch: pytest.Monke
     built = plays(1, TeacherConfig(constructs=True, max_steps=4))
     told = tuple(Message(role="user", content=text) for text in ("a", "b"))
     found = asyncio.run(
-        built._generate(made.ints([1]), TurnRequest(max_tokens=60, temperature=1, top_p=1, seed=9, messages=told))
+        built.generate(made.ints([1]), TurnRequest(max_tokens=60, temperature=1, top_p=1, seed=9, messages=told))
     )
     assert (found.text, found.stop) == ("a\n\nb in 4", TurnStop.EOS)
 
@@ -170,7 +170,7 @@ def test_what_lives_beside_a_teacher_ends_with_it(
 
     async def story() -> Sequence[str]:
         async with teaching(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
-            assert found._player.run_seed == 3
+            assert found.player.run_seed == 3
             assert worlds.heard == {"first": "http://first", "second": "http://second"}
             assert {os.environ[SERVICE_TOKEN]} == set(tokens) and len(tokens[0]) == 32
             assert ended == []

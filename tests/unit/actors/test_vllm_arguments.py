@@ -49,7 +49,7 @@ def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest
     spec = make_engine_spec(
         resolve(recipe, device).engine, device, model_path="m", dtype="auto", seed=1, threads=1, fp32_head=False
     )
-    engine._arguments(spec)
+    engine.engine_arguments(spec)
     assert passed["max_num_batched_tokens"] == 4096
     assert passed["logprobs_mode"] == "processed_logprobs" and passed["model"] == "m"
     ours = passed.keys() - {"max_num_batched_tokens", "block_size", "enable_chunked_prefill"}

@@ -37,7 +37,7 @@ def stats(running: int) -> EngineStats:
 def test_requests_without_engine_steps_are_a_broken_engine(worker: RolloutWorker) -> None:
     last = stats(1)
     worker.engine = SimpleNamespace(stats=lambda: last)  # type: ignore[assignment]
-    worker._in_flight = 1
+    worker.in_flight = 1
     status = asyncio.run(worker.ping())
     assert status.engine == last
     with pytest.raises(EngineFailed, match="no engine step for .* with 1 requests"):
@@ -50,7 +50,7 @@ def test_an_idle_engine_and_one_that_takes_steps_are_well(worker: RolloutWorker)
     for _ in range(3):
         asyncio.run(worker.ping())
     worker.engine = SimpleNamespace(stats=lambda: stats(1))  # type: ignore[assignment]
-    worker._in_flight = 1
+    worker.in_flight = 1
     for _ in range(3):
         asyncio.run(worker.ping())
 

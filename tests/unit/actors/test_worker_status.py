@@ -15,6 +15,7 @@ from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.rollout import EpisodeBroken, TurnRequest
+from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import FailureKind
 from tests.local_worlds import play_here
 from tests.made import engine_spec, ints
@@ -59,7 +60,7 @@ def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monke
     engine, told = FakeEngine(), []
 
     async def start(spec: EngineSpec) -> Any:
-        assert spec == worker.spec.engine and worker.worlds._process is not None  # which comes up meanwhile
+        assert spec == worker.spec.engine and worker.worlds.process is not None  # which comes up meanwhile
         return engine
 
     monkeypatch.setattr(Engine, "start", start)
@@ -67,12 +68,12 @@ def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monke
 
     async def story() -> None:
         with pytest.raises(EngineFailed, match="rollout:0 has no engine"):
-            worker._engine()
+            await worker.load_weights(WeightManifest(version=1), ())
         before = await worker.ping()
         assert before.engine == IDLE and before.version is None
         found = await worker.start()
         assert (found.engine.running, found.engine.waiting, found.version) == (3, 1, None)
-        assert worker._engine() is engine  # type: ignore[comparison-overlap]
+        assert worker.engine is engine  # type: ignore[comparison-overlap]
         await worker.connect({"judge": "http://here"})
         await worker.adopt()
         assert (await worker.ping()).version == 0
@@ -108,9 +109,9 @@ def test_its_memory_is_that_of_all_its_processes_in_mebibytes(
 def test_a_prompt_that_is_too_long_breaks_its_episode_and_no_worker(worker: RolloutWorker) -> None:
     worker.engine = FakeEngine()  # type: ignore[assignment]
     with pytest.raises(EpisodeBroken, match="a prompt of 3 tokens") as broken:
-        asyncio.run(worker._generate(ints([1, 2, 3]), ASKED))
+        asyncio.run(worker.generate(ints([1, 2, 3]), ASKED))
     assert (broken.value.failure.kind, broken.value.failure.where) == (FailureKind.DATA, "engine")
-    assert worker._in_flight == 0 and not worker._seats.locked()
+    assert worker.in_flight == 0 and not worker.seats.locked()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_prompt_that_is_too_long_breaks_its_episode_and_no_worker(worker: Roll
 def test_its_log_is_named_as_scp_takes_it_where_there_are_other_nodes(
     monkeypatch: pytest.MonkeyPatch, up: bool, alone: bool, says: str
 ) -> None:
-    find = actors.worker._log_file.__wrapped__
+    find = actors.worker.log_file.__wrapped__
     monkeypatch.setattr(actors.worker.os, "readlink", lambda path: "/l/w.out")
     monkeypatch.setattr(actors.worker.os.path, "isfile", lambda path: True)
     monkeypatch.setattr(actors.worker.ray, "is_initialized", lambda: up)

@@ -47,14 +47,14 @@ class Mortal(LocalProcess):
     def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         super().__init__(spec, lost)
         Mortal.made += 1
-        self.reason, self.stack, self._lost = "", "", lost
+        self.reason, self.stack, self.lost = "", "", lost
         self.stats = {"search": ToolStats(calls=3, in_flight=1)}
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         if method in DEADLY:
             DEADLY.remove(method)
             self.reason = f"{method} ended it"
-            self._lost(self)
+            self.lost(self)
             raise EvictedByCrash(GONE)
         return await super()._ask(method, *arguments)
 
@@ -244,7 +244,7 @@ def test_a_process_that_ends_while_it_is_asked_is_counted_once(
     process: Any = worlds.start()
 
     async def fresh_stats() -> Any:
-        process._lost(process)
+        process.lost(process)
         return process.stats
 
     monkeypatch.setattr(process, "fresh_stats", fresh_stats)
@@ -299,7 +299,7 @@ class Crowd(LocalProcess):
 
     def __init__(self, spec: EnvWorkerSpec, lost: Any) -> None:
         super().__init__(spec, lost)
-        self.reason, self.stack, self._lost = "", "", lost
+        self.reason, self.stack, self.lost = "", "", lost
         self.there: dict[int, Any] = {}
         self.together, self.stopped = 0, False
         Crowd.made.append(self)
@@ -317,7 +317,7 @@ class Crowd(LocalProcess):
             self.reason, self.alone = "something ended it", len(self.there) == 1
             for each in self.there.values():
                 each.suspect = True
-            self._lost(self)
+            self.lost(self)
         if self.reason:
             raise EpisodeBroken(GONE) if self.alone else EvictedByCrash(GONE)
         return await super()._ask(method, *(() if asker is None else (asker.number,)), *arguments)

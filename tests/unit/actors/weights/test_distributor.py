@@ -115,7 +115,7 @@ def run(scenario: Callable[[WeightDistributor], Awaitable[None]], **given: Any) 
 
 
 def handle(distributor: WeightDistributor, node: str) -> Any:
-    return distributor._nodes[node].life.handle
+    return distributor.nodes[node].life.handle
 
 
 def test_a_store_has_longer_to_answer_than_it_may_take_itself(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_a_store_that_dies_at_rest_is_back_at_once_and_keeps_the_newest(disks: D
         handle(distributor, "b").die()
         await until(lambda: disks.starts[-1] == ("b", 3))
         await until(lambda: handle(distributor, "b") is not None)
-        assert not handle(distributor, "b").killed and distributor._nodes["b"].life.restarts == 1
+        assert not handle(distributor, "b").killed and distributor.nodes["b"].life.restarts == 1
 
     run(scenario)
 

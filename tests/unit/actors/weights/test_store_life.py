@@ -50,7 +50,7 @@ def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_
         brought.write_bytes(b"damaged")
         assert target.found(published) == [0]  # it brought it itself, and looks at no byte twice
         target.keep(3)
-        assert target._known == set() and target.found(published) == []
+        assert target.known == set() and target.found(published) == []
     finally:
         source.stop()
     with pytest.raises(SourceFailed):
