@@ -109,10 +109,12 @@ class FakeDistributor:
     """Of new weights: `brings` says what becomes of a version on its way to a worker."""
 
     def __init__(self, brings: Callable[[WeightManifest], Awaitable[None]] | None = None) -> None:
-        self.brings, self.kept, self.stops = brings, [], 0
+        self.brings, self.folder, self.stops = brings, "their folder", 0
         self.kept: list[int] = []
+        self.ensured: list[list[str]] = []
 
-    async def ensure(self, nodes: Iterable[str]) -> None: ...
+    async def ensure(self, nodes: Iterable[str]) -> None:
+        self.ensured.append(list(nodes))
 
     async def bring(self, published: WeightManifest, node: str) -> WeightManifest:
         if self.brings is not None:

@@ -9,8 +9,9 @@ import pytest
 
 from actors.members import State
 from actors.pool import RolloutPool
+from actors.roster import WorkerRegistry
 from actors.weights.distributor import Superseded
-from actors.weights.publisher import Pace
+from actors.weights.publisher import Pace, WeightPublisher
 from rlsys.errors import RunFailed
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Ticket
@@ -279,3 +280,19 @@ def test_later_ones_get_three_times_what_the_last_one_took_and_no_less_than_the_
     assert pace.deadline_s(60.0, 65_500_000_000) == 60.0
     pace.note(0, 5.0)  # nothing that a rate could be read from
     assert pace.deadline_s(60.0, 65_500_000_000) == 60.0
+
+
+def test_ranks_write_into_the_folder_of_nodes_that_have_a_store() -> None:
+    distributor = FakeDistributor()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await asyncio.sleep(0)  # its watch begins
+        folder: object = await pool.publisher.folder_on(["n1", "n2"])
+        assert folder == "their folder" and distributor.ensured[-1] == ["n1", "n2"]
+        assert pool.publisher.carried == (3, 0.5)
+
+    run(Script(), scenario, distributor=distributor)
+
+
+def test_where_nothing_is_published_nothing_crosses_the_network() -> None:
+    assert WeightPublisher(WorkerRegistry([], 1), OPTIONS, None, lambda *_: None).carried == (0, 0.0)
