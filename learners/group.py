@@ -1,13 +1,22 @@
-"""The learner group: N ranks as Ray actors, called together, each call with a deadline."""
+"""The learner group: N ranks as Ray actors, called together, each call with a deadline.
+
+Beside a call to all ranks every rank is pinged, and a call that takes long says so. An update may take half an hour,
+and a hung rank looks like a long one: the others wait for it in a collective. The ping is answered on a thread of its
+own, so it says of a busy rank only that its process lives. What it waits for is the interpreter's lock, which torch and
+NCCL let go of; reading a large batch or collecting garbage may hold it for seconds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import ray
 import ray.util
@@ -15,20 +24,25 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement
 from learners.meeting import VARIABLES, RankSpec, describe_links, timed_out
-from learners.patience import Ping, PingMonitor
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.calls import lost_node, reason, within
-from rlsys.system.supervisor import Supervised
+from rlsys.system.supervisor import Supervised, keep_pinging
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
 log = logging.getLogger("rlsys.learner")
 
+T = TypeVar("T")
+Ping = Callable[[], Awaitable[object]]
+
 MEETING, MEASURING = "starting, where the ranks meet", "measuring an all-reduce"
 DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
+LONG_S = 60.0  # no call is called long before
+LONG = 3  # times the usual
+REMEMBERED = 20  # calls of a kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,3 +278,59 @@ def order_ranks(places: Sequence[RankPlacement]) -> list[int]:
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:
     return [replace(first, rank=rank, world_size=world_size) for rank in range(world_size)]
+
+
+@dataclass(slots=True)
+class PingMonitor:
+    ping_timeout_s: float
+    _took: defaultdict[str, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque[float](maxlen=REMEMBERED))
+    )
+
+    async def during(self, work: asyncio.Future[T], what: str, pings: Sequence[Ping]) -> T:
+        """What the work gives. Raises LearnerLost when a rank does not answer its ping meanwhile.
+
+        what: "updating on version 7": calls that begin with the same word are of one kind.
+        """
+        began, kind = time.monotonic(), what.split()[0]
+        beside = [asyncio.ensure_future(self._remind(what, kind))]
+        beside += [asyncio.ensure_future(self._keep_pinging(ping, rank, what)) for rank, ping in enumerate(pings)]
+        watching = asyncio.gather(*beside)
+        every: list[asyncio.Future[Any]] = [work, watching, *beside]
+        try:
+            await asyncio.wait(every[:2], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await watching
+            answer = await work
+        finally:
+            for each in every:
+                each.cancel()
+            await asyncio.gather(*every, return_exceptions=True)
+        self._took[kind].append(time.monotonic() - began)
+        return answer
+
+    async def _keep_pinging(self, ping: Ping, rank: int, what: str) -> None:
+        try:
+            await keep_pinging(lambda: within(ping(), self.ping_timeout_s))
+        except TimeoutError as error:
+            raise LearnerLost(
+                f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
+                "(learner.ping_timeout_s)"
+            ) from error
+        except RayError:  # it died: the call that it died under says so
+            return
+
+    async def _remind(self, what: str, kind: str) -> None:
+        """Say that it takes long, then again whenever it has taken twice as long as when it was said last."""
+        usual = self._took[kind]
+        so_far, next_s = 0.0, max(LONG_S, LONG * median(usual) if usual else 0.0)
+        while True:
+            await asyncio.sleep(next_s - so_far)
+            so_far, next_s = next_s, 2 * next_s
+            log.warning("%s", reminder(what, so_far, list(usual)))
+
+
+def reminder(what: str, so_far: float, usual: Sequence[float]) -> str:
+    """`learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 8)`."""
+    known = f"usual are {median(usual):.0f} s (the median of {len(usual)})" if usual else "it is the first of its kind"
+    return f"learner {what} has taken {so_far:.0f} s so far; {known}"

@@ -20,10 +20,9 @@ from learners.attention import shared_starts
 from learners.flops import matmul_peak, row_flops
 from learners.passes import critic_values, equal_rows, forward_first, forward_passes, own_behavior, policy_pass
 from learners.stage import Phases, Stage, to_device
-from rlsys.batch import Batch, MicroBatch, UpdateReport
+from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate
-from rlsys.masking import masked_means
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
 from rlsys.mismatch import mismatch_metrics
 

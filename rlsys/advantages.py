@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlsys.masking import masked
+from rlsys.batch import masked
 
 Numbers = torch.Tensor | Sequence[float]
 

@@ -1,4 +1,4 @@
-"""What the learner is given and what it answers: samples packed into rows of tensors.
+"""What the learner is given and what it answers: samples packed into rows of tensors, and sums over their masks.
 
 Shapes: T tokens of one packed row, S samples in a row, M reward streams.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from rlsys.metrics import Metrics
+from rlsys.metrics import Mean, Metric, Metrics
 from rlsys.plan import BatchPlan, total_share
 from rlsys.samples import SampleRef, mask_stale, sample_trajectory
 from rlsys.types import Group, Sample
@@ -175,3 +175,32 @@ def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
             rewards[number, sampled] = torch.tensor(stream.values)
         columns.append(rewards)
     return torch.cat(columns, dim=1)
+
+
+def masked(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    """Zero outside the mask; `where` and not a product, because nan * 0 is nan, forwards and backwards."""
+    return torch.where(keep, values, torch.zeros_like(values))
+
+
+def masked_means(keep: torch.Tensor, values: Mapping[str, torch.Tensor]) -> dict[str, Metric]:
+    """The mean of each tensor over the mask (of booleans: a share). Empty when the mask is: no weight, no metric."""
+    count = int(keep.sum())
+    if count == 0:
+        return {}
+    # One transfer for all of them: on a GPU each read of a number waits for the device.
+    totals = torch.stack([masked(tensor.detach().double(), keep).sum() for tensor in values.values()]).tolist()
+    return {name: Mean(total, count) for name, total in zip(values, totals, strict=True)}
+
+
+def sample_sums(values_T: torch.Tensor, mask_T: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """[S]: the sum over the mask of each sample, with gradient. Split and not scattered: the order of additions is
+    fixed, on a GPU too."""
+    lengths: list[int] = cu_seqlens.diff().tolist()
+    parts = torch.split(masked(values_T, mask_T.bool()), lengths)
+    return torch.stack([part.sum() for part in parts])
+
+
+def to_tokens(values_S: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """[T]: each sample's value at all of its tokens."""
+    lengths = cu_seqlens.diff().tolist()
+    return torch.cat([value.expand(length) for value, length in zip(values_S, lengths, strict=True)])

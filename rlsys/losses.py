@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from rlsys.batch import masked, masked_means
 from rlsys.config.learner import KLKind, Level
-from rlsys.masking import masked, masked_means
 from rlsys.metrics import Metrics, Sum, merge
 from rlsys.off_policy import MAX_LOG_RATIO, log_ratio
 

@@ -13,8 +13,8 @@ from typing import get_args
 
 import torch
 
+from rlsys.batch import masked, sample_sums, to_tokens
 from rlsys.config.learner import Correction, Level
-from rlsys.masking import masked, sample_sums, to_tokens
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
 

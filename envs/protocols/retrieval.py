@@ -1,4 +1,4 @@
-"""Baselines with passages for the question in the first prompt: `envs.worlds.prompted` searches it.
+"""Baselines with passages for the question in the first prompt: `envs.worlds.search` searches it (`PROMPTED`).
 
 RAG: naive retrieval-augmented generation (ReSearch, section 3.1): one search with the question, then the answer.
 
@@ -90,3 +90,5 @@ IRCOT = Protocol(
     topk=5,
     show=show_contents,
 )
+
+PROMPTED = (RAG.name, ITER_RETGEN.name, IRCOT.name)  # protocols whose first prompt shows passages for the question

@@ -9,11 +9,10 @@ from typing import ClassVar, Literal, Optional
 from envs.problems.knowledge import KnowledgeConfig
 from envs.protocols import PROTOCOLS
 from envs.protocols.record import check_bare
-from envs.protocols.retrieval import ITER_RETGEN
+from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
 from envs.tasks.config import TaskConfig
 from envs.tasks.few_shot import ExamplesConfig
 from envs.tools.search import MAX_TOPK, WEB, SearchConfig
-from envs.worlds.prompted import PROMPTED
 from rlsys.errors import require, require_bounds
 
 

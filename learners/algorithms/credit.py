@@ -14,10 +14,9 @@ import torch
 
 from learners.algorithms.base import Moments
 from rlsys.advantages import multi_discount_gae, normalized, penalize_kl
-from rlsys.batch import MicroBatch
+from rlsys.batch import MicroBatch, masked
 from rlsys.config.learner import KLKind
 from rlsys.losses import kl_estimate
-from rlsys.masking import masked
 
 
 def as_values(row: MicroBatch) -> MicroBatch:

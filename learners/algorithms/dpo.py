@@ -50,8 +50,8 @@ class DPO(Algorithm):
         """The mean over pairs: a pair counts by what its two samples add to the denominator."""
         import torch
 
-        from rlsys.losses import LossOutput, dpo_loss  # torch behind these two
-        from rlsys.masking import masked_means, sample_sums
+        from rlsys.batch import masked_means, sample_sums  # torch behind these two
+        from rlsys.losses import LossOutput, dpo_loss
 
         keep = row.loss_mask.bool()
         if not bool(keep.any()):

@@ -31,8 +31,8 @@ class SFT(Algorithm):
         return credit if 1.0 in credit else None
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        from rlsys.losses import LossOutput, nll_loss  # torch behind these two
-        from rlsys.masking import masked_means
+        from rlsys.batch import masked_means  # torch behind these two
+        from rlsys.losses import LossOutput, nll_loss
 
         out = nll_loss(logp_T, row.loss_mask, denominator=denominator, weights=row.weights)
         measured = masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})

@@ -209,8 +209,8 @@ def _with_terms(
     row: MicroBatch,
     denominator: float,
 ) -> LossOutput:
-    from rlsys.losses import LossOutput, behavior_kl, combine_losses, entropy_bonus, kl_loss  # torch behind these two
-    from rlsys.masking import masked_means
+    from rlsys.batch import masked_means  # torch behind these two
+    from rlsys.losses import LossOutput, behavior_kl, combine_losses, entropy_bonus, kl_loss
 
     keep = row.loss_mask.bool()
     behavior_T = behavior_kl(logp_T, row.behavior_logprobs, keep)  # the policy's loss may have seen the proximal one

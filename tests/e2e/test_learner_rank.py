@@ -19,12 +19,11 @@ from learners.export import gather_parameters, weights
 from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
-from rlsys.batch import Batch, MicroBatch
+from rlsys.batch import Batch, MicroBatch, masked_means
 from rlsys.choices import choose
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.losses import LossOutput
-from rlsys.masking import masked_means
 from rlsys.metrics import finite
 from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from launch.data.records import Files, PublicSet
-from launch.data.sets.choice import CHOICE
-from launch.data.sets.graphs import GRAPHS
 from launch.data.sets.maths import MATHS
 from launch.data.sets.open_domain import OPEN_DOMAIN
-from launch.data.sets.plans import PLANS
-from launch.data.sets.statements import STATEMENTS
+from launch.data.sets.reasoning import CHOICE, GRAPHS, PLANS, STATEMENTS
 from rlsys.errors import BadInput, nearest
 
 SETS = {each.name: each for table in (OPEN_DOMAIN, MATHS, CHOICE, GRAPHS, STATEMENTS, PLANS) for each in table}

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-import learners.patience
-from learners.patience import LONG_S, PingMonitor, reminder
+import learners.group
+from learners.group import LONG_S, PingMonitor, reminder
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learners.patience, "LONG_S", 0.02)
+    monkeypatch.setattr(learners.group, "LONG_S", 0.02)
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.01)
 
 
@@ -51,7 +51,7 @@ def test_the_line_says_how_long_it_has_taken_and_what_is_usual() -> None:
 def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(learners.patience, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
+    monkeypatch.setattr(learners.group, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
     patience, began = PingMonitor(60.0), time.monotonic()
     patience._took["updating"].extend([21.0, 21.0])
 
@@ -85,7 +85,7 @@ def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has
             over.set()
         await pause(0)
 
-    monkeypatch.setattr(learners.patience, "LONG_S", LONG_S)
+    monkeypatch.setattr(learners.group, "LONG_S", LONG_S)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     patience = PingMonitor(60.0)
     patience._took["updating"].extend(earlier)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlsys.batch import masked_means
 from rlsys.losses import (
     behavior_kl,
     clipped_policy_loss,
@@ -17,7 +18,6 @@ from rlsys.losses import (
     policy_gradient_loss,
     value_loss,
 )
-from rlsys.masking import masked_means
 from rlsys.metrics import Mean, values
 
 NAN, INF = float("nan"), float("inf")

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsys.batch import make_row
-from rlsys.masking import sample_sums, to_tokens
+from rlsys.batch import make_row, sample_sums, to_tokens
 from rlsys.off_policy import importance_weights, log_ratio
 from rlsys.types import TokenStream
 from tests.made import sample

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from envs.episode import ToolEpisode, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Asked, Call
+from envs.protocols.retrieval import PROMPTED
 from envs.services.retriever.corpus import Document
-from envs.worlds.prompted import PROMPTED, open_prompted_episode
+from envs.worlds.search import open_prompted_episode
 from rlsys.types import EpisodeEnd, Message
 
 DOCUMENTS = (

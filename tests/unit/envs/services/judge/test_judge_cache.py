@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from envs.services.judge.cache import Cache, file_system
+from envs.services.judge.judge import Cache, file_system
 
 MOUNTS = [("/", "ext4"), ("/shared", "nfs4"), ("/shared/scratch", "lustre"), ("/sharedish", "xfs")]
 
@@ -33,7 +33,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(monkeypatch: pytest.Monkey
 def test_nodes_that_share_a_file_share_no_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, mode: str
 ) -> None:
-    monkeypatch.setattr("envs.services.judge.cache.file_system", lambda file: kind)
+    monkeypatch.setattr("envs.services.judge.judge.file_system", lambda file: kind)
     file = str(tmp_path / "judge.sqlite")
 
     async def story() -> str:
