@@ -259,10 +259,10 @@ def packed_varlen(
             module, query, key, value, attention_mask, scaling,
             sliding_window=sliding_window, softcap=softcap, packed_layout=packed_layout, **kwargs,
         )  # fmt: skip
-    return _varlen(query, key, value, packed_layout, scaling, sliding_window), None
+    return attend_varlen(query, key, value, packed_layout, scaling, sliding_window), None
 
 
-def _varlen(
+def attend_varlen(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

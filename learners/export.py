@@ -122,7 +122,7 @@ def perturb_weights(model: PreTrainedModel, scale: float) -> Iterator[None]:
                 if owner == rank:
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
-                    item.tensor.add_(_noise(item, scale))
+                    item.tensor.add_(noise_for(item, scale))
         yield
         whole = True
     finally:
@@ -136,7 +136,7 @@ def perturb_weights(model: PreTrainedModel, scale: float) -> Iterator[None]:
                         torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
-def _noise(item: Weight, scale: float) -> torch.Tensor:
+def noise_for(item: Weight, scale: float) -> torch.Tensor:
     tensor = item.tensor.float()
     generator = torch.Generator(device=tensor.device).manual_seed(zlib.crc32(item.names[0].encode()))
     noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)

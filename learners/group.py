@@ -283,7 +283,7 @@ def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:
 @dataclass(slots=True)
 class PingMonitor:
     ping_timeout_s: float
-    _took: defaultdict[str, deque[float]] = field(
+    durations: defaultdict[str, deque[float]] = field(  # of the latest calls, in seconds, by kind
         default_factory=lambda: defaultdict(lambda: deque[float](maxlen=REMEMBERED))
     )
 
@@ -306,7 +306,7 @@ class PingMonitor:
             for each in every:
                 each.cancel()
             await asyncio.gather(*every, return_exceptions=True)
-        self._took[kind].append(time.monotonic() - began)
+        self.durations[kind].append(time.monotonic() - began)
         return answer
 
     async def _keep_pinging(self, ping: Ping, rank: int, what: str) -> None:
@@ -322,7 +322,7 @@ class PingMonitor:
 
     async def _remind(self, what: str, kind: str) -> None:
         """Say that it takes long, then again whenever it has taken twice as long as when it was said last."""
-        usual = self._took[kind]
+        usual = self.durations[kind]
         so_far, next_s = 0.0, max(LONG_S, LONG * median(usual) if usual else 0.0)
         while True:
             await asyncio.sleep(next_s - so_far)

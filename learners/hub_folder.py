@@ -60,7 +60,7 @@ def copy_hf(
         if content:
             snapshot.then(lambda content=content, file=file: _write(content, folder / file))  # type: ignore[misc]
     if len(shards) > 1:
-        places, total = _of_all_ranks(places, total, num_ranks)
+        places, total = gather_places(places, total, num_ranks)
     if rank == 0:
         snapshot.then(lambda: _write_rest(policy, folder, tokenizer_from))
         if len(shards) > 1:
@@ -92,7 +92,8 @@ def _on_host(item: Weight, snapshot: Snapshot) -> torch.Tensor:
     return found
 
 
-def _of_all_ranks(places: dict[str, str], total: int, num_ranks: int) -> tuple[dict[str, str], int]:
+def gather_places(places: dict[str, str], total: int, num_ranks: int) -> tuple[dict[str, str], int]:
+    """Which file each tensor lies in, and all their bytes: of every rank, on every rank."""
     if num_ranks == 1:
         return places, total
     shares: list[tuple[dict[str, str], int] | None] = [None] * num_ranks

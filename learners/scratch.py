@@ -26,7 +26,7 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '" + START + "assistant\\n' -}}{%- endif -%}"
 )
 _NUM_BYTES = 256
-_EMBEDDING_STD = 0.3
+EMBEDDING_STD = 0.3
 
 
 def build(
@@ -121,5 +121,5 @@ def initialize(model: Qwen3ForCausalLM) -> None:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             std *= depth_scale
         elif "embed_tokens" in name:
-            std = _EMBEDDING_STD
+            std = EMBEDDING_STD
         torch.nn.init.normal_(parameter, std=std)

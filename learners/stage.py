@@ -59,18 +59,18 @@ class Reference:
         self._engine: Any = None
         if loading.learner.zero_stage == 3:
             self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.dtype)
-        self._policy = policy
+        self.policy = policy
 
     @contextmanager
     def ready(self) -> Iterator[Any]:
         """The model to call, on the device: brought there and taken back where it is offloaded."""
         if self._away:
-            self._policy.to(self._torch_device)
+            self.policy.to(self._torch_device)
         try:
-            yield self._engine or self._policy
+            yield self._engine or self.policy
         finally:
             if self._away:
-                self._policy.to("cpu")
+                self.policy.to("cpu")
 
     def destroy(self) -> None:
         if self._engine is not None:

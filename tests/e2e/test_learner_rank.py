@@ -375,7 +375,7 @@ def begin_actor_critic(learner: LearnerRank, path: str, algorithm: Algorithm | N
 def models_of(learner: LearnerRank) -> list[dict[str, torch.Tensor]]:
     """Policy, critic and reference."""
     models = learner.stage.models
-    reference = models.reference._policy.model
+    reference = models.reference.policy.model
     return [tensors(learner), tensors(learner, models.critic_engine.module), tensors(learner, reference)]
 
 

@@ -101,14 +101,14 @@ def test_the_originals_come_back_when_something_fails_inside(source) -> None:
 def test_the_originals_come_back_when_a_tensor_cannot_be_changed(source, monkeypatch) -> None:
     model = load(source)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    noise, last = export._noise, "model.norm.weight"
+    noise, last = export.noise_for, "model.norm.weight"
 
     def fails(item: export.Weight, scale: float) -> torch.Tensor:
         if last in item.names:
             raise RuntimeError("no memory")
         return noise(item, scale)
 
-    monkeypatch.setattr(export, "_noise", fails)
+    monkeypatch.setattr(export, "noise_for", fails)
     with pytest.raises(RuntimeError, match="no memory"), perturb_weights(model, 0.5):
         raise AssertionError("unreachable")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

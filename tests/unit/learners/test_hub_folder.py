@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from learners.hub_folder import INDEX, SHARD_BYTES, _of_all_ranks, copy_hf
+from learners.hub_folder import INDEX, SHARD_BYTES, copy_hf, gather_places
 from learners.policy import PolicyModel, load_policy
 from learners.snapshot import Snapshot
 
@@ -87,10 +87,10 @@ def test_several_files_have_an_index_that_transformers_follows(source, tmp_path)
     assert all(torch.equal(tensor, again[name]) for name, tensor in policy.model.state_dict().items())
 
 
-def test_the_index_names_the_files_of_all_ranks(monkeypatch) -> None:
+def test_the_index_names_the_filesgather_places(monkeypatch) -> None:
     def gather(shares: list, own: object) -> None:
         shares[:] = [({"a": "1"}, 10), own]
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
-    assert _of_all_ranks({"b": "2"}, 5, 2) == ({"a": "1", "b": "2"}, 15)
-    assert _of_all_ranks({"b": "2"}, 5, 1) == ({"b": "2"}, 5)
+    assert gather_places({"b": "2"}, 5, 2) == ({"a": "1", "b": "2"}, 15)
+    assert gather_places({"b": "2"}, 5, 1) == ({"b": "2"}, 5)

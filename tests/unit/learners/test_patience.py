@@ -53,7 +53,7 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
 ) -> None:
     monkeypatch.setattr(learners.group, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
     patience, began = PingMonitor(60.0), time.monotonic()
-    patience._took["updating"].extend([21.0, 21.0])
+    patience.durations["updating"].extend([21.0, 21.0])
 
     def told(word: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if word in record.getMessage()]
@@ -66,8 +66,8 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     waited(until_told("exporting", 1), patience=patience, what="exporting version 3")
     assert set(told("updating")) == {"learner updating on v has taken 0 s so far; usual are 21 s (the median of 2)"}
     assert set(told("exporting")) == {"learner exporting version 3 has taken 0 s so far; it is the first of its kind"}
-    assert (len(patience._took["updating"]), len(patience._took["exporting"])) == (3, 1)
-    assert 0 < patience._took["updating"][-1] + patience._took["exporting"][-1] <= time.monotonic() - began
+    assert (len(patience.durations["updating"]), len(patience.durations["exporting"])) == (3, 1)
+    assert 0 < patience.durations["updating"][-1] + patience.durations["exporting"][-1] <= time.monotonic() - began
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has
     monkeypatch.setattr(learners.group, "LONG_S", LONG_S)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     patience = PingMonitor(60.0)
-    patience._took["updating"].extend(earlier)
+    patience.durations["updating"].extend(earlier)
     waited(over.wait(), patience=patience)
     said = [re.search(r" (\d+) s so far", record.getMessage()) for record in caplog.records]
     assert [int(each[1]) for each in said if each is not None][: len(says)] == says
@@ -99,7 +99,7 @@ def test_only_the_latest_calls_say_what_is_usual() -> None:
     patience = PingMonitor(60.0)
     for _ in range(25):
         assert waited(answering(), patience=patience, what="exporting version 3") == "here"
-    assert len(patience._took["exporting"]) == 20
+    assert len(patience.durations["exporting"]) == 20
 
 
 def test_a_rank_that_does_not_answer_is_named_while_the_others_work() -> None:

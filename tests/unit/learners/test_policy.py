@@ -486,7 +486,7 @@ def test_the_kernel_of_a_gpu_is_asked_for_what_packed_sdpa_computes(monkeypatch,
     expected, _ = attention.packed_sdpa(
         torch.nn.Module(), query, key, value, None, 0.3, sliding_window=window, packed_layout=layout
     )
-    found = attention._varlen(query, key, value, layout, 0.3, window)
+    found = attention.attend_varlen(query, key, value, layout, 0.3, window)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,23 +18,56 @@ from learners.rank import LearnerRank
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
 
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "LOCAL_RANK", "LOCAL_SIZE")
+SPEC = RankSpec(
+    rank=2, world_size=5, master_addr="10.0.0.1", master_port=4321, device=DEVICES["cpu"], dtype="float32",
+    gradient_checkpointing=False, seed=11, collective_timeout_s=90.0,
+)  # fmt: skip
+
 
 @pytest.fixture
-def learner(monkeypatch: pytest.MonkeyPatch) -> Any:
+def deepspeed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """In DeepSpeed's place. `joined`: what each process group was made with."""
+    joined: list[dict[str, Any]] = []
+    made, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
+    vars(ops)["__compatible_ops__"] = {}
+    vars(made).update(ops=ops, init_distributed=lambda **given: joined.append(given), joined=joined)
+    monkeypatch.setitem(sys.modules, "deepspeed", made)
+    monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "before")
+        monkeypatch.delenv(name)
+    return made
+
+
+@pytest.fixture
+def learner(deepspeed: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A rank in the middle of a stage. `loaded`: what was loaded into which engine."""
-    made: Any = object.__new__(LearnerRank)
-    made.loaded = []
+    models = SimpleNamespace(policy_engine="policy", critic_engine="critic", destroy=lambda: None)
+    monkeypatch.setattr(rank, "load_models", lambda *_: models)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    state = torch.get_rng_state()
+    made: Any = LearnerRank(SPEC)
+    made.begin("m", LearnerConfig(), SimpleNamespace(needs=frozenset()), 9, 1.0)
+    made.loaded, read_as_data = [], list[Path]()
+
+    @contextmanager
+    def as_data(folder: Path) -> Iterator[None]:
+        read_as_data.append(folder)
+        yield
+        read_as_data.pop()
 
     def load(engine: str, folder: Path, tag: str) -> dict[str, Any]:
+        assert read_as_data == [folder]
         made.loaded.append((engine, tag))
         return {"step": 7, "rng": torch.Generator().manual_seed(5).get_state()}
 
+    monkeypatch.setattr(rank, "as_data", as_data)
     monkeypatch.setattr(rank.zero, "load", load)
     monkeypatch.setattr(rank.layouts, "refuse_other_layout", lambda folder, layout: None)
-    monkeypatch.setattr(LearnerRank, "_layout", lambda self: {})
-    made._stage = SimpleNamespace(models=SimpleNamespace(policy_engine="policy", critic_engine="critic"))
+    monkeypatch.setattr(rank.layouts, "layout_of", lambda *_: {})
     made.step = 2
-    state = torch.get_rng_state()
     yield made
     torch.set_rng_state(state)
 
@@ -65,55 +100,40 @@ def test_a_step_that_was_skipped_leaves_the_schedule_where_it_was(
 
 @pytest.mark.parametrize("set_before", [None, "3"])
 def test_a_rank_tells_deepspeed_who_it_is_and_how_long_it_waits(
-    set_before: str | None, monkeypatch: pytest.MonkeyPatch
+    set_before: str | None, deepspeed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "LOCAL_SIZE", "LOCAL_RANK"):
-        monkeypatch.setenv(name, "before")
-        monkeypatch.delenv(name)
     if set_before is not None:
         monkeypatch.setenv("LOCAL_RANK", set_before)
-    joined: list[dict[str, Any]] = []
-    deepspeed, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
-    vars(ops)["__compatible_ops__"] = {}
-    vars(deepspeed).update(ops=ops, init_distributed=lambda **given: joined.append(given))
-    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
-    monkeypatch.setitem(sys.modules, "deepspeed.ops", ops)
-    spec = RankSpec(
-        rank=2, world_size=5, master_addr="10.0.0.1", master_port=4321, device=DEVICES["cpu"], dtype="float32",
-        gradient_checkpointing=False, seed=0, collective_timeout_s=90.0,
-    )  # fmt: skip
-    LearnerRank(spec)
+    LearnerRank(SPEC)
     said = ("2", "5", "10.0.0.1", "4321", "cpu", set_before or "0", "1")
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "LOCAL_RANK", "LOCAL_SIZE")
-    assert tuple(os.environ[name] for name in names) == said
-    assert [(each["dist_backend"], each["timeout"]) for each in joined] == [("gloo", timedelta(seconds=90))]
-    assert ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
+    assert tuple(os.environ[name] for name in VARIABLES) == said
+    assert [(each["dist_backend"], each["timeout"]) for each in deepspeed.joined] == [("gloo", timedelta(seconds=90))]
+    assert deepspeed.ops.__compatible_ops__ == {"deepspeed_shm_comm": False}
 
 
 def test_a_stage_begins_with_draws_and_threads_of_its_own_after_the_one_before_is_closed(
-    learner: Any, monkeypatch: pytest.MonkeyPatch
+    learner: Any, deepspeed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[Any] = []
-    learner._stage.models.destroy = lambda: done.append("closed")
-    learner.spec = SimpleNamespace(device=DEVICES["cpu"], seed=11, dtype="float32", world_size=2)
-    learner._threads, learner.torch_device = 3, torch.device("cpu")
+
+    def close() -> None:
+        done.append("closed")
+
+    learner.stage.models.destroy = close
     monkeypatch.setattr(torch, "set_num_threads", done.append)
     monkeypatch.setattr(rank.gc, "collect", lambda: done.append("freed"))
-    monkeypatch.setattr(rank.models, "load", lambda *given: given)
+    monkeypatch.setattr(rank, "load_models", lambda *given: SimpleNamespace(given=given, destroy=close))
     algorithm: Any = SimpleNamespace(needs=frozenset({"reference"}))
     for threads, reference in ((2, "first"), (None, None)):
         learner.begin("m", LearnerConfig(threads=threads), algorithm, 9, 0.5, reference)
-        path, loading, needs, reference_path = learner.stage.models
+        path, loading, needs, reference_path = learner.stage.models.given
         assert (path, needs, reference_path) == ("m", algorithm.needs, reference or "m")
         assert loading.torch_device == learner.torch_device and torch.initial_seed() == 11
         stage = learner.stage
-        assert (learner.step, stage.total_steps, stage.temperature, stage.world_size) == (0, 9, 0.5, 2)
-        learner._stage = SimpleNamespace(models=SimpleNamespace(destroy=lambda: done.append("closed")))
+        assert (learner.step, stage.total_steps, stage.temperature, stage.world_size) == (0, 9, 0.5, 5)
     assert done == ["closed", "freed", 2, "closed", "freed", 3]
     left: list[None] = []
-    deepspeed = ModuleType("deepspeed")
-    vars(deepspeed)["comm"] = SimpleNamespace(destroy_process_group=lambda: left.append(None))
-    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    deepspeed.comm = SimpleNamespace(destroy_process_group=lambda: left.append(None))
     learner.close()
     assert done[6:] == ["closed", "freed"] and left == [None]
     with pytest.raises(RuntimeError):
@@ -133,15 +153,13 @@ class Scored:
 
 
 def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_length(learner: Any) -> None:
-    learner.torch_device = torch.device("cpu")
-    learner._stage.models.policy_engine = scored = Scored()
-    learner._stage.learner = LearnerConfig(tokens_per_row=5, logit_chunk=5)
+    learner.begin("m", LearnerConfig(tokens_per_row=5, logit_chunk=5), SimpleNamespace(needs=frozenset()), 9, 1.0)
+    learner.stage.models.policy_engine = scored = Scored()
     found = learner.logprobs([[1, 2, 3], [], [4, 5], [6], [7, 8]])
     assert found == [[-1.0, -1.5], [], [-2.5], [], [-4.0]]
     assert scored.rows == [[1, 2, 3, 4, 5], [6, 7, 8]]
 
 
-def test_before_a_stage_there_is_nothing_to_train(learner: Any) -> None:
-    learner._stage = None
+def test_before_a_stage_there_is_nothing_to_train(deepspeed: Any) -> None:
     with pytest.raises(RuntimeError):
-        learner.update("batch")
+        LearnerRank(SPEC).update("batch")  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_matrices_begin_by_their_fan_in_and_norms_at_one(folder) -> None:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             expected /= 2  # the root of twice the two layers
         if "embed_tokens" in name:
-            expected = scratch._EMBEDDING_STD
+            expected = scratch.EMBEDDING_STD
         assert tensor.std() == pytest.approx(expected, rel=0.1), name
         assert tensor.ndim >= 2 or torch.equal(tensor, torch.ones_like(tensor)), name
 
