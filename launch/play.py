@@ -28,6 +28,7 @@ from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
 from envs.rewards import Explains, RewardFunction
+from launch.run.playing import rollout_plan
 from launch.scoring.report import explanation, trace_of
 from launch.scoring.scorer import Tokens
 from rlsys.broken import EpisodeBroken
@@ -266,17 +267,8 @@ async def play(
 
 def plan_of(recipe: RecipeConfig) -> RolloutPlan:
     """One episode that nothing hurries: a person thinks. Tools keep their own deadlines; nothing is tried again."""
-    return RolloutPlan(
-        purpose="play",
-        env=recipe.env,
-        reward=recipe.reward,
-        group_size=1,
-        temperature=recipe.rollout.temperature,
-        top_p=recipe.rollout.top_p,
-        max_turn_tokens=recipe.rollout.max_turn_tokens,
-        max_context=recipe.engine.max_model_len,
-        timeout_s=math.inf,
-    )
+    plan = rollout_plan(recipe, "play", group_size=1, temperature=recipe.rollout.temperature)
+    return replace(plan, timeout_s=math.inf, max_response_tokens=None, infra_retries=0, data_retries=0)
 
 
 @asynccontextmanager
