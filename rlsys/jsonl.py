@@ -11,9 +11,11 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from rlsys.errors import BadInput
+
+T = TypeVar("T")
 
 
 def encode(value: Any, optional: frozenset[str] = frozenset()) -> Any:
@@ -48,6 +50,15 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
         each = _decoder(arguments[0])
         return tuple if arguments[0] in (int, str) else lambda value: tuple(map(each, value))
     return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda value: value
+
+
+def read_as(kind: type[T], values: Mapping[str, Any], where: str, otherwise: str) -> T:
+    """`decode`, which raises BadInput for what does not fit: that it is `otherwise`."""
+    try:
+        found: T = decode(kind, values)
+        return found
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"{otherwise} ({error})", where=where) from error
 
 
 def json_object(line: bytes, where: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlsys.errors import BadInput
-from rlsys.jsonl import decode, encode, json_object, kind_of, shown
+from rlsys.jsonl import decode, encode, json_object, kind_of, read_as, shown
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Trajectory, Transcript
 
@@ -147,25 +147,22 @@ def to_json(record: Record) -> dict[str, Any]:
 
 def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
     """The inverse of `to_json`, also of lines that earlier versions wrote. Raises BadInput."""
-    try:
-        group: GroupRecord = decode(GroupRecord, values)
-        if type(group.sequence) is not int:
-            raise TypeError(f'"sequence" is {group.sequence!r}')
-        return group
-    except (TypeError, ValueError, AttributeError) as error:
-        missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'
-        raise BadInput(f"{missing} ({error})", where=where) from error
+    missing = 'no "sequence" with its "trajectories": not a file that rlsys generate has written'
+    group = read_as(GroupRecord, values, where, missing)
+    if type(group.sequence) is not int:
+        raise BadInput(f'{missing} ("sequence" is {group.sequence!r})', where=where)
+    return group
 
 
 def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
     """The inverse of `to_json`. Raises BadInput."""
-    try:
-        trajectory: TrajectoryRecord = decode(TrajectoryRecord, values)
-        if not all(isinstance(each, Message) for each in (*trajectory.prompt, *trajectory.messages)):
-            raise TypeError('"prompt" and "messages" are no lists of messages')
-        return replace(trajectory, task=dict(trajectory.task))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"not a trajectory that rlsys has written ({error})", where=where) from error
+    other = "not a trajectory that rlsys has written"
+    found = read_as(TrajectoryRecord, values, where, other)
+    if type(found.sequence) is not int or type(found.sibling) is not int:
+        raise BadInput(f'{other} ("sequence" or "sibling" is no whole number)', where=where)
+    if not isinstance(found.task, dict) or not all(isinstance(each, Message) for each in found.prompt + found.messages):
+        raise BadInput(f'{other} ("task" is no object, or "prompt" or "messages" no list of messages)', where=where)
+    return found
 
 
 def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import IO, Any
 from launch.run.rundir import locked
 from rlsys.errors import BadInput, differences
 from rlsys.files import naming, replace_file
-from rlsys.jsonl import decode, json_object, line_of
-from rlsys.records import TrajectoryRecord, record_of, to_json
+from rlsys.jsonl import json_object, line_of
+from rlsys.records import TrajectoryRecord, read_trajectory, record_of, to_json
 from rlsys.types import Group
 
 BEGUN = "begun.json"
@@ -74,7 +74,8 @@ class Transcripts:
         content = path.read_bytes()
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
             if line.endswith(b"\n"):
-                record = _read(line, f"{path} line {number}")
+                where = f"{path} line {number}"
+                record = without_tokens(read_trajectory(json_object(line, where), where))
                 found[record.sequence].append(record)
                 lines.append((record.sequence, line))
         self.played[play] = {
@@ -128,15 +129,3 @@ def transcript_folder(output: Path, *, resume: bool) -> Path:
             return last if resume and last is not None else name
         last = name
     raise AssertionError("there is always a next number")
-
-
-def _read(line: bytes, where: str) -> TrajectoryRecord:
-    values = json_object(line, where)
-    values.pop("token_ids", None)
-    try:
-        record: TrajectoryRecord = decode(TrajectoryRecord, values)
-        if type(record.sequence) is not int or type(record.sibling) is not int:
-            raise TypeError('"sequence" or "sibling" is no whole number')
-        return record
-    except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"no trajectory of an evaluation ({error})", where=where) from error

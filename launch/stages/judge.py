@@ -31,7 +31,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import whole_file
 from rlsys.harvest import check_failed
-from rlsys.jsonl import decode, encode, line_of
+from rlsys.jsonl import encode, line_of, read_as
 from rlsys.records import TrajectoryRecord, read_trajectory, task_of, to_json
 from rlsys.types import Failure, Transcript
 
@@ -119,7 +119,7 @@ class Judge(Stage):
         output, found = run.dir.generated(stage.name), dict[int, Verdict]()
 
         def known(record: dict[str, Any], where: str, _: int) -> None:
-            verdict = _read(record, where)
+            verdict = read_as(Verdict, record, where, "no verdict")
             found[verdict.line] = verdict
 
         begun, path = begun_with(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
@@ -229,14 +229,6 @@ def transcript_of(trajectory: TrajectoryRecord, *, keep: bool) -> Transcript:
         truncated=trajectory.truncated,
         judgements=(trajectory.judgements or None) if keep else None,
     )
-
-
-def _read(record: Mapping[str, Any], where: str) -> Verdict:
-    try:
-        verdict: Verdict = decode(Verdict, record)
-        return verdict
-    except (TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"no verdict ({error})", where=where) from error
 
 
 def begun_with(stage: StageConfig, source: Path) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_another_evaluation_is_not_continued_nor_one_that_goes_on(tmp_path: Path
     with refused("--resume", says="was begun with weights='abc', not"):
         opened(tmp_path / "a", BEGUN | {"weights": "xyz"})
     (tmp_path / "a" / "greedy.jsonl").write_text("{}\n")
-    with refused(where="greedy.jsonl line 1", says="no trajectory of an evaluation"):
+    with refused(where="greedy.jsonl line 1", says="not a trajectory"):
         opened(tmp_path / "a")
 
 
