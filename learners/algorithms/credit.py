@@ -13,9 +13,9 @@ from itertools import pairwise
 import torch
 
 from learners.algorithms.base import Moments
+from learners.algorithms.terms import CreditTerms
 from rlsys.advantages import multi_discount_gae, normalized, penalize_kl
 from rlsys.batch import MicroBatch, masked
-from rlsys.config.learner import KLKind
 from rlsys.losses import kl_estimate
 
 
@@ -32,10 +32,9 @@ def as_values(row: MicroBatch) -> MicroBatch:
     return replace(row, rewards=torch.cat([values_T.unsqueeze(0), row.rewards[1:]]))
 
 
-def token_rewards(
-    row: MicroBatch, *, kl_coef: float, kl_kind: KLKind, kl_clamp: float | None, reward_clip: float | None
-) -> torch.Tensor:
-    """[M, T]: the row's rewards, the value bounded by reward_clip, less the KL penalty of each sampled token.
+def token_rewards(row: MicroBatch, terms: CreditTerms) -> torch.Tensor:
+    """[M, T]: the row's rewards, the value bounded by reward_clip, less the KL penalty of each sampled token, where
+    that is no term of the loss.
 
     The penalty compares the reference with the proximal policy where a pass was made for it, else with the recorded
     log-probabilities of the behaviour policy. Raises ValueError for a row of demonstrations.
@@ -43,16 +42,17 @@ def token_rewards(
     if row.rewards is None:
         raise ValueError("a row without rewards: expected trajectories, not demonstrations")
     rewards_MT = row.rewards
-    if reward_clip is not None:
-        rewards_MT = torch.cat([rewards_MT[:1].clamp(-reward_clip, reward_clip), rewards_MT[1:]])
-    if kl_coef == 0:
+    if (bound := terms.reward_clip) is not None:
+        rewards_MT = torch.cat([rewards_MT[:1].clamp(-bound, bound), rewards_MT[1:]])
+    if terms.kl_coef == 0 or terms.kl_in_loss:
         return rewards_MT
     if row.reference_logprobs is None:
         raise ValueError("a row without reference_logprobs: expected the reference model's pass, for algorithm.kl_coef")
     policy_T = row.behavior_logprobs if row.proximal_logprobs is None else row.proximal_logprobs
     keep = row.loss_mask.bool()
-    kl_T = kl_estimate(masked(policy_T, keep), masked(row.reference_logprobs, keep), kind=kl_kind, clamp=kl_clamp)
-    return penalize_kl(rewards_MT, kl_T, coef=kl_coef)
+    reference_T = masked(row.reference_logprobs, keep)
+    kl_T = kl_estimate(masked(policy_T, keep), reference_T, kind=terms.kl_kind, clamp=terms.kl_clamp)
+    return penalize_kl(rewards_MT, kl_T, coef=terms.kl_coef)
 
 
 def estimate(row: MicroBatch, rewards_MT: torch.Tensor, *, discount: float, lam: float) -> MicroBatch:

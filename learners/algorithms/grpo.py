@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group
+from learners.algorithms.terms import ClippedTerms, Clips, Configured, relative_to_group
 from rlsys.config.learner import Level
-
-if TYPE_CHECKING:
-    import torch
-
-    from rlsys.batch import MicroBatch
-    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(Terms):
+class GRPOConfig(ClippedTerms):
     name: str = "grpo"
-    clip_low: float = 0.2
-    """Lower clip range of the ratio, as a distance from 1. A token is not pushed down further once its probability is
-    this share below the behaviour policy's."""
     clip_high: float = 0.28
     """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
     this share above the behaviour policy's. Wider than clip_low (DAPO), because a narrow bound would keep rare tokens
@@ -35,9 +26,9 @@ class GRPOConfig(Terms):
     """Level of the ratio that is clipped: of the token, of its whole sequence as ReSearch prints it (equation 1), or
     the sequence's geometric mean per token."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_clips(self.clip_low, self.clip_high, self.dual_clip)
+    @property
+    def clips(self) -> Clips:
+        return Clips(self.clip_low, self.clip_high, self.dual_clip, self.ratio_level)
 
 
 class GRPO(Configured):
@@ -48,17 +39,3 @@ class GRPO(Configured):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
         return relative_to_group(rewards, normalize_std=self.config.normalize_std)
-
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        config = self.config
-        return clipped_loss(
-            config,
-            logp_T,
-            entropy_T,
-            row,
-            denominator=denominator,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            dual_clip=config.dual_clip,
-            level=config.ratio_level,
-        )

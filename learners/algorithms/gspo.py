@@ -5,20 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from learners.algorithms.terms import Configured, Terms, check_clips, clipped_loss, relative_to_group
+from learners.algorithms.terms import ClippedTerms, Clips, Configured, relative_to_group
 from rlsys.reductions import Reduction
-
-if TYPE_CHECKING:
-    import torch
-
-    from rlsys.batch import MicroBatch
-    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class GSPOConfig(Terms):
+class GSPOConfig(ClippedTerms):
     name: str = "gspo"
     reduction: Reduction = "sequence_mean"
     clip_low: float = 3e-4
@@ -27,9 +20,9 @@ class GSPOConfig(Terms):
     clip_high: float = 4e-4
     """Upper clip range of a sequence's ratio, as a distance from 1."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_clips(self.clip_low, self.clip_high)
+    @property
+    def clips(self) -> Clips:
+        return Clips(self.clip_low, self.clip_high, level="geometric")
 
 
 class GSPO(Configured):
@@ -40,16 +33,3 @@ class GSPO(Configured):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores, as in GRPO."""
         return relative_to_group(rewards)
-
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        config = self.config
-        return clipped_loss(
-            config,
-            logp_T,
-            entropy_T,
-            row,
-            denominator=denominator,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            level="geometric",
-        )

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from learners.algorithms.terms import Configured, Terms, gradient_loss, relative_to_others
+from learners.algorithms.terms import Configured, Terms, relative_to_others
 from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
-
-if TYPE_CHECKING:
-    import torch
-
-    from rlsys.batch import MicroBatch
-    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +28,3 @@ class RLOO(Configured):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Reward minus the mean of the other siblings; None where nothing can be compared."""
         return relative_to_others(rewards)
-
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from learners.algorithms.terms import (
     Configured,
     Terms,
-    gradient_loss,
     relative_to_group,
     relative_to_others,
     with_signal,
 )
 from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
-
-if TYPE_CHECKING:
-    import torch
-
-    from rlsys.batch import MicroBatch
-    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +44,3 @@ class SWiRL(Configured):
         if self.config.baseline == "group_mean":
             return relative_to_group(rewards, normalize_std=False)
         return with_signal(list(rewards))
-
-    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)

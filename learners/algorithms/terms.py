@@ -1,12 +1,12 @@
 """What the policy-gradient algorithms share: the reduction, the steps per batch, the KL and entropy terms, and the
-correction for tokens that other weights sampled. An algorithm adds its advantages and its own loss."""
+correction for tokens that other weights sampled. An algorithm adds its advantages, and its own loss if it has one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
 from rlsys.config.learner import Correction, KLKind, Level
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
     from rlsys.batch import MicroBatch
     from rlsys.losses import LossOutput
+
+
+class Clips(NamedTuple):
+    """Where the clipped objective stops to follow the ratio, as distances from 1."""
+
+    low: float
+    high: float
+    dual: float | None = None  # of the loss of a negative advantage, as a multiple of it
+    level: Level = "token"  # of the ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +64,11 @@ class Terms:
     def kl_in_loss(self) -> bool:
         return True
 
+    @property
+    def clips(self) -> Clips | None:
+        """Of the clipped objective; None for REINFORCE, which has no ratio to clip."""
+        return None
+
     def __post_init__(self) -> None:
         require_bounds(self, "algorithm.", "at least 1", "epochs", "minibatches")
         require_bounds(self, "algorithm.", "at least 0", "kl_coef", "entropy_coef")
@@ -65,10 +79,53 @@ class Terms:
         require(0 <= self.is_floor < self.is_cap, "algorithm.is_floor", self.is_floor, "at least 0 and below is_cap")
 
 
-def check_clips(clip_low: float, clip_high: float, dual_clip: float | None = None) -> None:
-    require(0 < clip_low < 1, "algorithm.clip_low", clip_low, "above 0 and below 1")
-    require(clip_high > 0, "algorithm.clip_high", clip_high, "above 0")
-    require(dual_clip is None or dual_clip > 1, "algorithm.dual_clip", dual_clip, "null, or above 1")
+@dataclass(frozen=True, kw_only=True)
+class ClippedTerms(Terms):
+    """Those of PPO's clipped objective."""
+
+    clip_low: float = 0.2
+    """Lower clip range of the ratio, as a distance from 1. A token is not pushed down further once its probability is
+    this share below the behaviour policy's."""
+    clip_high: float = 0.2
+    """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
+    this share above the behaviour policy's."""
+
+    @property
+    def clips(self) -> Clips:
+        return Clips(self.clip_low, self.clip_high)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high, dual, _ = self.clips
+        require(0 < low < 1, "algorithm.clip_low", low, "above 0 and below 1")
+        require(high > 0, "algorithm.clip_high", high, "above 0")
+        require(dual is None or dual > 1, "algorithm.dual_clip", dual, "null, or above 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditTerms(ClippedTerms):
+    """Those of algorithms that find the credit of each token on the learner (`learners.algorithms.credit`)."""
+
+    discount: float = 1.0
+    """Discount (gamma) of the trajectory's reward per sampled token. Token rewards, such as Long CoT's, have their
+    own."""
+    reward_clip: Optional[float] = None
+    """Largest absolute value of a trajectory's reward, after the group baseline if there is one; larger ones are
+    clipped. Long CoT: 10. null: no bound."""
+    kl_in: Literal["reward", "loss"] = "reward"
+    """Place of the KL penalty. reward: it is subtracted from the reward of each token. loss: it is a term of the
+    loss."""
+    kl_kind: KLKind = "k1"
+    """Estimator of the KL divergence per token. In the loss it must be k2 or k3."""
+
+    @property
+    def kl_in_loss(self) -> bool:
+        return self.kl_in == "loss"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.discount <= 1, "algorithm.discount", self.discount, "from 0 to 1")
+        require_bounds(self, "algorithm.", "null, or above 0", "reward_clip")
 
 
 def with_signal(credit: list[float]) -> list[float] | None:
@@ -132,18 +189,14 @@ class Configured(Algorithm):
     def entropy_coef(self) -> float:
         return self.terms.entropy_coef
 
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        if self.terms.clips is None:
+            return gradient_loss(self.terms, logp_T, entropy_T, row, denominator=denominator)
+        return clipped_loss(self.terms, self.terms.clips, logp_T, entropy_T, row, denominator=denominator)
+
 
 def clipped_loss(
-    terms: Terms,
-    logp_T: torch.Tensor,
-    entropy_T: torch.Tensor,
-    row: MicroBatch,
-    *,
-    denominator: float,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None = None,
-    level: Level = "token",
+    terms: Terms, clips: Clips, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
 ) -> LossOutput:
     """The clipped objective with its terms. With a correction this is decoupled PPO: the ratio is to the proximal
     policy, and a weight leads from the behaviour policy to that."""
@@ -159,12 +212,12 @@ def clipped_loss(
         old_T,
         row.advantages,
         row.loss_mask,
-        clip_low=clip_low,
-        clip_high=clip_high,
+        clip_low=clips.low,
+        clip_high=clips.high,
         denominator=denominator,
-        dual_clip=dual_clip,
+        dual_clip=clips.dual,
         weights=weights_T,
-        level=level,
+        level=clips.level,
         cu_seqlens=row.cu_seqlens,
     )
     return _with_terms(terms, policy, measured, logp_T, entropy_T, row, denominator)
