@@ -114,6 +114,8 @@ def _cardinal(names: list[str]) -> int | None:
             last = _MULTIPLES[name]
             total, current = total + (current or 1) * last, 0
         elif name == "hundred":
+            if current >= 100:
+                return None
             current = (current or 1) * 100
         elif name != "and":
             value = 1 if name in ("a", "an") else _CARDINAL[name]
