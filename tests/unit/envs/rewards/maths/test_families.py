@@ -104,6 +104,7 @@ SAME = {
         (r"\begin{pmatrix}1&2\end{pmatrix}^T", r"\begin{pmatrix}1\\2\end{pmatrix}"),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{\top}", r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"),
         ("(1, 2)^T", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+        (r"(1, 2)^{\intercal}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
         (r"\operatorname{diag}(3,4)", r"\begin{pmatrix}3&0\\0&4\end{pmatrix}"),
         (r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", "I_2"),
         (r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", "I"),
