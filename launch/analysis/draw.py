@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ SIZE = (4.6, 3.1)  # inches of one pair of axes
 POINTS = 60  # of a curve beyond which it is smoothed
 FEW = 20  # points of a curve that are marked
 SMALL = 0.4  # shares that stay below are drawn larger
+Settings = Sequence[SeedGroup]
 
 
 def smoothing_window(charts: Sequence[Chart]) -> int:
@@ -57,18 +58,10 @@ def moving_average(values: Sequence[float], window: int) -> np.ndarray:
 
 
 def draw_curves(
-    folder: Path,
-    name: str,
-    note: str,
-    charts: Sequence[Chart],
-    *,
-    x_label: str,
-    window: int,
-    settings: Sequence[SeedGroup],
+    path: Path, charts: Sequence[Chart], settings: Settings, *, note: str, x_label: str, window: int
 ) -> None:
-    """A pair of axes for each chart. settings: all of them, so that each has one colour in all figures."""
-    shown, known = {curve.label: 0 for chart in charts for curve in chart.curves}, [each.label for each in settings]
-    styles = _assign_styles(known if shown.keys() <= set(known) else shown)
+    """A pair of axes for each chart."""
+    styles = _assign_styles(settings, [curve.label for chart in charts for curve in chart.curves])
     points = [point for chart in charts for point in chart.points]
     seeds = {point.seeds for point in points} - {1}
     count = " to ".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else ""
@@ -78,7 +71,7 @@ def draw_curves(
         "bars: 95 % interval over tasks": any(point.low is not None for point in points),
         f"lines: means of {window} points": window > 1,
     }
-    with _open_figure(folder, name, notes, len(charts), legend=len(styles) > 1) as grid:
+    with _open_figure(path, notes, len(charts), settings) as grid:
         for axes, chart in zip(grid, charts, strict=True):
             axes.set(title=chart.title, xlabel=x_label, ylabel=chart.unit)
             axes.locator_params(axis="x", integer=True, nbins=6)
@@ -91,13 +84,16 @@ def draw_curves(
             _mark_stages(axes, chart)
 
 
-def _assign_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    return dict(zip(labels, STYLES(), strict=False))
+def _assign_styles(settings: Settings, shown: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Of each label that is shown. A setting has one colour in all figures, whatever others they show."""
+    labels = [each.label for each in settings]
+    known = labels if set(shown) <= set(labels) else list(dict.fromkeys(shown))
+    return {label: style for label, style in zip(known, STYLES(), strict=False) if label in shown}
 
 
 @contextmanager
 def _open_figure(
-    folder: Path, name: str, notes: Mapping[str, bool], count: int, *, legend: bool, size: tuple[float, float] = SIZE
+    path: Path, notes: Mapping[str, bool], count: int, settings: Settings, size: tuple[float, float] = SIZE
 ) -> Iterator[list[Axes]]:
     """So many pairs of axes, of `size` each, which are then written with the figure's question above and notes below.
 
@@ -108,14 +104,14 @@ def _open_figure(
     with rc_context(LOOK):
         figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.5), layout="constrained")
         yield [figure.add_subplot(rows, columns, place) for place in range(1, count + 1)]
-        figure.suptitle(FIGURES[name].question, x=0.01, ha="left", fontsize=13, fontweight="bold", color=DARK)
+        figure.suptitle(FIGURES[path.stem].question, x=0.01, ha="left", fontsize=13, fontweight="bold", color=DARK)
         note = "; ".join(text for text, holds in notes.items() if holds)
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=GREY)
-        if legend:
-            named = [axes.get_legend_handles_labels() for axes in figure.axes]
-            handles = {label: handle for each in named for handle, label in zip(*each, strict=True)}
+        named = [axes.get_legend_handles_labels() for axes in figure.axes]
+        handles = {label: handle for each in named for handle, label in zip(*each, strict=True)}
+        if max(len(handles), len(settings)) > 1:
             figure.legend(handles.values(), handles.keys(), loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.savefig(folder / f"{name}.png")
+        figure.savefig(path)
 
 
 def _draw_curve(axes: Axes, curve: Curve, window: int, is_share: bool, style: Mapping[str, Any]) -> None:
@@ -155,25 +151,28 @@ def _mark_stages(axes: Axes, chart: Chart) -> None:
             axes.text(x, 1, stage, transform=axes.get_xaxis_transform(), va="top", color=GREY)
 
 
-def draw_entries(folder: Path, name: str, title: str, entries: Sequence[Entry]) -> None:
+def draw_entries(path: Path, entries: Sequence[Entry], settings: Settings) -> None:
     """A row for each number: each setting as a dot with its spread or interval, a paper's as a diamond."""
-    keys, labels = (list(dict.fromkeys(getattr(each, name) for each in entries)) for name in ("key", "label"))
-    has_papers = any(each.paper is not None for each in entries)
+    keys, styles = (
+        list(dict.fromkeys(each.key for each in entries)),
+        _assign_styles(settings, [each.label for each in entries]),
+    )
+    title = (settings[0].runs[0].config.get("about") or {}).get("title") or ""
     notes = {
         "last evaluations": True,
         "bars: standard deviation over seeds": any(each.spread is not None for each in entries),
         "bars of a single run: 95 % interval over tasks": any(each.low is not None for each in entries),
         title: bool(title),
     }
-    size = (7.5, 0.75 + 0.17 * len(keys) * max(2, len(labels)))
-    within = np.linspace(-0.4, 0.4, len(labels) + 2)[1:-1]  # of a row, where each setting stands
-    with _open_figure(folder, name, notes, 1, legend=has_papers or len(labels) > 1, size=size) as (axes,):
-        for label, style, offset in zip(labels, _assign_styles(labels).values(), within, strict=True):
+    size = (7.5, 0.75 + 0.17 * len(keys) * max(2, len(styles)))
+    within = np.linspace(-0.4, 0.4, len(styles) + 2)[1:-1]  # of a row, where each setting stands
+    with _open_figure(path, notes, 1, settings, size) as (axes,):
+        for (label, style), offset in zip(styles.items(), within, strict=True):
             own = [each for each in entries if each.label == label]
             rows = np.array([keys.index(each.key) for each in own]) + offset
             reach = np.transpose([_error_bar(each) for each in own])
             axes.errorbar([each.value for each in own], rows, xerr=reach, fmt="o", color=style["color"], label=label)
-            if has_papers:
+            if any(each.paper is not None for each in own):
                 papers = [np.nan if each.paper is None else each.paper for each in own]
                 axes.plot(papers, rows, "D", color=DARK, markersize=5, label="paper", zorder=1)
         axes.set_yticks(range(len(keys)), [key.replace("/", " ") for key in keys])
@@ -188,10 +187,10 @@ def _error_bar(each: Entry) -> tuple[float, float]:
     return each.spread or 0.0, each.spread or 0.0
 
 
-def draw_scatters(folder: Path, name: str, scatters: Sequence[Scatter]) -> None:
-    styles = _assign_styles(dict.fromkeys(label for each in scatters for label, _, _ in each.points))
+def draw_scatters(path: Path, scatters: Sequence[Scatter], settings: Settings) -> None:
+    styles = _assign_styles(settings, [label for each in scatters for label, _, _ in each.points])
     notes = {"r: Pearson, with its 95 % band": True}
-    with _open_figure(folder, name, notes, len(scatters), legend=len(styles) > 1) as grid:
+    with _open_figure(path, notes, len(scatters), settings) as grid:
         for axes, each in zip(grid, scatters, strict=True):
             found = each.correlation
             title = f"{each.title}: r = {found.r:.3f} ({found.low:.2f} to {found.high:.2f})"

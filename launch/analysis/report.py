@@ -50,11 +50,10 @@ def make_figures(settings: Sequence[SeedGroup], request: Request) -> dict[str, l
     lines: dict[str, list[str] | str] = {}
     with Bar() as show:
         for done, name in enumerate(request.figures, start=1):
-            source = FIGURES[name].source
-            if source in COMPARED:
-                lines[name] = COMPARED[source](settings, request.folder)
+            if name in COMPARED:
+                lines[name] = _make_comparison(name, settings, request)
             else:
-                lines[name] = _make_curves(name, settings, request, rows_of[source])
+                lines[name] = _make_curves(name, settings, request, rows_of[FIGURES[name].source])
             show("figures", done, len(request.figures))
     return lines
 
@@ -67,6 +66,15 @@ def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measuremen
             found[run].append(read_episodes(row, path))
             show("files of episodes", done, len(files))
     return found
+
+
+def _make_comparison(name: str, settings: Sequence[SeedGroup], request: Request) -> list[str] | str:
+    collect, draw, report = COMPARED[name]
+    found = collect(settings)
+    if not found:
+        return ABSENT
+    draw(request.folder / f"{name}.png", found, settings)
+    return report(request.folder, name, found)
 
 
 def _make_curves(
@@ -86,31 +94,8 @@ def _make_curves(
     note = {"finish": last, "episodes": f"of {of}"}.get(source, "")
     x_label = "message of the model" if source == "finish" else "step" if request.by == "step" else "step of the stage"
     window = 1 if source in ("finish", "evaluations") else request.smooth or smoothing_window(shown)
-    draw_curves(request.folder, name, note, shown, x_label=x_label, window=window, settings=settings)
+    draw_curves(request.folder / f"{name}.png", shown, settings, note=note, x_label=x_label, window=window)
     return report_curves(request.folder, name, x_label, shown)
-
-
-def _make_results(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
-    entries = collect_results(settings)
-    if not entries:
-        return ABSENT
-    title = (settings[0].runs[0].config.get("about") or {}).get("title") or ""
-    draw_entries(folder, "results", title, entries)
-    return report_entries(folder, "results", entries)
-
-
-def _make_correlation(settings: Sequence[SeedGroup], folder: Path) -> list[str] | str:
-    found = correlate_rewards(settings)
-    if not found:
-        return ABSENT
-    draw_scatters(folder, "correlation", found)
-    return report_scatters(folder, "correlation", found)
-
-
-COMPARED: Mapping[str, Callable[[Sequence[SeedGroup], Path], list[str] | str]] = {
-    "results": _make_results,
-    "correlation": _make_correlation,
-}
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -187,3 +172,9 @@ def _format_number(value: float) -> str:
 
 def _shorten(text: str, width: int = 38) -> str:
     return f"{text if len(text) <= width else f'{text[: width - 1]}…':<{width}}"
+
+
+COMPARED: Mapping[str, tuple[Callable[..., Sequence[Any]], Callable[..., None], Callable[..., list[str]]]] = {
+    "results": (collect_results, draw_entries, report_entries),
+    "correlation": (correlate_rewards, draw_scatters, report_scatters),
+}
