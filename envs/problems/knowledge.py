@@ -21,7 +21,7 @@ from typing import Literal
 
 from envs.protocols import Answer, Protocol
 from envs.services.retriever.corpus import Document, contents
-from envs.tasks.few_shot import MAX_EXAMPLES
+from envs.tasks.prompts import MAX_EXAMPLES
 from envs.tasks.splits import is_held_out, make_generated_task
 from rlsys.errors import require
 from rlsys.seeds import derive

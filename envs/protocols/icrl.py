@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from envs.protocols.record import Asked, Inline, Protocol
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_first
 from envs.services.retriever.corpus import Document
-from envs.tasks.few_shot import with_examples
+from envs.tasks.prompts import with_examples
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"

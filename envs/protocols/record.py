@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envs.services.retriever.corpus import Document
-from envs.tasks.few_shot import ExampleLayout
+from envs.tasks.prompts import ExampleLayout
 from rlsys.errors import require
 from rlsys.types import Message
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
 from envs.protocols.scan import parse_answer
-from envs.tasks.few_shot import with_examples
+from envs.tasks.prompts import with_examples
 from rlsys.types import Message
 
 CODE_OPEN, CODE_CLOSE = "<code>", "</code>"

@@ -2,21 +2,37 @@
 
 Shipped files lie beside this module, in `prompts/`, by paper: `graph_rl/strategyqa`. A comment at the top of a file,
 `<!-- where it is from -->`, is no part of the message.
+
+Worked examples in a prompt have ICRL's form; they are from a file or written out here.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
-from rlsys.errors import BadInput, nearest
-from rlsys.types import Task
+from rlsys.errors import BadInput, nearest, require
+from rlsys.types import Message, Task
 
 FOLDER = Path(__file__).with_name("prompts")
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _COMMENT = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)
+MAX_EXAMPLES = 5  # made-up tasks kept for examples in prompts: never trained on, never held out
+
+PROJECT = Path(__file__).resolve().parents[2]
+MARK = "=" * 15
+PROBLEM, SOLUTION = "Example Problem:", "Example Solution:"
+EXAMPLES = "Here are some examples of solved problems:"
+AFTER_EXAMPLES = (
+    "Now solve the following problem with the ability you just learned from the examples. Remember, DO NOT take the "
+    "problem from examples as the problem you need to solve."
+)
+_SEPARATOR = re.compile(rf"^[ \t]*{MARK}Example [0-9]{{1,6}}{MARK}[ \t]*$", re.MULTILINE)
 
 
 def strip_comment(text: str) -> str:
@@ -59,3 +75,79 @@ def _shown(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(str, value))
     return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesConfig:
+    """Few-shot examples before the question (ICRL's curriculum: 3, then 2, then 0)."""
+
+    count: int = 0
+    """Number of examples in the prompt: the first ones of the file."""
+    file: Optional[str] = None
+    """Path of the file with the examples, each after a line `===============Example N===============`, such as
+    configs/icrl/examples/search.txt of the project. null: examples are written for made-up tasks."""
+    before: str = EXAMPLES
+    """Text before the examples."""
+    after: str = AFTER_EXAMPLES
+    """Text between the examples and the question."""
+
+    def __post_init__(self) -> None:
+        require(self.count >= 0, "env.demonstrations.count", self.count, "0 or more")
+        few = self.file is not None or self.count <= MAX_EXAMPLES
+        require(few, "env.demonstrations.count", self.count, f"at most {MAX_EXAMPLES} without demonstrations.file")
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleLayout:
+    """The examples of a prompt, and what stands around them."""
+
+    examples: tuple[str, ...] = ()
+    before: str = EXAMPLES
+    after: str = AFTER_EXAMPLES
+
+
+def frame(config: ExamplesConfig) -> tuple[str, ...]:
+    """What is the same around all examples: a token each where a tokenizer is trained, or it were most of a prompt."""
+    return tuple(text for text in (MARK, PROBLEM, SOLUTION, config.before, config.after) if text)
+
+
+def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
+    """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
+    if config.count == 0 or config.file is None:
+        shown = [(asked, "".join(message.content for message in said)) for asked, said in islice(solved, config.count)]
+        texts = tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
+        return ExampleLayout(texts, config.before, config.after)
+    examples = read_examples(config.file)
+    enough = f"at most {len(examples)}, the examples of {config.file}"
+    require(config.count <= len(examples), "env.demonstrations.count", config.count, enough)
+    return ExampleLayout(examples[: config.count], config.before, config.after)
+
+
+def read_examples(path: str) -> tuple[str, ...]:
+    """The examples of a file, without the lines `===============Example N===============` before each.
+
+    A path that is not there is looked for in the project's folder. Raises BadInput for a file that cannot be read, for
+    text before the first of these lines, and for an example without its problem or its solution.
+    """
+    try:
+        with open(path if os.path.exists(path) else PROJECT / path, encoding="utf-8-sig") as file:
+            before, *examples = map(str.strip, _SEPARATOR.split(file.read()))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise BadInput(f"cannot be read ({reason})", where=path, expected="examples for a prompt") from error
+    if before or not examples:
+        found = repr(before[:40]) if before else "no example"
+        raise BadInput(f"begins with {found}", where=path, expected=f"a line {MARK}Example 1{MARK}")
+    for number, example in enumerate(examples, start=1):
+        problem, solution = example.find(PROBLEM), example.find(SOLUTION)
+        if problem != 0 or solution < 0:
+            missing = PROBLEM if problem != 0 else SOLUTION
+            raise BadInput(f'{path} example {number}: no "{missing}"', expected=f'it and then "{SOLUTION}"')
+    return tuple(examples)
+
+
+def with_examples(instruction: str, shown: ExampleLayout, question: str, *, alone: str) -> str:
+    """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
+    texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(shown.examples, start=1))
+    asked = [shown.before, texts, shown.after, f"Actual Problem: {question}"] if shown.examples else [alone]
+    return "\n\n".join(part for part in (instruction, *asked) if part)

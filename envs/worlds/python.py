@@ -18,7 +18,7 @@ from envs.protocols.record import check_bare, without_tool
 from envs.protocols.retool import INTERPRETER, RETOOL
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import MAX_EXAMPLES, ExamplesConfig, examples_of
+from envs.tasks.prompts import MAX_EXAMPLES, ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import Outcome, SandboxConfig

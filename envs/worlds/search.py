@@ -20,7 +20,7 @@ from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Answer, Asked, Protocol
 from envs.protocols.record import without_tool
 from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
-from envs.tasks.few_shot import ExampleLayout, examples_of, frame
+from envs.tasks.prompts import ExampleLayout, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
 from envs.worlds.search_config import SearchQAConfig

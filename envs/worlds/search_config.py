@@ -11,7 +11,7 @@ from envs.protocols import PROTOCOLS
 from envs.protocols.record import check_bare
 from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
 from envs.tasks.config import TaskConfig
-from envs.tasks.few_shot import ExamplesConfig
+from envs.tasks.prompts import ExamplesConfig
 from envs.tools.search import MAX_TOPK, WEB, SearchConfig
 from rlsys.errors import require, require_bounds
 

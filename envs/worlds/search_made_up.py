@@ -22,7 +22,7 @@ from envs.problems.knowledge import (
 from envs.protocols import PROTOCOLS, Protocol
 from envs.protocols.retrieval import ITER_RETGEN
 from envs.services.retriever.corpus import Document
-from envs.tasks.few_shot import ExampleLayout, examples_of
+from envs.tasks.prompts import ExampleLayout, examples_of
 from envs.tools.search import LocalSearch
 from envs.worlds.search_config import SearchQAConfig
 from rlsys.errors import BadInput, require

@@ -14,13 +14,12 @@ from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.data.build import Options
 from launch.data.extract import extract, solved
-from launch.data.manifest import read_manifest
+from launch.data.manifest import Folder, read_manifest
 from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
 from launch.data.prepare import prepare, sets_of
 from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import PublicSet, Recipe
 from launch.data.sets import SETS
-from launch.data.sources import Folder
 from launch.observe.progress import Bar
 from rlsys.errors import BadInput
 

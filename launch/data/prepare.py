@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from launch.data.build import FileBuild, Options, Preparation
-from launch.data.manifest import VERSION, FileNote, Manifest, digest_of, read_manifest
+from launch.data.manifest import VERSION, FileNote, Manifest, digest_of, find_files, open_source, read_manifest
 from launch.data.records import Part, Progress, PublicSet, Recipe, Role
 from launch.data.sets import SETS
-from launch.data.sources import find_files, open_source
 from rlsys.errors import BadInput
 
 

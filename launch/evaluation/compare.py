@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Any
 
 from launch.evaluation.against import Paired, other_prompts, paired
-from launch.evaluation.groups import averages
 from launch.evaluation.played import EvalResult, Number, Test, differ, is_share
+from launch.evaluation.report import averages
 from launch.evaluation.significance import Correlation, mean_and_spread, pearson
 
 Plays = Mapping[str, EvalResult]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES
-from learners.passes import equal_rows, forward_first, forward_passes
 from learners.stage import Phases
+from learners.update import equal_rows, forward_first, forward_passes
 from rlsys.batch import make_row
 from rlsys.metrics import values
 from tests import made

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
 from envs.rewards.asks import resolve_requests
-from envs.rewards.conversation import MAX_JUDGED, shown, without_headings
-from envs.rewards.swirl import SwirlReward, SwirlRewardConfig
+from envs.rewards.swirl import MAX_JUDGED, SwirlReward, SwirlRewardConfig, shown, without_headings
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS, MAX_CHARS

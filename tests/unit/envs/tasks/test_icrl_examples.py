@@ -11,7 +11,7 @@ from envs.protocols import PROTOCOLS, Answer, Call
 from envs.protocols.scan import last_between
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
-from envs.tasks.few_shot import SOLUTION, read_examples
+from envs.tasks.prompts import SOLUTION, read_examples
 from tests.made import transcript
 from tests.refused import refused
 

@@ -16,7 +16,7 @@ from envs.problems.word_problems import generate, program
 from envs.protocols import PROTOCOLS, Answer
 from envs.protocols.retool import INSTRUCTION
 from envs.services.guard import ToolFailed
-from envs.tasks.few_shot import ExamplesConfig
+from envs.tasks.prompts import ExamplesConfig
 from envs.text.boxed import last_boxed
 from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config

@@ -17,7 +17,7 @@ from envs.protocols.icrl import INVALID_ACTION
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
-from envs.tasks.few_shot import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
+from envs.tasks.prompts import AFTER_EXAMPLES, EXAMPLES, ExamplesConfig, read_examples
 from envs.tools.search import SearchConfig
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig

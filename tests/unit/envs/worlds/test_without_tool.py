@@ -12,7 +12,7 @@ from envs import WORLDS
 from envs.base import Step, World
 from envs.protocols import PROTOCOLS
 from envs.protocols.swirl import OVER_LIMIT
-from envs.tasks.few_shot import ExamplesConfig
+from envs.tasks.prompts import ExamplesConfig
 from launch.cli import run
 from launch.config.compose import compose
 from launch.evaluation.sets import sets_of

@@ -139,7 +139,7 @@ def test_without_the_hub_one_line_says_what_to_do(
 def test_what_no_hub_has_is_known_before_anything_is_downloaded(
     rlsys: Rlsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launch.data.sources.download", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr("launch.data.manifest.download", lambda *_: pytest.fail("downloaded"))
     monkeypatch.chdir(tmp_path)
     code, _, err = rlsys("data", "prepare", "graph_rl")
     assert (code, err.count("\n")) == (2, 1)
@@ -155,7 +155,7 @@ def test_files_of_the_hub_are_read_where_they_were_downloaded(
         asked.append((source, split))
         return [str(downloads / "FlashRAG_datasets" / "bamboogle" / "test.jsonl")]
 
-    monkeypatch.setattr("launch.data.sources.download", download)
+    monkeypatch.setattr("launch.data.manifest.download", download)
     monkeypatch.chdir(tmp_path)
     assert rlsys("data", "prepare", "bamboogle", "--partial")[0] == 0
     assert asked == [("RUC-NLPIR/FlashRAG_datasets:bamboogle", "test")]

@@ -11,7 +11,7 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.judged import JudgedRewardConfig
 from envs.rewards.long_cot import LongCotRewardConfig
 from launch.config.compose import compose
-from launch.stages.marks import READ, seen
+from launch.stages.rl import READ, seen
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 from tests.refused import refused
