@@ -185,7 +185,7 @@ def _unit(name: str, *, bare: bool) -> str:
             power_of_next = ""
     if name.strip() in _SCALES:
         return name.strip()
-    return " ".join(words).replace(" / ", "/") if words and words[-1] != "/" else ""
+    return re.sub(" ?/ ?", "/", " ".join(words)) if words and words[-1] != "/" else ""
 
 
 def _known(word: str) -> str | None:
