@@ -45,6 +45,11 @@ def test_two_statements(given: str, gold: str, same: bool) -> None:
     assert is_same_statement(given, gold) is same
 
 
+def test_a_matrix_is_no_number() -> None:
+    cell = r"\begin{pmatrix}1\end{pmatrix}"
+    assert is_same_statement(cell, "1") is is_same_statement("1", cell) is False
+
+
 def test_a_multiple_of_a_matrix_is_a_matrix() -> None:
     assert equivalent(r"2\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}2&4\end{pmatrix}")
     assert not equivalent(r"2\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}2&2\end{pmatrix}")

@@ -138,6 +138,7 @@ SAME = {
     ],
     "money": [
         ("12 US dollars", r"\$12"),
+        (r"\$5 per apple", "5 dollars per apple"),
         ("EUR 12", "€12"),
         ("12,50 €", "€12.50"),
         ("1,22", "1.22"),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +82,54 @@ def test_a_closed_grader_answers_nothing() -> None:
     with pytest.raises(GraderFailed):
         grader.grade_blocking("x", "gold")
     assert grader.heard == []
+
+
+SCRIPT = """
+import json, sys, time
+print('"ready"', flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked[0] == "die":
+        sys.exit(3)
+    held = bytearray(90 << 20) if asked[0] == "grow" else None
+    while asked[0] == "spin":
+        pass
+    time.sleep(60 * (asked[0] in ("sleep", "grow")))
+    print(json.dumps(asked[0] == asked[-1]), flush=True)
+"""
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker that does what it is told, and is started in no time."""
+    (tmp_path / "worker.py").write_text(SCRIPT)
+    monkeypatch.setattr(module, "WORKER", tmp_path / "worker.py")
+    monkeypatch.setattr(module, "AT_WORK", 0.1)  # a machine may be busy
+
+
+@pytest.mark.usefixtures("script")
+def test_a_worker_serves_until_it_dies_and_another_one_after_it() -> None:
+    with Grader(workers=1, deadline_s=20.0, memory_mb=60) as grader:
+        assert grader.processes() == []  # it starts with the first question
+        assert [grader.grade_blocking(given, "gold") for given in ("gold", "other")] == [True, False]
+        (first,) = grader.processes()
+        with pytest.raises(GraderFailed, match=r"exit code 3.*'die'.*'gold'"):
+            grader.grade_blocking("die", "gold")
+        (second,) = grader.processes()
+        assert first.poll() == 3 and second.pid != first.pid and grader.respawns == 1
+        assert grader.grade_blocking("another", "another") and grader.processes() == [second]
+        assert second.args[-2:] == ["240", "82.0"]  # its own limits: four times what it is held to, and two seconds
+        assert grader.grade_blocking("grow", "17") is False and grader.hopeless == 1
+        (last,) = grader.processes()
+    assert second.poll() is not None and last.poll() is not None
+    with pytest.raises(GraderFailed):
+        grader.grade_blocking("x", "y")
+
+
+@pytest.mark.usefixtures("script")
+def test_a_worker_that_computed_for_its_time_is_to_blame_and_one_that_waited_is_not() -> None:
+    with Grader(workers=1, deadline_s=0.1) as grader:
+        assert grader.grade_blocking("spin", "17") is False and (grader.hopeless, grader.timeouts) == (1, 0)
+        with pytest.raises(GraderTimeout):
+            grader.grade_blocking("sleep", "17")
+        assert (grader.hopeless, grader.timeouts, grader.stats().calls) == (1, 1, 2)
