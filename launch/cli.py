@@ -16,7 +16,7 @@ import select
 import sys
 import traceback
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from launch.run.parent import with_parent
 from rlsys import VERSION
@@ -49,6 +49,11 @@ EXAMPLES = """examples:
 
 
 class Parser(argparse.ArgumentParser):
+    """Of a command and of those below it: examples keep their lines, and an error is bad input."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **given)
+
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} (see `{self.prog} --help`)")
 
@@ -62,12 +67,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
         prog="rlsys",
         description="Train language models by reinforcement learning to reason in steps and use tools.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rlsys {VERSION}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, text) in COMMANDS.items():
-        parser = commands.add_parser(name, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser = commands.add_parser(name, help=text)
         if name in argv[:1]:
             command = importlib.import_module(module)
             parser.description, parser.epilog = command.HELP, command.EXAMPLES

@@ -134,12 +134,12 @@ def _draw_curve(axes: Axes, curve: Curve, window: int, is_share: bool, style: Ma
 
 def _limit(axes: Axes, chart: Chart) -> None:
     """Counts and shares begin at 0; shares end at 1, unless all are small."""
-    high = axes.get_ylim()[1]
     means = [point.mean for point in chart.points]
+    high = axes.get_ylim()[1] if any(means) else 1.0
     if chart.is_share and high > SMALL:
         axes.set_ylim(-0.02, 1.02)
     elif min(means) >= 0:
-        axes.set_ylim(-0.02 * high, high if any(means) else 1)
+        axes.set_ylim(-0.02 * high, high)
 
 
 def _mark_stages(axes: Axes, chart: Chart) -> None:

@@ -39,9 +39,8 @@ ROOT = "data"  # where recipes look for their files
 
 def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    form = argparse.RawDescriptionHelpFormatter
     text = "make a recipe's files; the same command again makes the missing ones"
-    prepare = actions.add_parser("prepare", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    prepare = actions.add_parser("prepare", help=text, description=text, epilog=EXAMPLES)
     add = prepare.add_argument
     add("recipe", metavar="RECIPE", help="research, icrl, long_cot, graph_rl, swirl, or a set of `rlsys data list`")
     add("--from", dest="origin", metavar="DIR|hub", default="hub", help="source of the files (default: %(default)s)")
@@ -57,27 +56,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add("--near", type=float, metavar="J", help=f"{near} (MinHash of word triples; default: no check)")
     add("--partial", action="store_true", help="continue with a warning where files are missing or counts differ")
-    _add_passes(actions, form)
+    _add_passes(actions)
     text = "list the sets with their licences and counts, and which are prepared"
-    listed = actions.add_parser("list", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    listed = actions.add_parser("list", help=text, description=text, epilog=EXAMPLES)
     listed.add_argument("--from", dest="origin", metavar="DIR", help="folder in which to look for the public files")
     listed.add_argument("--output", metavar="DIR", default=ROOT, help="folder of prepared files (default: %(default)s)")
 
 
-def _add_passes(actions: Any, form: Any) -> None:
+def _add_passes(actions: Any) -> None:
     """What is done to files of one's own."""
     text = "extract short answers from solutions with a language model; questions without one are dropped"
-    short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES)
     short.add_argument("--input", metavar="F", required=True, help="questions with solutions, in any known format")
     short.add_argument("--output", metavar="F.jsonl", required=True, help="file for the tasks that have a short answer")
     short.add_argument("--service", metavar="URL", help="address of a running `rlsys serve judge`")
     add_judge_options(short)
     text = "write the tasks of kept trajectories, each once: questions that were solved at least once"
-    solved = actions.add_parser("solved", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    solved = actions.add_parser("solved", help=text, description=text, epilog=EXAMPLES)
     solved.add_argument("--input", metavar="F.jsonl", required=True, help="output of `rlsys generate --keep correct`")
     solved.add_argument("--output", metavar="F.jsonl", required=True)
     text = "find sentences of a corpus that resemble given phrases"
-    search = actions.add_parser("search", help=text, description=text, epilog=EXAMPLES, formatter_class=form)
+    search = actions.add_parser("search", help=text, description=text, epilog=EXAMPLES)
     search.add_argument("--corpus", metavar="F", required=True, help="documents with a text, as JSON lines or parquet")
     search.add_argument("--phrases", metavar="F.txt", help="phrases, one per line (default: Long CoT's appendix)")
     near = "share of word triples that a sentence and a phrase have in common (default: %(default)g)"

@@ -104,8 +104,7 @@ SERVICES = {
 def add(parser: argparse.ArgumentParser) -> None:
     services = parser.add_subparsers(dest="served", metavar="SERVICE", required=True)
     for name, (text, examples, add_options, _) in SERVICES.items():
-        style = argparse.RawDescriptionHelpFormatter
-        add_options(services.add_parser(name, help=text, description=text, epilog=examples, formatter_class=style))
+        add_options(services.add_parser(name, help=text, description=text, epilog=examples))
 
 
 def run(options: argparse.Namespace) -> int:
