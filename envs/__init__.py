@@ -23,7 +23,7 @@ WORLDS: Table = {
 
 
 MAX_WORLDS = 16  # remembered: those of a run's stages, and of their evaluations
-_made: dict[str, World] = {}
+made_worlds: dict[str, World] = {}
 
 
 def make_world(config: Any) -> World:
@@ -32,11 +32,11 @@ def make_world(config: Any) -> World:
     A data file that is rewritten while the process runs is not read again.
     """
     key = config_key(config)
-    if key not in _made:
-        if len(_made) >= MAX_WORLDS:
-            del _made[next(iter(_made))]
-        _made[key] = new_world(config)
-    return _made[key]
+    if key not in made_worlds:
+        if len(made_worlds) >= MAX_WORLDS:
+            del made_worlds[next(iter(made_worlds))]
+        made_worlds[key] = new_world(config)
+    return made_worlds[key]
 
 
 def new_world(config: Any) -> World:

@@ -61,7 +61,7 @@ def _annotations(built: Any) -> list[Any]:
     return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
 
 
-_beside: dict[str, None] = {}  # folders of recipes, in the order in which they were read
+search_paths: dict[str, None] = {}  # folders of recipes, in the order in which they were read
 
 
 def add_search_paths(recipe: Path) -> None:
@@ -69,7 +69,7 @@ def add_search_paths(recipe: Path) -> None:
     folder = recipe.resolve().parent
     while (folder / "__init__.py").is_file():  # `maze.world.MazeWorld`, named in maze/maze.yaml
         folder = folder.parent
-    _beside[str(folder)] = None
+    search_paths[str(folder)] = None
 
 
 def own_folders() -> list[str]:
@@ -80,8 +80,8 @@ def own_folders() -> list[str]:
 def _places() -> list[str]:
     """Folders of recipes, and the working one, which may have been removed under a run that goes on."""
     with contextlib.suppress(FileNotFoundError):
-        return list(dict.fromkeys((*_beside, os.getcwd())))
-    return list(_beside)
+        return list(dict.fromkeys((*search_paths, os.getcwd())))
+    return list(search_paths)
 
 
 def _elsewhere(key: str, name: str) -> Choice:

@@ -192,10 +192,10 @@ async def run_episode(
     outcome: Reward | EpisodeBroken | None = attempt.broken
     if outcome is None:
         transcript = transcript_of(task, attempt)
-        outcome = await _scored(source, transcript, budget)
+        outcome = await score_transcript(source, transcript, budget)
         mendable = FailureKind.INFRA, FailureKind.TIMEOUT
         while isinstance(outcome, EpisodeBroken) and outcome.failure.kind in mendable and budget.allows(outcome):
-            outcome = await _scored(source, transcript, budget)
+            outcome = await score_transcript(source, transcript, budget)
     broken = isinstance(outcome, EpisodeBroken)
     return Trajectory(
         task=task,
@@ -334,7 +334,8 @@ def require_finite(reward: Reward) -> Reward:
     return reward
 
 
-async def _scored(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
+async def score_transcript(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
+    """Its reward, or why there is none; what that takes counts as part of the attempt."""
     clock = None
     try:
         async with deadline(budget.timeout_s) as clock:

@@ -23,8 +23,8 @@ class ScriptedEndpoint:
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.at_once = self.most_at_once = 0
-        self._lock = threading.Lock()
-        self._over = threading.Event()
+        self.lock = threading.Lock()
+        self.over = threading.Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,7 +33,7 @@ class ScriptedEndpoint:
 
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with outer._lock:
+                with outer.lock:
                     outer.asked.append(asked)
                     outer.keys.append(self.headers["Authorization"])
                     outer.at_once += 1
@@ -42,12 +42,12 @@ class ScriptedEndpoint:
                 try:
                     self._answer(said)
                 finally:
-                    with outer._lock:
+                    with outer.lock:
                         outer.at_once -= 1
 
             def _answer(self, said: Any) -> None:
                 if said is None:
-                    outer._over.wait(30)
+                    outer.over.wait(30)
                     self.close_connection = True
                     return
                 status, headers, body = (200, {}, said) if isinstance(said, str) else (said, {}, "no")
@@ -72,7 +72,7 @@ class ScriptedEndpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
+        self.over.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

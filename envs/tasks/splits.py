@@ -81,10 +81,10 @@ def split_tasks(
     most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same have in
     common, a question without case, white space and the mark at its end.
     """
-    return Split(lambda: _read_split(config, make, read, same, what))
+    return Split(lambda: read_split(config, make, read, same, what))
 
 
-def _read_split(
+def read_split(
     config: TaskConfig,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]],

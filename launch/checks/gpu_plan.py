@@ -68,7 +68,7 @@ def gpu_plan(
             f"rank      {plan.ranks} x ({format_gigabytes(rank_memory(shape, plan))}) of {card:g}, in stage {name}"
         )
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
-    line, problem = _engine(shape, recipe, dtype, card)
+    line, problem = plan_engine(shape, recipe, dtype, card)
     versions = VERSIONS_IN_MEMORY * copy
     beside = "" if recipe.cluster.weights_dir else ", in /dev/shm beside Ray's object store"
     room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{beside}"
@@ -212,7 +212,8 @@ def _too_small_for_node(
 # -- engines ----------------------------------------------------------------------------------------------------------
 
 
-def _engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
+def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
+    """The line of the plan, and what keeps the engines from fitting, if anything does."""
     engine, workers = recipe.engine, recipe.rollout.workers
     plan = EnginePlan(
         tensor_parallel=engine.tensor_parallel,

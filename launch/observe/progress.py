@@ -38,7 +38,7 @@ class Progress:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
-        self._live: Live | None = None
+        self.live: Live | None = None
         self._recent: list[tuple[float, int, str]] = []  # (seconds, step, stage) of the last steps, for the time left
         self._started = time.monotonic()
         self._last_line = -math.inf  # when a step or a count was last a line
@@ -46,8 +46,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._clock)
-            self._live.start()
+            self.live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self.clock)
+            self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,9 +55,9 @@ class Progress:
 
     def close(self) -> None:
         """Nothing moves any more: what follows on this terminal is somebody else's."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
 
     def say(self, text: str) -> None:
         """Broken between words on a terminal alone. The text may hold a failure's, and with it a model's."""
@@ -77,7 +77,7 @@ class Progress:
     def count(self, done: int, total: int) -> None:
         """How far something without steps has come: in the clock on a terminal, every ten seconds in a log."""
         self._count = f": {done}/{total}"
-        if self._live is None and time.monotonic() - self._last_line >= 10.0:
+        if self.live is None and time.monotonic() - self._last_line >= 10.0:
             self._last_line = time.monotonic()
             self.say(f"{self._awaited}{self._count}")
 
@@ -98,7 +98,7 @@ class Progress:
         else:
             self.doing(f"stage {stage}: its end")
 
-    def _clock(self) -> Text:
+    def clock(self) -> Text:
         now = time.monotonic()
         if not self._awaited:
             return Text("")
@@ -132,7 +132,7 @@ class Bar:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._bar: RichProgress | None = None
+        self.bar: RichProgress | None = None
         self._what = ""
         self._last_line = time.monotonic()
 
@@ -140,9 +140,9 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         """Show that `done` of `total` are done; None: the total is unknown."""
@@ -153,14 +153,14 @@ class Bar:
             print(f"rlsys: {what} {done:,}" + (f"/{total:,}" if total else ""), file=sys.stderr, flush=True)
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
-        if self._bar is None or what != self._what:
+        if self.bar is None or what != self._what:
             self.__exit__()
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(show_speed=True))
-            self._bar = RichProgress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
+            self.bar = RichProgress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
             self._what = what
             # Where a resumed build starts is no work of this one: the time left is of its speed.
-            self._bar.add_task(what, total=total, completed=done)
-            self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=done)
+            self.bar.add_task(what, total=total, completed=done)
+            self.bar.start()
+        self.bar.update(self.bar.task_ids[0], completed=done)
         if total is not None and done >= total:
             self.__exit__()

@@ -73,23 +73,23 @@ def find_owned(owner: str | None = None) -> list[psutil.Process]:
 
 def end_orphans() -> list[psutil.Process]:
     """End the processes of dead drivers. Returns those that are there all the same."""
-    return _end(find_owned)
+    return end_processes(find_owned)
 
 
 def end_own() -> list[psutil.Process]:
     """The same for every process that this one, or a child of its, has started."""
-    return _end(partial(find_owned, tag()))
+    return end_processes(partial(find_owned, tag()))
 
 
 def end_run(owner: str) -> str:
     """What a driver does at its end, after the end of a driver that did not. Returns what is to be said of it."""
-    said = survivors(_end(partial(find_owned, owner)))
+    said = survivors(end_processes(partial(find_owned, owner)))
     memory.sweep(memory.memory_root())
     orphans.remove_left_behind(dead)
     return said
 
 
-def _end(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+def end_processes(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     """SIGTERM, a moment, SIGKILL; and again for what one of them has started meanwhile."""
     left: list[psutil.Process] = []
     for _ in range(LOOKS):
@@ -154,18 +154,18 @@ class Early:
         self._writer.close()
 
 
-_early: Early | None = None  # of this process, between the ends of `orderly_exit`
+early: Early | None = None  # of this process, between the ends of `orderly_exit`
 
 
 def noted() -> list[int]:
     """SIGINT and SIGTERM that came since `orderly_exit` began, as far as no loop has taken them."""
-    return _early.noted() if _early is not None else []
+    return early.noted() if early is not None else []
 
 
 def stop_if_asked() -> None:
     """After something that takes the handlers away: they are put back, and a signal that it kept ends the process."""
-    if _early is not None:
-        _early.take_over()
+    if early is not None:
+        early.take_over()
     for number in noted():
         raise SystemExit(128 + number)
 
@@ -173,8 +173,8 @@ def stop_if_asked() -> None:
 @contextlib.contextmanager
 def orderly_exit() -> Iterator[None]:
     """Orphans of dead runs go first; afterwards no process of this one is left."""
-    global _early
-    _early = Early()
+    global early
+    early = Early()
     parent.tell(owner=tag())
     try:
         if said := survivors(end_orphans()):
@@ -185,8 +185,8 @@ def orderly_exit() -> Iterator[None]:
     finally:
         for number in STOPS:  # tidying up is short, and must not be left half-done
             signal.signal(number, signal.SIG_IGN)
-        _early.close()
-        _early = None
+        early.close()
+        early = None
         if "ray" in sys.modules:
             import ray
 

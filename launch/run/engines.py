@@ -79,13 +79,14 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
     """
     found = _given(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and model_step(Path(found)) is not None:
-        _check_digests(Path(found).parent)
+        check_digests(Path(found).parent)
     preflight.check_model(found, learner=False, key="--checkpoint" if given is not None else "model.path")
     models.check_partition(recipe, found)
     return found
 
 
-def _check_digests(checkpoint: Path) -> None:
+def check_digests(checkpoint: Path) -> None:
+    """Raises BadInput for a checkpoint that is damaged, and names an older one."""
     if checkpoint.is_dir() and not (checkpoint / STATE).exists():
         return  # a copy of the model alone
     try:

@@ -75,7 +75,7 @@ def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Call
     if holds.gpus:
         machine.check_cuda()
     for mark in marks:
-        _answer(mark)
+        answer_probe(mark)
     for key, path in holds.models:
         preflight.check_model_folder(path, key)
     for recipe in holds.playing:
@@ -153,11 +153,11 @@ async def check_nodes(
         node = node_of(where)
         by_node[node] = by_node.get(node, NodeRequirements()) + part
     addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
-    with _marked([*shared, *cache_folders(playing)]) as marks:
+    with mark_folders([*shared, *cache_folders(playing)]) as marks:
         asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
         wrong = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]
         if not wrong:
-            await asyncio.to_thread(_check_answers, marks, [addresses[node] for node in by_node])
+            await asyncio.to_thread(check_answers, marks, [addresses[node] for node in by_node])
     if wrong:
         more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
         first = wrong[0]
@@ -204,12 +204,13 @@ async def _ask(
     try:
         await call(probe.look.remote(VERSION, holds, own), f"node {address} looking at itself", PROBE_DEADLINE_S)
     except RayError as error:
-        raise _told(f"node {address}", error) from error
+        raise name_node(f"node {address}", error) from error
     finally:
         ray.kill(probe)
 
 
-def _told(node: str, error: BaseException) -> Exception:
+def name_node(node: str, error: BaseException) -> Exception:
+    """What its probe raised, as an error that begins with the node."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BadInput):
         return BadInput(cause, where=node)
@@ -230,7 +231,7 @@ def _addresses() -> dict[str, str]:
 
 
 @contextmanager
-def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderProbe]]:
+def mark_folders(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderProbe]]:
     """A mark in each folder, and none of it left behind."""
     marks = []
     try:
@@ -251,7 +252,7 @@ def _marked(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderPro
                 path.unlink(missing_ok=True)
 
 
-def _answer(mark: SharedFolderProbe) -> None:
+def answer_probe(mark: SharedFolderProbe) -> None:
     """On a node: read the driver's file, whose name ends before the node's address, and write one beside it."""
     driver = mark.file.rpartition(" ")[0]
     if not _seen(driver, mark.nonce):
@@ -262,7 +263,8 @@ def _answer(mark: SharedFolderProbe) -> None:
         raise BadInput(f"cannot be written there ({error.strerror})", where=mark.key) from error
 
 
-def _check_answers(marks: Sequence[SharedFolderProbe], addresses: Sequence[str]) -> None:
+def check_answers(marks: Sequence[SharedFolderProbe], addresses: Sequence[str]) -> None:
+    """Raises BadInput for a node whose file does not reach the driver."""
     for mark in marks:
         for address in addresses:
             if not _seen(f"{mark.file} {address}", mark.nonce):

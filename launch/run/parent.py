@@ -61,7 +61,7 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
     if child := os.fork():
         os.close(writer)
         code = _wait(child, caught)
-        return _after(code, _heard(reader), end_run)
+        return finish_run(code, _heard(reader), end_run)
     os.close(reader)
     die_with(parent)  # whoever kills the parent with SIGKILL means the run
     _pipe = writer
@@ -119,12 +119,13 @@ def _heard(reader: int) -> dict[str, Any]:
     return facts
 
 
-def _after(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -> int:
+def finish_run(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -> int:
+    """After the end of the driver, with all that it told. Returns the exit code of the command."""
     if "farewell" not in facts:
         try:
             if -code not in STOPS:
                 with contextlib.suppress(OSError, ValueError):  # whatever is wrong with a folder or a terminal
-                    _speak_for(code, facts)
+                    report_failure(code, facts)
         finally:
             if "owner" in facts and (left := end_run(facts["owner"])):
                 _say(left)
@@ -137,7 +138,7 @@ def _after(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -
     return code if code >= 0 else 128 - code
 
 
-def _speak_for(code: int, facts: Mapping[str, Any]) -> None:
+def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     """The run's last line and its summary, in the place of a driver that is gone."""
     run = Path(facts["run"]) if "run" in facts else None
     reason = why(code, facts.get("log"))

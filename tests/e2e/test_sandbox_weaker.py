@@ -48,7 +48,7 @@ MORE_HELD = {
 
 def _forbid(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     forbid = FORBID.replace("NUMBERS", repr(numbers))
-    monkeypatch.setattr(worker, "_COMMAND", worker._COMMAND.replace("; ", "\n").replace("zygote.main()", forbid))
+    monkeypatch.setattr(worker, "COMMAND", worker.COMMAND.replace("; ", "\n").replace("zygote.main()", forbid))
     monkeypatch.setenv("SANDBOX_TEST_SECRET", "9f31c0de-weaker")
 
 

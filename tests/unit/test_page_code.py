@@ -204,11 +204,11 @@ def test_the_recipe_loads_by_dotted_path_and_reads_back(run: RunConfig, tmp_path
     assert compose(str(tmp_path / "again.yaml"), []) == run
 
 
-def test_held_out_secrets_are_never_trained_on(world: Any) -> None:
+def test_held_out_secrets_are_never_trained_on(run: RunConfig, world: Any) -> None:
     train, held_out = world.tasks("train"), world.tasks("held_out")
     assert (len(train), len(held_out)) == (300, 40)
     assert len({task.task_id for task in world.tasks("all")}) == 340
-    assert type(world)(world._config).tasks("all") == world.tasks("all")
+    assert type(world)(run.recipe.env).tasks("all") == world.tasks("all")
 
 
 def test_the_transcript_of_the_page_is_an_episode(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:

@@ -58,7 +58,7 @@ class GoldUngradable(EpisodeBroken):
         super().__init__(Failure(kind=FailureKind.DATA, where="grader", detail=detail))
 
 
-class _Spent(Exception):
+class LimitReached(Exception):
     """A worker that was at work used its time or memory up."""
 
 
@@ -169,13 +169,13 @@ class Grader:
         """What is too much for a worker is a wrong answer, if the worker gets to the end of `gold` by itself."""
         try:
             return self._run([given, gold])
-        except _Spent as spent:
+        except LimitReached as spent:
             with self._lock:
                 readable = gold in self._read
             if not readable:
                 try:
                     self._run([gold])
-                except _Spent:
+                except LimitReached:
                     raise GoldUngradable(f"{spent} while grading {_short(given)} against {_short(gold)}") from spent
                 with self._lock:
                     self._read[gold] = True
@@ -229,7 +229,7 @@ class _Worker:
         if not self._ready:
             try:
                 self._read(self._started + timeout_s)
-            except (GraderTimeout, _Spent) as error:
+            except (GraderTimeout, LimitReached) as error:
                 raise GraderFailed(f"a worker did not start: {error}") from error
             self._ready = True
 
@@ -256,11 +256,11 @@ class _Worker:
             if waited >= deadline_s:
                 worked = _processor_s(self.process.pid) - before
                 if worked >= AT_WORK * deadline_s:
-                    raise _Spent(f"no answer after {waited:.1f} s")
+                    raise LimitReached(f"no answer after {waited:.1f} s")
                 if waited >= patience * deadline_s:
                     raise GraderTimeout(f"no answer after {waited:.1f} s, {worked:.1f} s of them at work")
             if _resident_mb(self.process.pid) > self._memory_mb:
-                raise _Spent(f"more than {self._memory_mb} MB of memory")
+                raise LimitReached(f"more than {self._memory_mb} MB of memory")
         line = os.read(out, 4096)
         if not line.endswith(b"\n"):
             raise GraderFailed(f"a worker died (exit code {self.process.wait()})")

@@ -65,8 +65,8 @@ class Judge(Asks):
         """Samples at `retry_temperature`. An answer that was cut is not kept: another limit may let it end."""
         prompt = self._prompts.render(request)
         kind = KINDS[request.kind]
-        max_tokens = self._config.max_tokens or kind.max_tokens
-        temperature = self._config.retry_temperature if seed else 0.0
+        max_tokens = self.config.max_tokens or kind.max_tokens
+        temperature = self.config.retry_temperature if seed else 0.0
         asked = [self._chat.where, self._chat.model, request.kind, prompt, max_tokens, temperature, seed]
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
         text, cut = await self._cache.get(key), False

@@ -55,7 +55,7 @@ class Asks(ABC):
     """A judge, in this process or over HTTP (`envs.services.judge.judge`), for one event loop."""
 
     def __init__(self, config: JudgeConfig) -> None:
-        self._config = config
+        self.config = config
         self._guard: Guard[Any, Any] = Guard(
             "judge",
             self._call,

@@ -90,7 +90,7 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
         request = _request(asked)
         with load(1):
             try:
-                return json.dumps(_shown(await judge.ask(request, asked.seed))).encode()
+                return json.dumps(make_answer(await judge.ask(request, asked.seed))).encode()
             except ToolFailed as failed:
                 if failed.failure.kind is FailureKind.DATA:
                     raise HttpRefusal(400, failed.failure.detail) from failed
@@ -102,7 +102,7 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
 
         async def ask(request: JudgeRequest, seed: int) -> dict[str, Any]:
             try:
-                return _shown(await judge.ask(request, seed))
+                return make_answer(await judge.ask(request, seed))
             except ToolFailed as failed:
                 return {"error": failed.failure.detail, "kind": str(failed.failure.kind)}
 
@@ -145,7 +145,7 @@ def _request(asked: SingleRequest, *where: str | int) -> JudgeRequest:
     return request
 
 
-def _shown(judged: Judged) -> dict[str, Any]:
+def make_answer(judged: Judged) -> dict[str, Any]:
     verdict = judged.verdict
     shown: dict[str, Any] = {
         "verdict": verdict.value if verdict is not None else None,

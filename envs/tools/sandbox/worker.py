@@ -21,7 +21,7 @@ from envs.tools.sandbox.jail.frames import Limits
 T = TypeVar("T")
 
 _HERE = str(Path(__file__).parent)
-_COMMAND = f"import sys; sys.path.insert(0, {_HERE!r}); from jail import zygote; del sys.path[0]; zygote.main()"
+COMMAND = f"import sys; sys.path.insert(0, {_HERE!r}); from jail import zygote; del sys.path[0]; zygote.main()"
 _LIMITS = ("timeout_s", "memory_mb", "total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes")
 _FLAGS = ("-P", "-s", "-S", "-X", "utf8")  # nothing from the working directory, the user's folder or site-packages
 _LARGEST_ANSWER = 1 << 24
@@ -58,7 +58,7 @@ class Worker:
     async def start(self) -> None:
         """Raises LayerRefused, or WorkerLost after `start_timeout_s`."""
         await self.end()
-        command = (sys.executable, *_FLAGS, "-c", _COMMAND)
+        command = (sys.executable, *_FLAGS, "-c", COMMAND)
         places: dict[str, Any] = {"env": _environment(), "cwd": "/", "start_new_session": True}
         try:
             self._process = await asyncio.create_subprocess_exec(

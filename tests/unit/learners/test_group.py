@@ -288,9 +288,8 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
     ],
 )
 def test_a_call_that_takes_too_long_names_what_would_give_it_longer(what: str, key: str) -> None:
-    async def wait() -> None:
-        await LearnerGroup([], OPTIONS)._wait([asyncio.Event().wait()], what, 0.001)
-
+    busy = rank()
+    busy.load.remote = asyncio.Event().wait
     with pytest.raises(RunFailed, match=key) as caught:
-        asyncio.run(wait())
+        asyncio.run(group_of(busy).call_all(lambda each: each.load.remote(), what, 0.001))
     assert "0.001 s" in str(caught.value) and type(caught.value) is RunFailed

@@ -8,7 +8,7 @@ import pytest
 
 from rlsys.broken import Budget, CrashedEnvWorker, EpisodeBroken, EvictedByCrash, failure_of
 from rlsys.errors import BadInput
-from rlsys.rollout import TurnRequest, _scored
+from rlsys.rollout import TurnRequest, score_transcript
 from rlsys.types import Completion, Failure, FailureKind, Reward, Task, Transcript
 from tests.made import TASK, Source, no_reward
 from tests.unit.rlsys.test_rollout import Counting, completion, one, play, saying
@@ -35,7 +35,7 @@ def test_scoring_takes_of_the_time_of_its_attempt() -> None:
 
     budget = Budget(infra_retries=1, data_retries=0, timeout_s=60.0, ran_s=5.0)
     source = Source(env=refuse, turns=1, score=slow)
-    asyncio.run(_scored(source, Transcript(task=TASK, messages=(), truncated=False), budget))
+    asyncio.run(score_transcript(source, Transcript(task=TASK, messages=(), truncated=False), budget))
     assert 5.002 <= budget.ran_s < 60
 
 

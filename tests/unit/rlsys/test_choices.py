@@ -138,19 +138,19 @@ def test_any_name_without_a_dot_is_found_or_refused(name: str) -> None:
 
 
 def test_a_class_is_looked_for_beside_its_recipe_or_beside_the_package_that_holds_both(tmp_path, monkeypatch):
-    monkeypatch.setattr(choices, "_beside", {})
+    monkeypatch.setattr(choices, "search_paths", {})
     (tmp_path / "mazes").mkdir()
     (tmp_path / "mazes" / "__init__.py").touch()
     choices.add_search_paths(tmp_path / "mazes" / "maze.yaml")
     choices.add_search_paths(tmp_path / "plain.yaml")
-    assert list(choices._beside) == [str(tmp_path)]
+    assert list(choices.search_paths) == [str(tmp_path)]
 
 
 def test_a_working_folder_that_goes_under_a_run_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    monkeypatch.setattr(choices, "_beside", {str(tmp_path): None})
+    monkeypatch.setattr(choices, "search_paths", {str(tmp_path): None})
     monkeypatch.syspath_prepend(str(tmp_path))
     assert choices.own_folders() == [str(tmp_path)]
     with refused("env.name", expected="module.Class, importable"):

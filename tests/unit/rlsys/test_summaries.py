@@ -102,7 +102,7 @@ def test_a_step_trains_no_more_groups_than_it_has_places(name: str, given: dict[
             group = sampled_by(sequence, *((reward, (1, 1)) for reward in rewards))
             buffer.start(group.ticket)
             await buffer.finish(group, signal=has_signal(credits, rewards_of(group)) is not False)
-            if len(buffer._finished) == 2:
+            if len(buffer.open_tickets) == 2:
                 break
         return harvest_groups(await buffer.take(1), credits, longest=100, version=1)
 

@@ -93,7 +93,7 @@ def confine(limits: Limits, base_bytes: int, readable: Sequence[str], landlock_a
     else:
         linux.unshare(linux.CLONE_NEWNS)
         view.private_tmp(limits.disk_kb)
-    _limit_resources(limits, base_bytes)
+    limit_resources(limits, base_bytes)
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.drop_capabilities()
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
@@ -128,7 +128,7 @@ def _may_mount() -> bool:
     return True
 
 
-def _limit_resources(limits: Limits, base_bytes: int) -> None:
+def limit_resources(limits: Limits, base_bytes: int) -> None:
     values = {
         resource.RLIMIT_AS: base_bytes + limits.memory_mb * 2**20,
         resource.RLIMIT_CPU: cpu_seconds(limits),

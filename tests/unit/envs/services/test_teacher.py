@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from actors.teacher import TeacherPlays
 from envs.services.endpoint import Choice, Question, read_choice
-from envs.services.guard import Guard, ToolFailed
+from envs.services.guard import GuardConfig, ToolFailed
 from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher, as_chat, check_teacher, said
@@ -41,7 +42,7 @@ def answers(teacher: TeacherConfig, place: Path, *questions: Question) -> list[C
 def test_a_question_is_asked_once_and_a_broken_off_answer_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Guard, "_backoff_s", lambda *_: 0.0)
+    monkeypatch.setattr("envs.services.teacher.GuardConfig", partial(GuardConfig, backoff_s=0.0))
     message = {"content": "5", "reasoning_content": "two and three\n"}
     cut, whole = ({"choices": [{"message": message, "finish_reason": how}]} for how in ("abort", "length"))
     said_next: list[Any] = [(200, {"x": "y"}, json.dumps(cut)), 500, (200, {"x": "y"}, json.dumps(whole))]

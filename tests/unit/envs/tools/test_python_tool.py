@@ -19,21 +19,21 @@ class Queue:
     def __init__(self, places: int, stalled_s: float = 60.0) -> None:
         self.turns = Turns(places, stalled_s)
         self.served: list[str] = []
-        self._end: dict[str, asyncio.Event] = {}
+        self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def join(self, name: str, used_s: float) -> None:
-        self._end[name] = asyncio.Event()
+        self.ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._hold(name, used_s))
         await settle()
 
     async def _hold(self, name: str, used_s: float) -> None:
         async with self.turns.turn(used_s):
             self.served.append(name)
-            await self._end[name].wait()
+            await self.ends[name].wait()
 
     async def end(self, name: str) -> None:
-        self._end[name].set()
+        self.ends[name].set()
         await settle()
 
 
@@ -86,12 +86,12 @@ def test_no_more_than_the_places_at_once_and_none_is_lost_when_callers_give_up()
         queue.tasks["a"].cancel()  # while it holds a place
         await settle()
         assert queue.served == ["a", "b", "d"]
-        queue._end["b"].set()
+        queue.ends["b"].set()
         await asyncio.sleep(0)
         for name in ("e", "f"):
             await queue.join(name, 0.0)
         assert queue.served == ["a", "b", "d", "e"]
-        queue._end["d"].set()
+        queue.ends["d"].set()
         queue.tasks["f"].cancel()  # in the same moment as its place comes free
         await queue.join("g", 0.0)
         assert queue.served == ["a", "b", "d", "e", "g"]

@@ -157,14 +157,14 @@ def test_an_env_that_asks_to_be_begun_is_told_where_that_is_done_now() -> None:
 def test_the_driver_makes_the_tasks_of_the_quickstart_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The arithmetic, the checks before a run, the services, the scratch policy: one config, one split."""
     made: list[object] = []
-    read = splits._read_split
+    read = splits.read_split
 
     def counted(config: Any, *others: Any) -> Any:
         made.append(config)
         return read(config, *others)
 
-    monkeypatch.setattr(splits, "_read_split", counted)
-    monkeypatch.setattr(envs, "_made", {})
+    monkeypatch.setattr(splits, "read_split", counted)
+    monkeypatch.setattr(envs, "made_worlds", {})
     monkeypatch.setattr(learners.scratch, "build", lambda folder, scratch, texts, **_: None)
     small = ["env.train_tasks=64", "env.held_out_tasks=8"]
     assert run(["train", "quickstart", *small, "--dry-run"]) == 0
@@ -177,12 +177,12 @@ def test_the_driver_makes_the_tasks_of_the_quickstart_once(monkeypatch: pytest.M
 
 
 def test_a_world_is_remembered_by_its_config_and_the_oldest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs, "_made", {})
+    monkeypatch.setattr(envs, "made_worlds", {})
     schema = choose("env", WORLDS, "questions").schema
     configs = [schema(train_tasks=1, held_out_tasks=1, seed=seed) for seed in range(envs.MAX_WORLDS + 1)]
     first = envs.make_world(configs[0])
     assert envs.make_world(schema(train_tasks=1, held_out_tasks=1, seed=0)) is first
     assert envs.new_world(configs[0]) is not first
     worlds = [envs.make_world(config) for config in configs]
-    assert len(envs._made) == envs.MAX_WORLDS and envs.make_world(configs[-1]) is worlds[-1]
+    assert len(envs.made_worlds) == envs.MAX_WORLDS and envs.make_world(configs[-1]) is worlds[-1]
     assert envs.make_world(configs[0]) is not first

@@ -10,7 +10,7 @@ import pytest
 
 from launch.checks import machine
 from launch.checks.gpu_memory import shape_of
-from launch.checks.gpu_plan import _engine, gpu_plan, host_bytes
+from launch.checks.gpu_plan import gpu_plan, host_bytes, plan_engine
 from launch.checks.models import KNOWN
 from launch.cli import run
 from launch.config.compose import compose
@@ -113,13 +113,13 @@ def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) ->
     for _ in range(2):
         shape = shape_of(KNOWN["Qwen/Qwen2.5-7B"])
         assert shape is not None
-        _, problem = _engine(replace(shape, heads=1), full, "bfloat16", card)
+        _, problem = plan_engine(replace(shape, heads=1), full, "bfloat16", card)
         if problem is None:
             break
         key, _, tokens = problem.rpartition("try ")[2].partition("=")
         assert key == "engine.max_model_len" and int(tokens) % 1024 == 0
         longer = replace(full, engine=replace(full.engine, max_model_len=int(tokens) + 1024))
-        assert _engine(replace(shape, heads=1), longer, "bfloat16", card)[1] is not None  # it is the longest
+        assert plan_engine(replace(shape, heads=1), longer, "bfloat16", card)[1] is not None  # it is the longest
         full = replace(full, engine=replace(full.engine, max_model_len=int(tokens)))
     assert problem is None
 

@@ -168,7 +168,7 @@ def test_another_name_is_asked_of_the_hub_and_a_download_comes_first(
 
 def test_offline_nothing_is_asked(online: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(hub.OFFLINE, "1")
-    monkeypatch.setattr(hub, "_unreachable", lambda: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(hub.urllib.request, "urlopen", lambda *_, **__: pytest.fail("the hub was asked"))
     assert load_model_config("nobody/nothing") is None
     assert load_model_config("Qwen/Qwen2.5-7B") == KNOWN["Qwen/Qwen2.5-7B"]
 

@@ -51,4 +51,4 @@ def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     assert trained_on(str(tmp_path / "checkpoints")) == "a.jsonl"
     assert not (tmp_path / "ran").exists()
-    assert str(tmp_path) not in choices._beside  # nor would an actor look there for a module of the user's own
+    assert str(tmp_path) not in choices.search_paths  # nor would an actor look there for a module of the user's own

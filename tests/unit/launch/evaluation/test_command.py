@@ -54,7 +54,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     monkeypatch.setattr("launch.checks.preflight.check_model", lambda *_, **__: None)
     monkeypatch.setattr("launch.checks.preflight.check", lambda *_, **__: None)
     monkeypatch.setattr("launch.checks.models.check_partition", lambda *_: None)
-    monkeypatch.setattr("launch.run.engines._check_digests", lambda _: None)
+    monkeypatch.setattr("launch.run.engines.check_digests", lambda _: None)
     monkeypatch.setattr("launch.commands.eval.ChatRenderer", lambda _: None)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     yield engines

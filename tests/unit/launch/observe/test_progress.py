@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def shown(progress: Any) -> str:
-    return str(progress._clock())
+    return str(progress.clock())
 
 
 def console(*, terminal: bool) -> tuple[Console, io.StringIO]:
@@ -59,7 +59,7 @@ def play(progress: Progress, clock: Clock) -> None:
 def test_rows_stay_in_the_scrollback_of_a_terminal_as_in_a_log(clock: Clock) -> None:
     on_screen, out = console(terminal=True)
     with Progress(on_screen) as progress:
-        progress._live.auto_refresh = False  # type: ignore[union-attr]  the clock's own thread
+        progress.live.auto_refresh = False  # type: ignore[union-attr]  the clock's own thread
         play(progress, clock)
     (log, lines) = console(terminal=False)
     with Progress(log) as progress:
@@ -123,10 +123,10 @@ def test_a_bar_stays_until_something_else_is_counted(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("launch.observe.progress.Console", lambda **_: Console(file=io.StringIO(), force_terminal=True))
     with Bar() as show:
         show("encode", 1, 4)
-        first = show._bar
+        first = show.bar
         show("encode", 2, 4)
-        assert first is not None and show._bar is first and first.tasks[0].completed == 2
+        assert first is not None and show.bar is first and first.tasks[0].completed == 2
         show("write", 1, None)
-        assert show._bar is not first and first.live.is_started is False
+        assert show.bar is not first and first.live.is_started is False
         show("write", 3, 3)
-        assert show._bar is None
+        assert show.bar is None

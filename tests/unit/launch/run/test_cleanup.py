@@ -20,7 +20,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[cleanup.Early]:
     """As within `orderly_exit`."""
     before = {number: signal.getsignal(number) for number in cleanup.STOPS}
     early = cleanup.Early()
-    monkeypatch.setattr(cleanup, "_early", early)
+    monkeypatch.setattr(cleanup, "early", early)
     yield early
     early.close()
     for number, handler in before.items():
@@ -94,7 +94,7 @@ def test_what_is_born_while_others_end_goes_too_and_what_survives_is_said(monkey
     looks = iter([[first, stuck], [born, stuck], [stuck]])
     waited: Any = lambda processes, timeout: ([], [each for each in processes if each.stuck])  # noqa: E731
     monkeypatch.setattr(cleanup.psutil, "wait_procs", waited)
-    left = cleanup._end(lambda: next(looks))  # type: ignore[arg-type,return-value]
+    left = cleanup.end_processes(lambda: next(looks))  # type: ignore[arg-type,return-value]
     assert left == [stuck]
     assert [each.signals for each in (first, born, stuck)] == [[15], [15], [15, 9]]
     assert cleanup.survivors(left).startswith("rlsys: processes that do not end: 3 sleeper3: ")

@@ -20,7 +20,16 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.checks import machine
 from launch.checks.preflight import check_output
 from launch.run.engines import scratch_folder
-from launch.run.nodes import NodeRequirements, _answer, _marked, _told, cache_folders, check_rollouts, holds_of, look
+from launch.run.nodes import (
+    NodeRequirements,
+    answer_probe,
+    cache_folders,
+    check_rollouts,
+    holds_of,
+    look,
+    mark_folders,
+    name_node,
+)
 from launch.run.rundir import locked
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
@@ -75,18 +84,21 @@ def test_a_shared_folder_is_told_from_one_of_the_same_name(tmp_path: Path) -> No
     shared, other = tmp_path / "shared", tmp_path / "other"
     shared.mkdir()
     other.mkdir()
-    with _marked([("--run-dir d", shared)]) as (mark,):
+    with mark_folders([("--run-dir d", shared)]) as (mark,):
         own = replace(mark, file=f"{mark.file} 10.0.0.2")
-        _answer(own)
+        answer_probe(own)
         assert Path(own.file).read_text() == mark.nonce
-        launch.run.nodes._check_answers([mark], ["10.0.0.2"])
+        launch.run.nodes.check_answers([mark], ["10.0.0.2"])
         with refused(says="node 10.0.0.3: --run-dir d: what"):
-            launch.run.nodes._check_answers([mark], ["10.0.0.3"])
+            launch.run.nodes.check_answers([mark], ["10.0.0.3"])
         elsewhere = replace(own, file=str(other / Path(own.file).name))
         with pytest.raises(BadInput, match="^--run-dir d: not the driver's folder there, expected one that all nodes"):
-            _answer(elsewhere)
+            answer_probe(elsewhere)
     assert not [*shared.iterdir(), *other.iterdir()]
-    with pytest.raises(BadInput, match="^key: .*/nothing cannot be written"), _marked([("key", tmp_path / "nothing")]):
+    with (
+        pytest.raises(BadInput, match="^key: .*/nothing cannot be written"),
+        mark_folders([("key", tmp_path / "nothing")]),
+    ):
         pass
 
 
@@ -134,15 +146,15 @@ def test_who_plays_needs_no_data(tmp_path: Path) -> None:
 
 def test_a_probes_error_names_the_node() -> None:
     bad = type("TaskError", (Exception,), {"cause": BadInput("env.sandbox: no walls")})("...")
-    assert str(_told("node 10.0.0.2", bad)) == "node 10.0.0.2: env.sandbox: no walls"
-    other = _told(
+    assert str(name_node("node 10.0.0.2", bad)) == "node 10.0.0.2: env.sandbox: no walls"
+    other = name_node(
         "node 10.0.0.2", RuntimeError("The actor failed to import:\nModuleNotFoundError: No module named 'launch'")
     )
     assert isinstance(other, BadInput)
     assert str(other).startswith(
         "node 10.0.0.2: no module 'launch' there: install it there in the same place, or send it"
     )
-    assert isinstance(_told("node 10.0.0.2", RuntimeError("out of memory")), RunFailed)
+    assert isinstance(name_node("node 10.0.0.2", RuntimeError("out of memory")), RunFailed)
 
 
 def test_answers_of_a_judge_are_not_kept_where_they_are_lost_with_a_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from launch.checkpoints.checkpoint import RESERVE
 from launch.run import cleanup, parent
-from launch.run.parent import HEAD, NODE, _after, why
+from launch.run.parent import HEAD, NODE, finish_run, why
 
 DRIVER = """
 import os, signal, subprocess, sys
@@ -105,13 +105,13 @@ def test_nothing_odd_keeps_the_parent_from_ending_the_run(
     monkeypatch.setattr(sys, "stdout", None)  # `>&-`
     ended: list[str] = []
     facts = {"run": str(tmp_path), "owner": "here:1:2"}
-    assert _after(1, facts, lambda owner: ended.append(owner) or "") == 1
+    assert finish_run(1, facts, lambda owner: ended.append(owner) or "") == 1
     assert ended == ["here:1:2"] and not (tmp_path / RESERVE).exists()
     assert json.loads((tmp_path / "summary.json").read_text())["steps"] == 5
     assert "from step 4" in capsys.readouterr().err
-    monkeypatch.setattr(parent, "_speak_for", lambda *_: 1 / 0)
+    monkeypatch.setattr(parent, "report_failure", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        _after(1, facts, lambda owner: ended.append(owner) or "")
+        finish_run(1, facts, lambda owner: ended.append(owner) or "")
     assert len(ended) == 2
 
 

@@ -41,14 +41,14 @@ def test_a_verdict_is_asked_for_once() -> None:
 
 
 def test_what_is_too_much_beside_a_gold_that_can_be_read_is_wrong_and_the_gold_is_read_once() -> None:
-    with Scripted(long=module._Spent("5 s"), longer=module._Spent("5 s"), gold=True) as grader:
+    with Scripted(long=module.LimitReached("5 s"), longer=module.LimitReached("5 s"), gold=True) as grader:
         assert grader.grade_blocking("long", "gold") is grader.grade_blocking("longer", "gold") is False
         assert grader.heard == [("long", "gold"), ("gold",), ("longer", "gold")]
         assert grader.stats().errors == {"hopeless": 2, "timeout": 0}
 
 
 def test_a_gold_that_cannot_be_read_is_no_wrong_answer() -> None:
-    with Scripted(long=module._Spent("5 s"), gold=module._Spent("5 s")) as grader:
+    with Scripted(long=module.LimitReached("5 s"), gold=module.LimitReached("5 s")) as grader:
         with pytest.raises(GoldUngradable):
             grader.grade_blocking("long", "gold")
         assert grader.stats().errors["hopeless"] == 0

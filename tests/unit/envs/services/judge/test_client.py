@@ -26,7 +26,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import Judge, open_judge, read_answer
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
-from envs.services.judge.server import _shown
+from envs.services.judge.server import make_answer
 from launch.cli import run
 from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
@@ -379,7 +379,7 @@ def test_an_answer_that_was_cut_has_no_verdict_and_is_not_kept(kind: str, tmp_pa
                 answer = await judge.ask(asked)
                 assert (answer.verdict, answer.cut, answer.cached, answer.text) == (None, True, False, CUT[kind])
             assert (judge.stats().errors, judge.verdicts) == ({"cut": 2}, {f"{kind} cut": 2})
-            assert read_answer(kind, _shown(answer)).verdict is None  # through a service too
+            assert read_answer(kind, make_answer(answer)).verdict is None  # through a service too
             with pytest.raises(EpisodeBroken, match=r"cut at its limit of tokens \(judge\.max_tokens\)"):
                 await ask_for_verdict(judge, asked, "fail")
 
@@ -440,7 +440,7 @@ def test_a_verdict_on_the_answer_fills_correct() -> None:
             return (request(transcript.messages[-1].content),)
 
     async def story(judge: Judge) -> bool | None:
-        return (await resolve_requests(Outcome(judge._config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
+        return (await resolve_requests(Outcome(judge.config), TRANSCRIPT, NOBODY, lambda _: judge)).correct
 
     for said, correct in (("YES", True), ("NO", False), ("hm", False)):
         with scripted(lambda _, said=said: said) as endpoint:  # type: ignore[misc]

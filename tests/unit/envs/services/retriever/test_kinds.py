@@ -25,7 +25,7 @@ class ByLength(Ranker):
     """The passages whose lengths are next to the query's."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = lengths
+        self.lengths = lengths
 
     @classmethod
     def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> ByLength:
@@ -36,12 +36,12 @@ class ByLength(Ranker):
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
         directory.mkdir()
-        lengths = cls.open(RetrieverConfig(kind=config.kind), corpus, progress)._lengths
+        lengths = cls.open(RetrieverConfig(kind=config.kind), corpus, progress).lengths
         (directory / "lengths").write_text("\n".join(map(str, lengths)))
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         return [
-            sorted(((row, -float(abs(length - len(query)))) for row, length in enumerate(self._lengths)), key=_best)[:k]
+            sorted(((row, -float(abs(length - len(query)))) for row, length in enumerate(self.lengths)), key=_best)[:k]
             for query in queries
         ]
 

@@ -18,7 +18,7 @@ def test_limits_reach_the_kernel(weaker: bool, monkeypatch: pytest.MonkeyPatch) 
     hard = {resource.RLIMIT_FSIZE: 100}
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (0, hard.get(limit, resource.RLIM_INFINITY)))
     monkeypatch.setattr(resource, "setrlimit", taken.__setitem__)
-    setup._limit_resources(replace(LIMITS, weaker=weaker), base_bytes=1000)
+    setup.limit_resources(replace(LIMITS, weaker=weaker), base_bytes=1000)
     assert taken[resource.RLIMIT_AS] == (1000 + 64 * 2**20,) * 2
     assert taken[resource.RLIMIT_FSIZE] == (100, 100)  # never more than it was
     assert all(taken[limit] == (0, 0) for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK))
