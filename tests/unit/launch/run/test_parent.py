@@ -17,7 +17,7 @@ from launch.run import cleanup, parent
 from launch.run.parent import HEAD, NODE, finish_run, why
 
 DRIVER = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
     # Ignored where nohup, or a script's `&`, started the tests, or where a run in their own process left them so.
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -35,7 +35,7 @@ for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _: came.append(number) or print(number, flush=True))
 print(os.getpid(), flush=True)
 while signal.SIGTERM not in came:
-    signal.pause()
+    time.sleep(0.01)
 return 143
 """
 
