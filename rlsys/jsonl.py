@@ -6,14 +6,17 @@ Only what comes from elsewhere is read by hand, key by key, so that a bad line s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from rlsys.errors import BadInput
+from rlsys.files import naming
 
 T = TypeVar("T")
 
@@ -78,6 +81,41 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
 def line_of(record: Mapping[str, Any]) -> bytes:
     """Half a surrogate pair, which UTF-8 has no bytes for, comes out as its JSON escape."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+class LineFile:
+    """Lines of JSON, appended as work ends and continued after a kill. Only their places are for memory."""
+
+    def __init__(self, path: Path, file: IO[bytes], found: Callable[[dict[str, Any], str, int], None]) -> None:
+        """file: open to append and read. found: hears of each line's object, where it stands, and its place.
+
+        A torn last line is cut off. Raises BadInput for a line that is no object, and what `found` raises.
+        """
+        self.path, self._file = path, file
+        file.seek(0)
+        end = 0
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"{path} line {number}"
+            found(json_object(line, where), where, end)
+            end += len(line)
+        file.truncate(end)
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """One line more, and its place; it is on disk when this returns, as far as a killed process goes."""
+        place = self._file.seek(0, os.SEEK_END)
+        with naming(self.path):
+            self._file.write(line_of(record))
+            self._file.flush()
+        return place
+
+    def read(self, place: int) -> dict[str, Any]:
+        self._file.seek(place)
+        return json_object(self._file.readline(), str(self.path))
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def kind_of(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,50 +16,32 @@ from envs.services.secrets import check_address, read_secret
 from rlsys.config.generate import EndpointConfig, TeacherConfig
 from rlsys.errors import BadInput
 from rlsys.files import naming
-from rlsys.jsonl import decode, json_object, line_of
+from rlsys.jsonl import LineFile, decode
 from rlsys.types import Message
 
 
-class AnswerLog:
-    """What a teacher has said, by what was asked: one line an answer, appended and never changed.
-
-    Only places are held in memory. One process at a time may write a file.
-    """
+class AnswerLog(LineFile):
+    """What a teacher has said, by what was asked: one line an answer. One process at a time may write a file."""
 
     def __init__(self, path: Path) -> None:
-        """Create or continue `path`; a torn last line is cut off. Raises BadInput for another file."""
-        self._path = path
+        """Create or continue `path`. Raises BadInput for another file."""
         self._places: dict[str, int] = {}
         with naming(path):
-            self._file = path.open("a+b")
-        self._file.seek(0)
-        end = 0
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            key = json_object(line, f"{path} line {number}").get("key")
-            if not isinstance(key, str):
-                raise BadInput('no "key": not a file that rlsys generate has written', where=f"{path} line {number}")
-            self._places[key] = end
-            end += len(line)
-        self._file.truncate(end)
+            file = path.open("a+b")
+        super().__init__(path, file, self._found)
+
+    def _found(self, record: Mapping[str, Any], where: str, place: int) -> None:
+        key = record.get("key")
+        if not isinstance(key, str):
+            raise BadInput('no "key": not a file that rlsys generate has written', where=where)
+        self._places[key] = place
 
     def get(self, key: str) -> Choice | None:
-        if key not in self._places:
-            return None
-        self._file.seek(self._places[key])
-        choice: Choice = decode(Choice, json_object(self._file.readline(), str(self._path)))
-        return choice
+        return decode(Choice, self.read(self._places[key])) if key in self._places else None
 
     def add(self, key: str, choice: Choice, about: Mapping[str, Any]) -> None:
-        """It is on disk when this returns, as far as a killed process goes. about: for people who read it."""
-        self._places[key] = self._file.seek(0, os.SEEK_END)
-        with naming(self._path):
-            self._file.write(line_of({"key": key, **about, **asdict(choice)}))
-            self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
+        """about: for people who read it."""
+        self._places[key] = self.append({"key": key, **about, **asdict(choice)})
 
 
 def check_teacher(config: TeacherConfig) -> None:
