@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 from envs.rewards.asks import RETRY_SEED
@@ -22,6 +20,7 @@ from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import chosen
 from launch.config.compose import compose
+from launch.evaluation.significance import wilson_interval
 from launch.observe.progress import Bar
 from rlsys.errors import BadInput, require
 
@@ -140,16 +139,6 @@ async def _count(
     with Bar() as show:
         refused = await ask_each(judge, records, ask, config.max_concurrent, show, "judged")
     return counts, sorted(each.line for each in refused)
-
-
-def wilson_interval(k: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of k of n: wilson_interval(4, 100) is (0.0157, 0.0984). (0, 1) for n = 0."""
-    if n == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    centre = (k + z * z / 2) / (n + z * z)
-    reach = z / (n + z * z) * math.sqrt(k * (n - k) / n + z * z / 4)
-    return (0.0 if k == 0 else max(0.0, centre - reach)), (1.0 if k == n else min(1.0, centre + reach))
 
 
 def report(

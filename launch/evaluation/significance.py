@@ -33,7 +33,7 @@ def share_interval(
     count = require_values(values)
     if set(values) <= {0, 1} and (weights is None or list(weights) == [1] * count):
         require_confidence(confidence)
-        return _wilson(round(math.fsum(values)), count, confidence)
+        return wilson_interval(round(math.fsum(values)), count, confidence)
     return bootstrap_interval(
         values, weights=weights, bounds=(0.0, 1.0), confidence=confidence, resamples=resamples, seed=seed
     )
@@ -66,7 +66,7 @@ def bootstrap_interval(
     if np.all(shares_N == shares_N[0]):
         value = float(shares_N[0])
         least, greatest = bounds or (value, value)
-        unseen = _wilson(0, count, confidence)[1]
+        unseen = wilson_interval(0, count, confidence)[1]
         return value - unseen * (value - least), value + unseen * (greatest - value)
     generator = np.random.default_rng(seed)
     means: list[npt.NDArray[np.float64]] = []
@@ -81,9 +81,12 @@ def bootstrap_interval(
     return low, high
 
 
-def _wilson(k: int, n: int, confidence: float) -> tuple[float, float]:
+def wilson_interval(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of k of n: wilson_interval(4, 100) is (0.0157, 0.0984). (0, 1) for n = 0."""
     from scipy import stats
 
+    if n == 0:
+        return 0.0, 1.0
     found = stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
     return float(found.low), float(found.high)
 

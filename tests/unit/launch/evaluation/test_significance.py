@@ -13,6 +13,7 @@ from launch.evaluation.significance import (
     pearson,
     proportions_z_test,
     share_interval,
+    wilson_interval,
 )
 
 
@@ -188,3 +189,10 @@ def test_pass_at_k_by_hand() -> None:
     for samples, right, k in ((2, 1, 3), (2, 3, 1), (2, 1, 0)):
         with pytest.raises(ValueError, match="expected 1 <= k <= samples"):
             pass_at_k(samples, right, k)
+
+
+def test_wilson_intervals() -> None:
+    assert wilson_interval(4, 100) == pytest.approx((0.0157, 0.0984), abs=1e-4)
+    assert wilson_interval(0, 100) == pytest.approx((0.0, 0.0370), abs=1e-4)
+    assert wilson_interval(10, 10)[1] == 1.0
+    assert wilson_interval(0, 0) == (0.0, 1.0)

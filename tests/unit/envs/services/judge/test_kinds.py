@@ -14,7 +14,7 @@ from envs.services.judge.judge import read_answer
 from envs.services.judge.kinds import KINDS, MAX_CHARS
 from envs.services.judge.request import JudgeRequest
 from envs.services.judge.templates import FOLDER, BadRequest, Prompts
-from launch.commands.judge_errors import lines, report, wilson_interval
+from launch.commands.judge_errors import lines, report
 from launch.config.layers import CONFIGS
 from rlsys.errors import BadInput
 from tests.refused import refused
@@ -311,13 +311,6 @@ def test_the_cap_on_steps_asks_for_the_answer() -> None:
 
 
 # -- how often it is wrong ------------------------------------------------------------------------------------------
-
-
-def test_wilson_intervals() -> None:
-    assert wilson_interval(4, 100) == pytest.approx((0.0157, 0.0984), abs=1e-4)
-    assert wilson_interval(0, 100) == pytest.approx((0.0, 0.0370), abs=1e-4)
-    assert wilson_interval(10, 10)[1] == 1.0
-    assert wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def test_the_confusion_table() -> None:
