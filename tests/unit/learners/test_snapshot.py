@@ -1,11 +1,17 @@
 """What a checkpoint copies stays as it was, whatever happens to the originals."""
 
+import os
+import sys
 from collections import OrderedDict, namedtuple
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
-from learners.snapshot import Snapshot
+from learners.snapshot import Snapshot, as_data
+from rlsys.errors import BadInput
 
 Pair = namedtuple("Pair", "first second")
 
@@ -49,3 +55,42 @@ def test_writers_run_in_order_once_and_none_is_left_after_one_that_fails() -> No
         snapshot.write()
     snapshot.write()
     assert done == [1, 2]
+
+
+class Commands:
+    """What a pickle may hold besides data: a call."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+@pytest.fixture
+def without_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its modules, the three whose classes a checkpoint may hold."""
+    known = {"fp16.loss_scaler": "LossScaler", "zero.config": "ZeroStageEnum"}
+    classes = {f"deepspeed.runtime.{module}": name for module, name in known.items()}
+    for path, name in (classes | {"deepspeed.utils.tensor_fragment": "fragment_address"}).items():
+        for end in range(1, path.count(".") + 2):
+            package = ".".join(path.split(".")[:end])
+            monkeypatch.setitem(sys.modules, package, ModuleType(package))
+        setattr(sys.modules[path], name, type(name, (), {}))
+
+
+@pytest.mark.usefixtures("without_deepspeed")
+@pytest.mark.parametrize("forced", [{}, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}])
+def test_a_checkpoint_is_read_as_data_whatever_its_reader_asks_for(
+    forced: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    for name in names:
+        monkeypatch.setenv(name, forced.get(name, ""))
+        if name not in forced:
+            monkeypatch.delenv(name)
+    torch.save({"w": torch.ones(2), "step": 3}, tmp_path / "plain.pt")
+    torch.save({"w": Commands()}, tmp_path / "hostile.pt")
+    with as_data(tmp_path):
+        assert torch.load(tmp_path / "plain.pt", weights_only=False)["step"] == 3
+    with pytest.raises(BadInput, match=r"more than data \(.*\bsystem\b") as caught, as_data(tmp_path):
+        torch.load(tmp_path / "hostile.pt", weights_only=False)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+    assert {name: os.environ[name] for name in names if name in os.environ} == forced
