@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.jsonl import json_object
 from rlsys.untrusted import visible
 
@@ -67,7 +67,7 @@ def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
     starts = {row.stage: row.step - row.stage_step for row in reversed(rows)}
     evaluations = tuple(_measurements(path / "evaluations.jsonl", lambda key: "/" in key, starts))
     if not rows and not evaluations:
-        raise BadInput(f"{path}: no step and no evaluation in it yet")
+        raise BadInput("no step and no evaluation in it yet", where=path)
     return Run(path=path, config=config, rows=rows, evaluations=evaluations)
 
 
@@ -75,17 +75,16 @@ def _config(path: Path) -> Mapping[str, Any]:
     file = path / "config.yaml"
     if not file.is_file():
         missing = "no config.yaml in it" if path.is_dir() else "there is no such directory"
-        raise BadInput(f"{path}: {missing}: expected a run directory of rlsys train")
+        raise BadInput(missing, where=path, expected="a run directory of rlsys train")
     try:
         config = yaml.safe_load(file.read_bytes())
     except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise BadInput(f"{file}: not readable as YAML ({str(error).splitlines()[0]})") from error
+        raise BadInput(f"not readable as YAML ({str(error).splitlines()[0]})", where=file) from error
     stages = config.get("stages") if isinstance(config, dict) else None
     if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
-        raise BadInput(f"{file}: no list of stages: not the configuration of a run of rlsys")
-    for key in MAPPINGS:
-        if any(not isinstance(each.get(key) or {}, dict) for each in (config, *stages)):
-            raise BadInput(f"{file}: {key} has no keys: not the configuration of a run of rlsys")
+        raise BadInput("no list of stages", where=file, expected="the configuration of a run of rlsys")
+    for key, found in ((key, each.get(key)) for key in MAPPINGS for each in (config, *stages)):
+        require(isinstance(found or {}, dict), key, found, "keys and values", where=file)
     return dict(config)
 
 
@@ -98,7 +97,7 @@ def _measurements(
         if starts is not None and isinstance(stage, str) and type(step) is int:
             stage_step = step - starts.get(visible(stage), step)
         if not isinstance(stage, str) or type(step) is not int or type(stage_step) is not int:
-            raise BadInput(f"{path} line {number}: no row of a run: {step=}, {stage=}, {stage_step=}")
+            raise BadInput(f"no row of a run: {step=}, {stage=}, {stage_step=}", where=f"{path} line {number}")
         when = str(row.get("when", ""))
         yield Measurement(
             stage=visible(stage), step=step, stage_step=stage_step, values=finite_numbers(row, wanted), when=when
@@ -128,7 +127,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     except EOFError:  # the copy of a compressed file that ends in the middle
         return
     except (OSError, zlib.error) as error:
-        raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        raise BadInput(f"cannot be read ({getattr(error, 'strerror', None) or error})", where=path) from error
 
 
 def list_plays(evaluations: Iterable[Measurement]) -> list[str]:
@@ -145,9 +144,11 @@ def group_runs(runs: Sequence[Run], labels: Sequence[str]) -> tuple[SeedGroup, .
     paths = [run.path.resolve() for run in runs]
     twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)
     if twice is not None:
-        raise BadInput(f"{twice}: given twice: expected each run once, for it would count as two seeds")
+        raise BadInput("given twice", where=twice, expected="each run once, for it would count as two seeds")
     if labels and len(labels) != len(runs):
-        raise BadInput(f"--labels: {len(labels)} for {len(runs)} runs: expected one for each (seeds share theirs)")
+        raise BadInput(
+            f"{len(labels)} for {len(runs)} runs", key="--labels", expected="one for each (seeds share theirs)"
+        )
     groups: dict[str, list[Run]] = {}
     for label, run in zip(labels or _labels(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)

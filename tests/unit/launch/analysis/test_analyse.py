@@ -19,10 +19,10 @@ from launch.analysis.figures import FIGURES, PANELS, Panel, select_keys
 from launch.analysis.results import collect_results, common_paper_figures, correlate_rewards
 from launch.analysis.runs import Measurement, Run, group_runs, read_run
 from launch.cli import run
-from rlsys.errors import BadInput
 from rlsys.metrics import merge, values
 from rlsys.records import read_trajectory
 from tests.made import jsonl
+from tests.refused import refused
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
 ALL = select_keys(list(FIGURES))
@@ -117,7 +117,7 @@ def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
 def test_labels_make_the_settings(tmp_path: Path) -> None:
     runs = opened(*(made(tmp_path / name, name=name) for name in "abc"))
     assert [(each.label, len(each.runs)) for each in group_runs(runs, ["x", "y", "x"])] == [("x", 2), ("y", 1)]
-    with pytest.raises(BadInput, match="--labels: 2 for 3 runs"):
+    with refused("--labels", says="2 for 3 runs"):
         group_runs(runs, ["x", "y"])
 
 
@@ -127,7 +127,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_p
     (path / "metrics.jsonl").write_text(whole + '{"step": 5, "sta')
     assert [row.step for row in opened(path)[0].rows] == [1, 2, 3, 4]
     (path / "metrics.jsonl").write_text('{"step": 5, "sta\n' + whole)
-    with pytest.raises(BadInput, match=r"metrics.jsonl line 1: not JSON"):
+    with refused(where="metrics.jsonl line 1", says="not JSON"):
         opened(path)
 
 
@@ -137,16 +137,16 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(tmp_p
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["absent"], "absent: there is no such directory: expected a run directory"),
-        (["empty"], "empty: no config.yaml in it: expected a run directory"),
+        (["absent"], "absent: there is no such directory, expected a run directory"),
+        (["empty"], "empty: no config.yaml in it, expected a run directory"),
         (["foreign"], "config.yaml: no list of stages"),
         (["begun"], "begun: no step and no evaluation in it yet"),
         (["a", "--figures", "rewards"], "--figures: no figure 'rewards' (did you mean 'reward'?)"),
         (["a", "--figures", "verdicts"], "a: no numbers for verdicts"),
         (["a", "--episodes", "greedy"], "--episodes greedy: expected training, or a play of these runs (known: none)"),
         (["a", "--smooth", "0"], "--smooth 0: expected 1 or more"),
-        (["a", "./a"], "a: given twice: expected each run once"),
-        (["odd"], "config.yaml: eval has no keys"),
+        (["a", "./a"], "a: given twice, expected each run once"),
+        (["odd"], "config.yaml: eval=[1]: expected keys and values"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -318,9 +318,9 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
     training, greedy = (read(found, play) for play in ("training", "greedy"))
     assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
     assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
-    for content, says in (('{"mess\n{}\n', "line 1: not JSON"), ('{"messages": 3}\n', "line 1: not a trajectory")):
+    for content, says in (('{"mess\n{}\n', "not JSON"), ('{"messages": 3}\n', "not a trajectory")):
         (texts / "step-000003.jsonl").write_text(content)
-        with pytest.raises(BadInput, match=f"step-000003.jsonl {says}"):
+        with refused(where="step-000003.jsonl line 1", says=says):
             read(found, "training")
 
 
