@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import actors.watched
+from actors import black_box
 from actors.scoring import ScoringSpec
 from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
 from actors.world_process import pack_answer, receive
@@ -35,7 +36,7 @@ class Child:
     answers: Mapping[str, Any] = {"tool_stats": ("value", COUNTED), "step": ("value", "stepped"), "close": ("value", 0)}
 
     def __init__(self, command: list[str], pass_fds: tuple[int, int]) -> None:
-        self.command, self.pid = command, 2**22 + 1
+        self.command, self.pid, self.passed = command, 2**22 + 1, pass_fds
         self.returncode: int | None = None
         self.frames: list[Any] = []
         self.connection = socket.socket(fileno=os.dup(pass_fds[0]))
@@ -58,7 +59,24 @@ class Child:
         os.pwrite(self.box, struct.pack("QQ", group, call), 0)
 
     def write_stack(self, line: str) -> None:
-        os.pwrite(self.box, f'  File "/tools/{line}", line 7 in search\n'.encode(), os.fstat(self.box).st_size)
+        self.write(f'  File "/tools/{line}", line 7 in search\n')
+
+    def write(self, text: str) -> None:
+        """Into its box, behind what stands there."""
+        os.pwrite(self.box, text.encode(), black_box.end(self.box))
+
+    def write_later(self, *pieces: str) -> None:
+        for number, piece in enumerate(pieces, 1):
+            asyncio.get_running_loop().call_later(0.1 * number, self.write, piece)
+
+    def answer(self, method: str, value: Any) -> None:
+        """Its newest call."""
+        assert self.writer is not None
+        self.writer.write(pack_answer(self.call(method), "value", value))
+
+    def die(self, code: int) -> None:
+        self.returncode = code
+        self.close()
 
     def call(self, method: str) -> int:
         """The number of the newest call of a method."""
@@ -212,7 +230,7 @@ def test_who_blocks_the_others_is_named_and_charged_and_they_are_not(ended: list
         assert (one.failed, two.failed, two.suspect) == (error, None, False)
         assert lost == [process] and "search.py" in process.stack
         with pytest.raises(OSError):
-            os.fstat(process._box)
+            os.fstat(child.passed[1])
         assert isinstance(await heard(process.ask(one, "step", 1)), CrashedEnvWorker)
 
     assert len(run(scenario)) == 1
@@ -286,6 +304,87 @@ def test_one_whose_socket_stays_open_is_noticed_by_its_beat(ended: list[str]) ->
     assert len(run(scenario)) == 1
 
 
+def end_of(groups: list[Any], culprit: int = 0) -> tuple[EnvWorker, list[Any]]:
+    """A process that plays these groups, once something has killed it; and what they hear, one that is nobody last."""
+    found: list[Any] = []
+
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
+        await asyncio.sleep(1.2)
+        child.answers = {}
+        calls = [process.ask(each, "step", 0) for each in groups]
+        await asyncio.sleep(0.1)
+        child.mark(culprit, 0)  # what an earlier call left running
+        child.die(-9)
+        found.extend(await asyncio.gather(*map(heard, calls)))
+        found.append(await heard(process.ask(None, "step", 0)))
+
+    (process,) = run(scenario)
+    return process, found
+
+
+def test_without_a_culprit_nobody_is_charged_and_everybody_is_a_suspect(ended: list[str]) -> None:
+    groups = [Asker(1), Asker(2), Asker(3)]
+    process, said = end_of(groups)
+    assert all(isinstance(each, EvictedByCrash) for each in said) and all(group.suspect for group in groups)
+    assert process.reason == "something in the process of the environments ended the process (exit code -9)"
+
+
+def test_who_was_alone_is_charged_and_named_within_its_budget(ended: list[str]) -> None:
+    _, (mine, nobodys) = end_of([Asker(7)])
+    assert type(mine) is EpisodeBroken and mine.failure.kind == "infra"
+    assert mine.failure.detail.startswith("something in task 7, alone in its process, ended")
+    assert isinstance(nobodys, EvictedByCrash)  # a group that was about to come
+
+
+def test_a_culprit_is_charged_for_good_and_makes_no_suspects(ended: list[str]) -> None:
+    groups = [Asker(1), Asker(2)]
+    _, (culprits, others, _) = end_of(groups, culprit=1)
+    assert isinstance(culprits, CrashedEnvWorker) and isinstance(others, EvictedByCrash)
+    assert not any(group.suspect for group in groups)
+
+
+def test_a_stack_that_was_asked_for_earlier_is_not_taken_for_the_next(
+    ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "kill", lambda *_: Child.made[-1].write_later("the st", "ack\n"))
+
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
+        await asyncio.sleep(1.2)
+        child.write("an earlier stack\n")
+        child.answers = {}
+        await heard(process.ask(Asker(1), "step", 0))
+        assert process.stack == "the stack\n"
+
+    assert len(run(scenario)) == 1
+
+
+def test_the_stack_of_a_process_that_answered_after_all_is_not_shown_for_what_ends_it_later(
+    ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[float] = []
+
+    def kill(*_: object) -> None:
+        signalled.append(now())
+        child = Child.made[-1]
+        child.write_later("half of a st", "ack")
+        asyncio.get_running_loop().call_later(0.3, child.answer, "tool_stats", COUNTED)
+
+    monkeypatch.setattr(os, "kill", kill)
+
+    async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
+        await asyncio.sleep(1.2)
+        child.answers = {}
+        step = process.ask(Asker(1), "step", 0)
+        while not signalled:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(2.0)
+        assert not process.over and len(signalled) == 1
+        child.die(-9)
+        assert type(await heard(step)) is EpisodeBroken and process.stack == ""
+
+    assert len(run(scenario)) == 1
+
+
 def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: list[str]) -> None:
     async def scenario(process: EnvWorker, child: Child, lost: list[Any]) -> None:
         await asyncio.sleep(1.2)
@@ -294,7 +393,10 @@ def test_a_stop_lets_the_worlds_close_and_waits_no_longer_than_a_moment(ended: l
         await process.stop()
         assert now() == pytest.approx(1.2 + 3.0) and child.call("close")
         assert process.reason == "it was stopped"
-        assert type(await heard(waiting)) is EpisodeBroken
+        later = process.ask(Asker(2), "step", 0), process.ask(None, "step", 0)  # none is played elsewhere
+        assert [type(await heard(each)) for each in (waiting, *later)] == [
+            EpisodeBroken
+        ] * 3  # it is played nowhere else
         await process.stop()
         assert now() == pytest.approx(4.2)
 
