@@ -30,7 +30,7 @@ from envs.rewards.maths import text as maths_text
 from envs.rewards.maths.quantity import quantity
 from envs.rewards.transcript import split_inline
 from envs.services.judge import parse as judging
-from envs.text import boxed
+from envs.text.words import last_boxed
 from envs.tools.calculator import calculate
 
 WORDS = r"""
@@ -59,7 +59,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
         found[f"graph path, {encoding}"] = partial(graphs.read_path_answer, names=names)
     for inline in (INFORMATION, INTERPRETER, RESULT):
         found[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
-    plain = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, boxed.last_boxed]
+    plain = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
     plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, words.date, calculate]
     plain += [structure.collection, structure.relation, structure.spans]
     return found | {each.__name__: each for each in plain}

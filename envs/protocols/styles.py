@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from envs.protocols.record import write_answer
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, answer
-from envs.text.boxed import last_boxed
 from envs.text.choice import letter_in, named
-from envs.text.words import normalize_answer
+from envs.text.words import last_boxed, normalize_answer
 from rlsys.types import Task
 
 BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"

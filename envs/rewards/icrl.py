@@ -20,7 +20,7 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.maths.compare import decided
 from envs.rewards.qa import exact_match
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, lower_ascii, written
-from envs.text.boxed import last_boxed
+from envs.text.words import last_boxed
 from rlsys.errors import BadInput, require
 from rlsys.types import Transcript
 

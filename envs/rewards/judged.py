@@ -15,7 +15,7 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.transcript import Piece, answers, last_pair, said, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.boxed import last_boxed_span, unbox
+from envs.text.words import last_boxed_span, unbox
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 

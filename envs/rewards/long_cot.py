@@ -17,7 +17,7 @@ from envs.rewards.maths.compare import decided
 from envs.rewards.transcript import Piece, answers, num_tokens, written
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.boxed import last_boxed_span
+from envs.text.words import last_boxed_span
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 

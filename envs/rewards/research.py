@@ -14,7 +14,7 @@ from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, found
 from envs.rewards.qa import best_f1
 from envs.rewards.transcript import Piece, answers, count, first, last_pair, said, written
-from envs.text.boxed import last_boxed_span, unbox
+from envs.text.words import last_boxed_span, unbox
 from rlsys.types import Transcript
 
 FORMAT_REWARD = 0.1

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from envs.tasks.files import Located, read_records, text_field
-from envs.text.boxed import last_boxed
-from envs.text.words import parse_number
+from envs.text.words import last_boxed, parse_number
 from rlsys.errors import BadInput, nearest, require
 from rlsys.seeds import derive
 from rlsys.types import Task

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from envs.text.boxed import last_boxed_span
-from envs.text.words import normalize_answer
+from envs.text.words import last_boxed_span, normalize_answer
 
 LAST_WORDS = 400  # characters of the last line that are read as the last sentence
 

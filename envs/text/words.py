@@ -1,4 +1,4 @@
-"""What short texts say: an answer as words, a number, the verdict that SWiRL's judge ends on."""
+"""What short texts say: an answer as words, a number, the last box, the verdict that SWiRL's judge ends on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _STEP = re.compile(r"\b(?:GOOD|BAD)\b")
 _OUTCOME = re.compile(r"\b(?:YES|NO)\b")
+# A command with its opening brace, any other escape (so that `\{` is no brace), or a brace.
+_TOKEN = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,8}\{?|\\.|[{}]", re.DOTALL)
+_COMMAND = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 
 def normalize_answer(text: str) -> str:
@@ -51,3 +54,68 @@ def outcome_verdict(judgement: str) -> str | None:
 def _last(words: re.Pattern[str], text: str) -> str | None:
     found: list[str] = words.findall(text)
     return found[-1] if found else None
+
+
+def last_boxed_span(text: str) -> tuple[int, int] | None:
+    """Where the content of the last `\\boxed{...}` stands, braces matched. None without a box, and when the last one is
+    never closed: nothing is guessed. One pass, linear.
+
+    A box inside another is part of that one. `\\boxed X` without braces holds up to the next `$` of its line, else up
+    to the next space.
+    """
+    begin = _COMMAND.search(text)
+    if begin is None:
+        return None
+    braces: list[int] = []  # where the content of each open box starts; -1 for another brace
+    open_boxes = 0  # of these, how many are boxes
+    last_start = -1  # of the last box that is not inside a closed one
+    last: tuple[int, int] | None = None
+    for token in _TOKEN.finditer(text, begin.start()):
+        kind = token.group()
+        if kind == "{":
+            braces.append(-1)
+        elif kind == "}":
+            start = braces.pop() if braces else -1
+            if start >= 0:
+                open_boxes -= 1
+                last_start, last = start, (start, token.start())
+        elif _COMMAND.match(kind):
+            last_start = token.end()
+            if kind.endswith("{"):
+                braces.append(token.end())
+                open_boxes += 1
+            elif open_boxes == 0:
+                last = _bare(text, token.end())
+    return last if last is not None and last[0] == last_start else None
+
+
+def last_boxed(text: str) -> str | None:
+    """The content of the last box, stripped; of a box that holds nothing but a box, the inner content."""
+    span = last_boxed_span(text)
+    if span is None:
+        return None
+    return unbox(text[span[0] : span[1]])
+
+
+def unbox(content: str) -> str:
+    """Stripped; of a content that is nothing but a box, the inner content."""
+    content = content.strip()
+    for _ in range(4):
+        inner = last_boxed_span(content) if _COMMAND.match(content) and content.endswith("}") else None
+        if inner is None or inner[1] != len(content) - 1 or "{" in content[: inner[0] - 1]:
+            break
+        content = content[inner[0] : inner[1]].strip()
+    return content
+
+
+def _bare(text: str, start: int) -> tuple[int, int] | None:
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    end = text.find("$", start, line_end)
+    if end < 0:
+        while start < line_end and text[start].isspace():
+            start += 1
+        end = start
+        while end < line_end and not text[end].isspace():
+            end += 1
+    return (start, end) if end > start else None

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.numerals import in_digits
-from envs.text.boxed import last_boxed
+from envs.text.words import last_boxed
 
 _CHARACTERS = str.maketrans(
     {

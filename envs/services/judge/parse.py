@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from envs.services.judge.request import Verdict
-from envs.text.boxed import last_boxed
-from envs.text.words import outcome_verdict, step_verdict
+from envs.text.words import last_boxed, outcome_verdict, step_verdict
 
 Parse = Callable[[str], Verdict | None]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
-from envs.tools.sandbox.jail import frames, told
+from envs.tools.sandbox.jail import frames
 from envs.tools.sandbox.jail.frames import Limits
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ class Worker:
         """Raises WorkerLost; the process is gone then, and all that it started."""
         ran, output, report = await self._within(deadline_s, self._execute(code))
         try:
-            outcome, text = told.tell(ran, output, report, self._limits)
-        except told.Broken as broken:
+            outcome, text = frames.tell(ran, output, report, self._limits)
+        except frames.Broken as broken:
             await self.end()
             raise WorkerLost(str(broken)) from None
         return Execution(text=text, outcome=Outcome(outcome), seconds=ran.seconds)
@@ -113,9 +113,9 @@ class Worker:
         await self.end()
         raise WorkerLost(reason)
 
-    async def _execute(self, code: str) -> tuple[told.RunReport, bytes, bytes]:
+    async def _execute(self, code: str) -> tuple[frames.RunReport, bytes, bytes]:
         """How it ran, what it printed, its report: bytes that the code may have chosen."""
-        ran = told.RunReport(**await self._ask({"code": code}))
+        ran = frames.RunReport(**await self._ask({"code": code}))
         return ran, await self._read(ran.output), await self._read(ran.report)
 
     async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:

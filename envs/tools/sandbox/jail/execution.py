@@ -9,9 +9,8 @@ import time
 from dataclasses import dataclass
 
 from . import frames, linux, memory, runner, setup
-from .frames import Limits
+from .frames import BROKEN, READY, Limits, RunReport
 from .memory import Unshared
-from .told import BROKEN, READY, RunReport
 
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 0.05  # at memory
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from . import execution, frames, landlock, linux, memory, setup, told, view
+from . import execution, frames, landlock, linux, memory, setup, view
 from .frames import Limits
 from .setup import LayerUnavailable
 
@@ -142,8 +142,8 @@ def _self_test(world: execution.World, kept: execution.Captured) -> None:
     os.close(write_end)
     try:
         ran = execution.execute(request, world, kept)
-        _, text = told.tell(ran, kept.output.read(), kept.report.read(), world.limits)
-    except told.Broken as broken:
+        _, text = frames.tell(ran, kept.output.read(), kept.report.read(), world.limits)
+    except frames.Broken as broken:
         raise LayerUnavailable("an execution's own walls", str(broken)) from None
     os.close(request)
     kept.clear()

@@ -17,7 +17,7 @@ from envs.protocols import PROTOCOLS, Answer
 from envs.protocols.retool import INSTRUCTION
 from envs.services.guard import ToolFailed
 from envs.tasks.prompts import ExamplesConfig
-from envs.text.boxed import last_boxed
+from envs.text.words import last_boxed
 from envs.tools.calculator import calculate
 from envs.tools.python_tool import PythonTool, guard_config
 from envs.tools.sandbox import SandboxConfig

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from envs.problems.sums import RECHECK
 from envs.protocols.styles import STYLES
 from envs.rewards.answer import same_answer
-from envs.text.boxed import last_boxed
+from envs.text.words import last_boxed
 from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solution
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task

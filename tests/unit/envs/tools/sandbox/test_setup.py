@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from envs.tools.sandbox.jail import setup
-from tests.unit.envs.tools.sandbox.test_told import LIMITS
+from tests.unit.envs.tools.sandbox.test_frames import LIMITS
 
 
 @pytest.mark.parametrize("weaker", [False, True])

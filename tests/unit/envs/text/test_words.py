@@ -1,10 +1,10 @@
-"""envs.text.boxed: the last box, braces matched, nothing guessed."""
+"""envs.text.words: the last box, braces matched, nothing guessed."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.text.boxed import last_boxed, last_boxed_span
+from envs.text.words import last_boxed, last_boxed_span
 
 
 @pytest.mark.parametrize(

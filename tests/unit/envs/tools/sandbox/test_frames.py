@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.tools.sandbox.jail.frames import Limits
-from envs.tools.sandbox.jail.told import Broken, RunReport, tell
+from envs.tools.sandbox.jail.frames import Broken, Limits, RunReport, tell
 
 LIMITS = Limits(
     weaker=False,
