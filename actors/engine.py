@@ -241,7 +241,7 @@ class Engine:
         # Nobody awaits it when the death comes first: without this the loop would complain of an error not retrieved.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            with self._translated():
+            with self._translate_errors():
                 await asyncio.wait({answer, self._death}, return_when=asyncio.FIRST_COMPLETED)
                 self._check()
                 return answer.result()
@@ -262,7 +262,7 @@ class Engine:
         last = None
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
         prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))
-        with self._translated():
+        with self._translate_errors():
             async for output in self.llm.generate(prompt, parameters, request_id, priority=priority):
                 last = output
         if last is None:
@@ -270,7 +270,7 @@ class Engine:
         return last
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Fault boundary: vLLM's ways to say that its process is broken become EngineFailed."""
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 

@@ -25,7 +25,7 @@ from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.rollout import TurnRequest
-from rlsys.system.device import choose, resolved_engine
+from rlsys.system.device import choose, resolve_engine
 from rlsys.types import TurnStop
 
 START_S = 600.0  # a large model may have to be read from a slow disk
@@ -130,7 +130,7 @@ def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
     asked = config.engine.max_model_len
     device = choose(config.device, torch.cuda.device_count())
     ways = max(config.engine.tensor_parallel, config.judge.gpus * device.gpus_per_actor)
-    engine = replace(resolved_engine(config.engine, device), tensor_parallel=ways)
+    engine = replace(resolve_engine(config.engine, device), tensor_parallel=ways)
     return make_engine_spec(
         replace(engine, max_model_len=min(asked, longest_context(model) or asked)),
         device,

@@ -101,7 +101,7 @@ class ChatRenderer:
         knows no chat) stands as it is, after the token that begins a text where the model has one."""
         if messages and all(message.inline for message in messages):
             return self._beginning() + self.text_ids("".join(message.content for message in messages))
-        return self._tokens(*self._shown(messages))
+        return self._tokens(*self._render_marked(messages))
 
     def _beginning(self) -> tuple[int, ...]:
         """The token that begins a text, where the tokenizer adds one."""
@@ -127,15 +127,15 @@ class ChatRenderer:
         if reply.inline:
             added = self.text_ids(reply.content)
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
-            return Continuation(context_ids=_joined(context, sampled, added), reply=reply, num_reply_tokens=len(added))
+            return Continuation(context_ids=_join(context, sampled, added), reply=reply, num_reply_tokens=len(added))
         delta = self._delta(reply)
         if self._rewritten(messages, reply):
             rewritten = self.prompt_ids([*messages, reply])
-            return Continuation(context_ids=_joined(rewritten), reply=reply, num_reply_tokens=len(delta))
+            return Continuation(context_ids=_join(rewritten), reply=reply, num_reply_tokens=len(delta))
         if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == list(delta[:1]):
             delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
-            context_ids=_joined(context, completion.token_ids, delta), reply=reply, num_reply_tokens=len(delta)
+            context_ids=_join(context, completion.token_ids, delta), reply=reply, num_reply_tokens=len(delta)
         )
 
     def _delta(self, reply: Message) -> tuple[int, ...]:
@@ -143,14 +143,14 @@ class ChatRenderer:
         key = (reply.role, reply.content)
         if key not in self._deltas:
             chat = [Message(role="user", content="."), Message(role="assistant", content=_MARK), reply]
-            shown, marks = self._shown(chat)
+            shown, marks = self._render_marked(chat)
             _, found, after = shown.partition(_MARK)
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
             self._deltas[key] = self._tokens(after, marks)
         return self._deltas[key]
 
-    def _shown(self, messages: Sequence[Message]) -> tuple[str, dict[str, str]]:
+    def _render_marked(self, messages: Sequence[Message]) -> tuple[str, dict[str, str]]:
         """A conversation with the next turn opened, where a letter stands for each chat mark that its messages hold."""
         held = "".join(message.content for message in messages)
         letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in held)
@@ -227,7 +227,7 @@ class ChatRenderer:
         return tuple(ids), tuple(mask)
 
 
-def _joined(*parts: Sequence[int] | Ints) -> Ints:
+def _join(*parts: Sequence[int] | Ints) -> Ints:
     return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
 

@@ -69,12 +69,12 @@ class WorkerRegistry:
     def _serve(self) -> None:
         """Give out the places that there are: to suspects only where nobody else waits."""
         self._keep_one()
-        while self._waiting and self._served(*self._waiting[0]):
+        while self._waiting and self._try_serve(*self._waiting[0]):
             self._waiting.popleft()
         if not self._waiting or self._kept is not None:
             # Not only the first: those of a company that is playing may join it.
             waited = len(self._suspects)
-            self._suspects = deque(each for each in self._suspects if not self._served(*each))
+            self._suspects = deque(each for each in self._suspects if not self._try_serve(*each))
             if len(self._suspects) < waited:
                 self._since = asyncio.get_running_loop().time()
 
@@ -88,7 +88,7 @@ class WorkerRegistry:
             late = waited_s > SUSPECTS_WAIT_S and open_to
             self._kept = min(open_to, key=lambda member: member.in_flight) if late else None
 
-    def _served(self, play: Assignment, given: asyncio.Future[Assignment]) -> bool:
+    def _try_serve(self, play: Assignment, given: asyncio.Future[Assignment]) -> bool:
         """Whether it waits no more."""
         if given.done():  # whoever waited has gone
             return True
@@ -138,12 +138,12 @@ class WorkerRegistry:
 
     def run_in_background(self, work: Any) -> asyncio.Task[None]:
         """Start supervision work as a task of its own; an error in it fails the run."""
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(self._guard(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
-    async def _guarded(self, work: Any) -> None:
+    async def _guard(self, work: Any) -> None:
         """Supervision that breaks is an error of the run, not a silence."""
         try:
             await work

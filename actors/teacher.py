@@ -24,7 +24,7 @@ from actors.worlds import EnvWorkerPool
 from envs.services.endpoint import Question
 from envs.services.judge.actions import construct
 from envs.services.judge.templates import Prompts
-from envs.services.teacher import Teacher, as_chat, said
+from envs.services.teacher import Teacher, as_chat, message_text
 from rlsys.config.generate import TeacherConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed, require
@@ -73,7 +73,7 @@ class TeacherPlays:
             text = await construct(self.teacher, self._prompts, problem, question, self._config.max_steps)
             return self.completion(text, request, truncated=False)
         choice = await self.teacher.answer(question, {"seed": question.seed})
-        return self.completion(said(choice), request, truncated=choice.truncated)
+        return self.completion(message_text(choice), request, truncated=choice.truncated)
 
     def completion(self, text: str, request: TurnRequest, *, truncated: bool) -> Completion:
         """As an engine would have ended it: after the first stop string, which the text keeps, or where as many tokens

@@ -163,7 +163,7 @@ class EnvWorker:
             try:
                 number, kind, body = await receive(reader)
             except (EOFError, OSError):
-                return await self._died()
+                return await self._on_death()
             call = self._calls.get(number)
             if call is None or call.answer.done():
                 continue
@@ -177,13 +177,13 @@ class EnvWorker:
     async def _watch(self) -> None:
         while not self.over:
             beat = self.ask(None, "tool_stats")
-            if await self._lost_before(beat):
+            if await self._ended_before(beat):
                 return
             self._up = True
             self._keep(beat)
             await asyncio.sleep(BEAT_S)
 
-    async def _lost_before(self, beat: asyncio.Future[Any]) -> bool:
+    async def _ended_before(self, beat: asyncio.Future[Any]) -> bool:
         """Whether the process was over, by itself or for standing still, before it answered."""
         still, looked, mark = 0.0, time.monotonic(), NOBODY
         while True:
@@ -191,7 +191,7 @@ class EnvWorker:
             if beat.done():
                 return False
             if self.process.poll() is not None:
-                await self._died()
+                await self._on_death()
                 return True
             now, before, mark = time.monotonic(), mark, black_box.read_mark(self._box)
             # Many short calls in one turn of the loop are nobody's doing. Nor does a loop of ours that stood still
@@ -222,7 +222,7 @@ class EnvWorker:
                 break
         return True
 
-    async def _died(self) -> None:
+    async def _on_death(self) -> None:
         """Somebody, or something in it, ended it."""
         for _ in range(100):  # its socket may close a moment before it is gone
             if self.process.poll() is not None:

@@ -25,7 +25,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import stopped
+from rlsys.clock import pause_deadlines
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -129,16 +129,16 @@ class RolloutWorker:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile."""
         self.waiting += 1
         try:
-            with stopped():
+            with pause_deadlines():
                 await self.seats.acquire()
         finally:
             self.waiting -= 1
         try:
-            return await self._seated(context, request)
+            return await self._generate_in_seat(context, request)
         finally:
             self.seats.release()
 
-    async def _seated(self, context: Ints, request: TurnRequest) -> Completion:
+    async def _generate_in_seat(self, context: Ints, request: TurnRequest) -> Completion:
         self._requests += 1
         if not self.in_flight:
             self._busy_since = time.monotonic()

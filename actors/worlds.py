@@ -21,7 +21,7 @@ from typing import Any
 from actors.watched import CannotStart, EnvWorker, EnvWorkerSpec
 from envs.services.stats import ToolStats, merge
 from rlsys.broken import EpisodeBroken, EvictedByCrash
-from rlsys.clock import deadline, stopped
+from rlsys.clock import deadline, pause_deadlines
 from rlsys.config.identity import config_key
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Message, Reward, Step, Task, Transcript
@@ -72,7 +72,7 @@ class EnvWorkerPool:
         if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
             log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
-    async def prepared(self, plan: RolloutPlan, keys: tuple[str, str]) -> tuple[EnvWorker, int]:
+    async def prepare(self, plan: RolloutPlan, keys: tuple[str, str]) -> tuple[EnvWorker, int]:
         """A process that is ready to play the configs that these are the keys of, and the turns of an episode.
 
         Raises what making the world raises.
@@ -92,7 +92,7 @@ class EnvWorkerPool:
     def began(self, group: GroupSession) -> None:
         self._playing[group.world] += 1
 
-    def ended(self, group: GroupSession) -> None:
+    def end_group(self, group: GroupSession) -> None:
         self._playing[group.world] -= 1
         if self.process is not None:
             self.process.end_group(group)
@@ -101,7 +101,7 @@ class EnvWorkerPool:
         """Where a suspect plays alone, once the others before it are done. `leave` gives it back."""
         self._suspects += 1
         try:
-            with stopped():
+            with pause_deadlines():
                 await self._turn.acquire()
         except BaseException:
             self._suspects -= 1
@@ -182,14 +182,14 @@ class GroupSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worlds.ended(self)
+        self._worlds.end_group(self)
         if self._worlds is not self._home:
             self._home.leave()
 
     async def max_turns(self) -> int:
         while True:
             try:
-                return (await self._worlds.prepared(self._plan, self._keys))[1]
+                return (await self._worlds.prepare(self._plan, self._keys))[1]
             except EvictedByCrash:  # another group's doing: there is a new process
                 continue
 
@@ -222,16 +222,16 @@ class GroupSession:
             raise self.failed
         if self.suspect and self._worlds is self._home:
             await self._go_apart()
-        return (await self._worlds.prepared(self._plan, self._keys))[0]
+        return (await self._worlds.prepare(self._plan, self._keys))[0]
 
     async def _go_apart(self) -> None:
         """All siblings together: the first of them moves the group."""
-        with stopped():
+        with pause_deadlines():
             await self._moving.acquire()
         try:
             if self._worlds is self._home:
                 apart = await self._home.apart()
-                self._home.ended(self)
+                self._home.end_group(self)
                 self._worlds = apart
                 apart.began(self)
         finally:

@@ -31,7 +31,7 @@ class Setting:
     own: float = 0.0  # deviation of a system on a task, in logits
     harder: float = 0.0  # added to the difficulty: few are solved
 
-    def told(self) -> str:
+    def describe(self) -> str:
         greedy = "greedy" if self.samples == 1 else f"{self.samples} samples"
         seeds = f", {self.seeds} training seeds" if self.seeds > 1 else ""
         hard = ", hard tasks" if self.harder else ""
@@ -110,12 +110,12 @@ def main(report: Report) -> None:
     for setting in SETTINGS:
         *paired, by = false_positives(setting, by_tasks)
         *paper, _ = false_positives(setting, by_proportions)
-        report.row(setting.told(), f"{setting.own:g}", *paired, by, *paper)
+        report.row(setting.describe(), f"{setting.own:g}", *paired, by, *paper)
     report.head("95 % interval", "true mean", "shown", "bootstrap alone")
     for setting in (each for each in SETTINGS if each.own == 1.5 and each.seeds == 1):
         truth = true_mean(setting)
         shares = (f"{covered(setting, interval, truth):.3f}" for interval in (share_interval, bootstrap_interval))
-        report.row(setting.told(), f"{truth:.3f}", *shares)
+        report.row(setting.describe(), f"{truth:.3f}", *shares)
     report.note(f"{RUNS:,} runs each: a share of .05 is known to +- .010, one of .01 to +- .004.")
 
 

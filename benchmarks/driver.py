@@ -42,7 +42,7 @@ from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.journal import Journal
 from rlsys.summaries import summarize_group
-from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolve_run
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import (
     Completion,
@@ -183,9 +183,9 @@ class Book:
     def log(self, row: dict[str, Any]) -> None:
         self.rows.append((time.process_time(), time.monotonic(), row))
 
-    def evaluated(self, *row: Any) -> None: ...
+    def log_evaluation(self, *row: Any) -> None: ...
 
-    def chosen(self, step: int, rewards: Any) -> list[int]:
+    def choose_episodes(self, step: int, rewards: Any) -> list[int]:
         return []
 
     def episodes(self, *row: Any) -> None: ...
@@ -195,7 +195,7 @@ def make_run(options: argparse.Namespace, folder: Path) -> Run:
     recipe = folder / "driver.yaml"
     asked = {name: getattr(options, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
     recipe.write_text(RECIPE.format(size=GROUP, **asked))
-    config = resolved_run(compose(str(recipe), []), DEVICES["cpu"])
+    config = resolve_run(compose(str(recipe), []), DEVICES["cpu"])
     engine = EngineSpec(
         model_path="", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
         enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,

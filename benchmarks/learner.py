@@ -28,7 +28,7 @@ from learners.algorithms.sft import SFT, SFTConfig
 from learners.attention import first_usable
 from learners.flops import matmul_peak, row_flops
 from learners.meeting import RankSpec
-from learners.policy import PolicyModel, computed_at, load_policy, row_inputs
+from learners.policy import PolicyModel, load_policy, output_positions, row_inputs
 from learners.rank import LearnerRank
 from learners.zero import parameter_groups
 from rlsys.batch import Batch, MicroBatch, build_batch
@@ -110,7 +110,7 @@ class PlainLoop:
         inputs = row_inputs(self.model, ids, row.position_ids.to(device), row.cu_seqlens.to(device))
         hidden = self.model.base_model(**inputs).last_hidden_state[0]
         kept = mask.nonzero().squeeze(1)
-        logp = self.model.get_output_embeddings()(hidden[computed_at(inputs, kept - 1)]).float().log_softmax(-1)
+        logp = self.model.get_output_embeddings()(hidden[output_positions(inputs, kept - 1)]).float().log_softmax(-1)
         logp = logp.gather(1, ids[kept, None]).squeeze(1)
         advantages, behavior = row.advantages.to(device)[kept], row.behavior_logprobs.to(device)[kept]
         ratio = (logp - behavior).exp()

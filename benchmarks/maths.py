@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from envs.rewards.maths.compare import decided, equivalent
+from envs.rewards.maths.compare import decide, equivalent
 from envs.rewards.maths.text import clean, is_prose
 
 TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
@@ -125,7 +125,7 @@ def main() -> None:
     started = time.perf_counter()
     wrongly = wrong(table)
     seconds = time.perf_counter() - started
-    at_once = sum(decided(pair.given, (pair.gold,)) is not None for pair in table)
+    at_once = sum(decide(pair.given, (pair.gold,)) is not None for pair in table)
     rows = rates(table, wrongly)
     with Report(options) as report:
         report.head(*(each.name for each in fields(Rates)))

@@ -109,7 +109,7 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        return failed(error)
+        return report_failure(error)
 
 
 def refuse_lost_folder() -> None:
@@ -123,7 +123,7 @@ def refuse_lost_folder() -> None:
         raise BadInput(f"the working folder ({os.environ.get('PWD', 'unknown')}) is there no more: {way}") from error
 
 
-def failed(error: Exception) -> int:
+def report_failure(error: Exception) -> int:
     if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
         sys.stderr.write(visible_lines("".join(traceback.format_exception(error))))
     print(f"rlsys: failed: {visible_lines(describe_error(error))}", file=sys.stderr)
@@ -135,7 +135,7 @@ def unread(error: BrokenPipeError) -> int:
     out = select.poll()
     out.register(1, 0)  # of a pipe that nobody reads the system tells POLLERR, asked for or not
     if not any(event & select.POLLERR for _, event in out.poll(0)):
-        return failed(error)
+        return report_failure(error)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to fail when Python ends
     return 0
 

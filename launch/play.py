@@ -84,12 +84,12 @@ def lines_of(path: str | None) -> Iterator[Lines]:
         with file:
             yield Lines(lambda _: file.readline(), typed=False)
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        yield Lines(_edited, typed=True)
+        yield Lines(_edit_line, typed=True)
     else:
         yield Lines(lambda _: sys.stdin.readline(), typed=False)
 
 
-def _edited(before: str) -> str:
+def _edit_line(before: str) -> str:
     import readline  # noqa: F401  arrow keys and history in `input`
 
     try:
@@ -105,11 +105,11 @@ def next_message(lines: Lines, before: str) -> PlayerMessage | None:
         while line.endswith("\\\n"):
             line = line[:-2] + "\n" + lines.read("... ")
         if line.strip():
-            return _said(line.removesuffix("\n"))
+            return _to_message(line.removesuffix("\n"))
     return None
 
 
-def _said(line: str) -> PlayerMessage:
+def _to_message(line: str) -> PlayerMessage:
     if line.lstrip()[:1] in ('"', "{"):
         try:
             value = json.loads(line)
@@ -227,7 +227,7 @@ class Source:
 
     async def score(self, transcript: Transcript) -> Reward:
         transcript = replace(transcript, token_ids=None)  # nobody knows them: that is not none
-        self.scored.append(self.tokens.counted(transcript) if self.tokens is not None else transcript)
+        self.scored.append(self.tokens.count_tokens(transcript) if self.tokens is not None else transcript)
         return await self.rewards.score(self.reward, self.scored[-1])
 
     async def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]:
@@ -238,7 +238,7 @@ async def play(
     recipe: RecipeConfig, lines: Lines, *, split: str, task: str | None, seed: int | None, color: bool
 ) -> PlayedEpisode:
     """Play one task to its end and tell its reward. Raises BadInput for what cannot be played."""
-    async with opened(recipe) as (world, rewards):
+    async with open_world(recipe) as (world, rewards):
         chosen = choose_task(world, split, task, seed)
         tell_rules(recipe, world, chosen, split)
         reward = make_reward(recipe.reward)
@@ -272,7 +272,7 @@ def plan_of(recipe: RecipeConfig) -> RolloutPlan:
 
 
 @asynccontextmanager
-async def opened(recipe: RecipeConfig) -> AsyncIterator[tuple[World, RewardService]]:
+async def open_world(recipe: RecipeConfig) -> AsyncIterator[tuple[World, RewardService]]:
     """The world with its tools, and its server in this process where it has one, and the reward's helpers."""
     spec = ScoringSpec(grader_workers=recipe.rollout.grader_workers, grader_deadline_s=recipe.rollout.grader_deadline_s)
     world, rewards, service = new_world(recipe.env), RewardService(spec), None

@@ -112,7 +112,7 @@ class LearnerActor:
         self._snapshot = Snapshot()
         self.rank.save(Path(folder) / "learner", self._snapshot)
         self.rank.save_hf(Path(folder) / "hf", tokenizer_from, self._snapshot)
-        self._snapshot.copied()
+        self._snapshot.wait_copied()
 
     @ray.method(concurrency_group=WRITING)
     def write(self) -> None:

@@ -4,7 +4,7 @@ A row holds samples side by side. Samples of similar length are padded on the ri
 a real token never attends to what follows it, so the padding needs no mask, and nothing leaks between samples. The
 kernel of a GPU takes the bounds of the samples and needs no padding.
 
-A causal model computes the same for tokens that begin two samples alike, so that one does for both (`shared_starts`).
+A causal model computes the same for tokens that begin two samples alike, so that one does for both.
 Siblings of a group have one prompt, and every prompt of a recipe begins with the same words. Only neighbours in a row
 are compared: `rlsys.plan.pack` leaves siblings side by side where `learner.rows_in_order` holds.
 """
@@ -156,7 +156,7 @@ class _Scores:
 def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores) -> torch.Tensor:
     """[S, heads, L, dim] causal attention; the window mask exists only where a sample is longer than the window."""
     if scores.softcap is not None:
-        return _capped(query, key, value, scores)
+        return _attend_capped(query, key, value, scores)
     scaling, sliding_window = scores.scaling, scores.window
     length, gqa = query.shape[2], query.shape[1] != key.shape[1]
     if sliding_window is None or length <= sliding_window:
@@ -167,7 +167,7 @@ def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores:
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=gqa)
 
 
-def _capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores) -> torch.Tensor:
+def _attend_capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores) -> torch.Tensor:
     """The same with soft-capped scores, which no kernel of torch knows: a block of queries at a time, again in the
     backward pass."""
     repeats = query.shape[1] // key.shape[1]
@@ -176,12 +176,14 @@ def _capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores:
     for block in query.split(_CAPPED_QUERIES, dim=2):
         end = start + block.shape[2]
         seen = (block, key[:, :, :end], value[:, :, :end])
-        outputs.append(checkpoint(_capped_block, *seen, scores, start, use_reentrant=False, preserve_rng_state=False))
+        outputs.append(
+            checkpoint(_attend_capped_block, *seen, scores, start, use_reentrant=False, preserve_rng_state=False)
+        )
         start = end
     return torch.cat(outputs, dim=2)
 
 
-def _capped_block(
+def _attend_capped_block(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores: _Scores, start: int
 ) -> torch.Tensor:
     """Of the queries from `start` on; `key` and `value` end where they do."""
@@ -307,7 +309,7 @@ class Shared:
     originals: torch.Tensor  # [R] what stands in for them
 
 
-def shared_starts(token_ids: torch.Tensor, cu_seqlens: torch.Tensor) -> Shared | None:
+def find_shared_starts(token_ids: torch.Tensor, cu_seqlens: torch.Tensor) -> Shared | None:
     """T tokens of a row, U of them computed, R = T - U that repeat one of those.
 
     token_ids: [T], cu_seqlens: [S+1], both in host memory. None where no sample begins as the one before it."""

@@ -23,13 +23,13 @@ import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement
-from learners.meeting import VARIABLES, RankSpec, describe_links, timed_out
+from learners.meeting import VARIABLES, RankSpec, describe_links, is_timeout
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
-from rlsys.system.calls import lost_node, reason, within
+from rlsys.system.calls import describe_lost_node, reason, within
 from rlsys.system.supervisor import Supervised, keep_pinging
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
@@ -195,7 +195,7 @@ class LearnerGroup:
 
     async def check(self, what: str) -> None:
         """Raises LearnerLost when a rank has died, under `what`."""
-        if (died := await self._died()) is not None:
+        if (died := await self._death_reason()) is not None:
             raise LearnerLost(f"learner {what}: {died}")
 
     async def restart(self) -> None:
@@ -218,11 +218,11 @@ class LearnerGroup:
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
                 raise BadInput(str(error.cause)) from error
-            if (died := await self._died()) is not None:  # then what the others say is that they heard of it
+            if (died := await self._death_reason()) is not None:  # then what the others say is that they heard of it
                 raise LearnerLost(f"learner {what}: {died}") from error
             if isinstance(error.cause, RunFailed):
                 raise RunFailed(f"learner {what}: {error.cause}") from error
-            if timed_out(error.cause):
+            if is_timeout(error.cause):
                 raise LearnerLost(
                     f"learner {what}: a collective waited for a rank in vain; {_hint(MEETING)}"
                 ) from error
@@ -235,7 +235,7 @@ class LearnerGroup:
             said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             raise RunFailed(f"learner {what}: {said}") from error
 
-    async def _died(self) -> str | None:
+    async def _death_reason(self) -> str | None:
         """Why a rank is dead, where one is: the others fail first, in a collective."""
         asked = asyncio.gather(*(rank.ping.remote() for rank in self._actors), return_exceptions=True)
         try:
@@ -255,7 +255,7 @@ def _hint(what: str) -> str:
 
 
 def _death(error: RayError) -> str | None:
-    return lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
+    return describe_lost_node(error) or ("a rank died" if isinstance(error, RayActorError) else None)
 
 
 def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:

@@ -54,7 +54,7 @@ def copy_hf(
     places: dict[str, str] = {}  # of this rank's weights: name on the hub -> file
     total = 0
     for number, (file, shard) in enumerate(zip(files, shards, strict=True)):
-        content = _copied(model, shard, snapshot if number % num_ranks == rank else None)
+        content = _copy_parameters(model, shard, snapshot if number % num_ranks == rank else None)
         places |= dict.fromkeys(content, file)
         total += sum(tensor.nbytes for tensor in content.values())
         if content:
@@ -73,7 +73,9 @@ def _to_save(model: PreTrainedModel) -> list[Weight]:
     return [item for item in weights(model) if item.names[0] not in ignored]
 
 
-def _copied(model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot | None) -> dict[str, torch.Tensor]:
+def _copy_parameters(
+    model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot | None
+) -> dict[str, torch.Tensor]:
     """On the host, by hub name; nothing without a snapshot. A tied weight stands there once, as transformers has it."""
     from transformers.core_model_loading import revert_weight_conversion
 

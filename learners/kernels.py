@@ -67,7 +67,7 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_x = _times(grad_NM, weight_MK.t()).view_as(x)
         if ctx.needs_input_grad[1]:
-            of_weight = _transposed_times(grad_NM, x.reshape(-1, weight_MK.shape[1]))
+            of_weight = _multiply_transposed(grad_NM, x.reshape(-1, weight_MK.shape[1]))
         if ctx.biased and ctx.needs_input_grad[2]:
             of_bias = grad_NM.sum(0)
         return of_x, of_weight, of_bias
@@ -78,7 +78,7 @@ def _times(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None
     return product
 
 
-def _transposed_times(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Tensor:
+def _multiply_transposed(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Tensor:
     """[M, K], added up over blocks of tokens."""
     block = max(_BLOCK, _BLOCK_PER_WIDTH * min(grad_NM.shape[1], x_NK.shape[1]))
     total, *others = map(_block_product, grad_NM.split(block), x_NK.split(block))

@@ -87,7 +87,7 @@ def describe_links(gbps: float, nodes: Sequence[str], *, on_gpus: bool) -> tuple
     return text, False
 
 
-def timed_out(error: BaseException | None) -> bool:
+def is_timeout(error: BaseException | None) -> bool:
     """Whether a collective ended because another rank did not come to it, in gloo's words or in torch's."""
     text = str(error)
     return isinstance(error, RuntimeError) and ("Timed out waiting" in text or "imeout" in text and "ollective" in text)

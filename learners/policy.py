@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, partitioned
-from learners.attention import shared_starts
+from learners.attention import find_shared_starts
 from learners.kernels import WideHead, linear, use_fused_norms, use_onednn, wide_linear, widen
 from learners.rope import scale_rope
 from rlsys.errors import BadInput
@@ -82,7 +82,7 @@ class PolicyModel(nn.Module):
         wanted_T[cu_seqlens[:-1].long().clamp(max=num_tokens - 1)] = False
         targets_N = wanted_T.nonzero().squeeze(1)
         inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
-        places_N = computed_at(inputs, targets_N - 1)
+        places_N = output_positions(inputs, targets_N - 1)
         if self.linear_head:
             hidden_UH = self.model.base_model(**inputs).last_hidden_state[0]
             head = self.model.get_output_embeddings()
@@ -155,14 +155,14 @@ def _logits_at(model: PreTrainedModel, inputs: dict[str, Any], positions_N: torc
 def row_inputs(
     model: PreTrainedModel, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor
 ) -> dict[str, Any]:
-    """The row as `model` wants it: what it gives is read with `computed_at`.
+    """The row as `model` wants it: what it gives is read with `output_positions`.
 
     No mask and no cache: with either, samples would see each other. In host memory what begins two neighbours alike is
     given once.
     """
     more: dict[str, object] = {"use_cache": False}
     if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
-        shared = shared_starts(token_ids, cu_seqlens) if token_ids.device.type == "cpu" else None
+        shared = find_shared_starts(token_ids, cu_seqlens) if token_ids.device.type == "cpu" else None
         if shared is not None:
             token_ids, position_ids = token_ids[shared.kept], position_ids[shared.kept]
         more["packed_layout"] = attention.packed_layout(cu_seqlens, shared)
@@ -173,7 +173,7 @@ def row_inputs(
     return {"input_ids": token_ids[None], "position_ids": position_ids[None], **more}
 
 
-def computed_at(inputs: Mapping[str, Any], tokens: torch.Tensor) -> torch.Tensor:
+def output_positions(inputs: Mapping[str, Any], tokens: torch.Tensor) -> torch.Tensor:
     """Where in what a model gives for `inputs` these tokens of the row are."""
     layout: attention.PackedLayout | None = inputs.get("packed_layout")
     return tokens if layout is None or layout.shared is None else layout.shared.stand_in[tokens]
@@ -244,7 +244,7 @@ def _second(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> tor
     """What the model makes of the last of these samples, side by side in a row."""
     inputs, start = _probe_inputs(model, samples), sum(map(len, samples[:-1]))
     tokens = torch.arange(start, start + len(samples[-1]))
-    return model.base_model(**inputs).last_hidden_state[0, computed_at(inputs, tokens)]
+    return model.base_model(**inputs).last_hidden_state[0, output_positions(inputs, tokens)]
 
 
 def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class CriticModel(nn.Module):
         targets_N = wanted_T.nonzero().squeeze(1)
         inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
         hidden_UH = self.model(**inputs).last_hidden_state[0]
-        values_N = self.head(hidden_UH.index_select(0, computed_at(inputs, targets_N - 1))).squeeze(-1).float()
+        values_N = self.head(hidden_UH.index_select(0, output_positions(inputs, targets_N - 1))).squeeze(-1).float()
         return values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
 
 

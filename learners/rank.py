@@ -32,7 +32,7 @@ from learners.update import run_update
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
-from rlsys.system.device import Device, require_device, require_resolved, resolved_learner
+from rlsys.system.device import Device, require_device, require_resolved, resolve_learner
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 _CHECKPOINT_TAG = "state"
@@ -97,7 +97,7 @@ class LearnerRank:
         reference_path: of the frozen reference; None: the weights that this begins with, which in the middle of a stage
         are not those that it began with. Raises BadInput for what does not fit this device or cannot be loaded.
         """
-        learner = resolved_learner(learner, self.spec.device)
+        learner = resolve_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
         self._destroy_models()
         torch.set_num_threads(learner.threads or self._threads)

@@ -37,7 +37,7 @@ def scale_rope(config: PreTrainedConfig, scale: float, path: str) -> None:
     setattr(config, APPLIED, scale)
 
 
-def scaled_copy(path: str, scale: float, folder: Path) -> str:
+def copy_scaled(path: str, scale: float, folder: Path) -> str:
     """A folder with the files of a model (links where they are local) and the scaled config: for learner and engines.
 
     Returns `path` itself where there is nothing to scale.

@@ -50,7 +50,7 @@ class Snapshot:
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
         return copy.deepcopy(value)
 
-    def copied(self) -> None:
+    def wait_copied(self) -> None:
         """Everything is copied: the originals may change from here on, and their memory be used again."""
         self._copied.clear()
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from learners.algorithms.base import PROXIMAL, moments
-from learners.attention import shared_starts
+from learners.attention import find_shared_starts
 from learners.flops import matmul_peak, row_flops
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row
@@ -296,7 +296,7 @@ def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, secon
     }
     metrics |= {f"time/learner_{name}": Max(spent) for name, spent in phases.seconds.items()}
     if stage.torch_device.type == "cpu":
-        shared = [shared_starts(row.token_ids, row.cu_seqlens) for row in rows]
+        shared = [find_shared_starts(row.token_ids, row.cu_seqlens) for row in rows]
         metrics["learner/tokens_shared"] = Sum(sum(len(each.repeats) for each in shared if each is not None))
     if stage.torch_device.type == "cuda":
         metrics["memory/learner_gpu_peak_mb"] = Max(torch.cuda.max_memory_allocated() / 2**20)

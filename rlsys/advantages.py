@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlsys.batch import masked
+from rlsys.batch import apply_mask
 
 Numbers = torch.Tensor | Sequence[float]
 
@@ -107,7 +107,7 @@ def penalize_kl(rewards_MT: torch.Tensor, kl_T: torch.Tensor, *, coef: float) ->
     return rewards_MT - coef * kl_T.detach() / num_streams
 
 
-def normalized(advantages: torch.Tensor, mask: torch.Tensor, *, mean: float, std: float) -> torch.Tensor:
+def standardize(advantages: torch.Tensor, mask: torch.Tensor, *, mean: float, std: float) -> torch.Tensor:
     """(advantage - mean) / std over the mask, 0 elsewhere. mean, std: of all masked tokens of the whole batch.
 
     Zeros where all advantages are equal: what is left of their differences is rounding.
@@ -115,7 +115,7 @@ def normalized(advantages: torch.Tensor, mask: torch.Tensor, *, mean: float, std
     keep = mask.bool()
     if std <= 1e-7 * max(1.0, abs(mean)):
         return torch.zeros_like(advantages)
-    return masked((advantages - mean) / std, keep)
+    return apply_mask((advantages - mean) / std, keep)
 
 
 def _discounted_sums(rewards: Sequence[float], discount: float) -> list[float]:

@@ -177,7 +177,7 @@ def _rewards(samples: Sequence[Sample]) -> torch.Tensor | None:
     return torch.cat(columns, dim=1)
 
 
-def masked(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+def apply_mask(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     """Zero outside the mask; `where` and not a product, because nan * 0 is nan, forwards and backwards."""
     return torch.where(keep, values, torch.zeros_like(values))
 
@@ -188,7 +188,7 @@ def masked_means(keep: torch.Tensor, values: Mapping[str, torch.Tensor]) -> dict
     if count == 0:
         return {}
     # One transfer for all of them: on a GPU each read of a number waits for the device.
-    totals = torch.stack([masked(tensor.detach().double(), keep).sum() for tensor in values.values()]).tolist()
+    totals = torch.stack([apply_mask(tensor.detach().double(), keep).sum() for tensor in values.values()]).tolist()
     return {name: Mean(total, count) for name, total in zip(values, totals, strict=True)}
 
 
@@ -196,7 +196,7 @@ def sample_sums(values_T: torch.Tensor, mask_T: torch.Tensor, cu_seqlens: torch.
     """[S]: the sum over the mask of each sample, with gradient. Split and not scattered: the order of additions is
     fixed, on a GPU too."""
     lengths: list[int] = cu_seqlens.diff().tolist()
-    parts = torch.split(masked(values_T, mask_T.bool()), lengths)
+    parts = torch.split(apply_mask(values_T, mask_T.bool()), lengths)
     return torch.stack([part.sum() for part in parts])
 
 

@@ -126,7 +126,7 @@ class SlotBuffer:
             self._changed.notify_all()
         return again
 
-    def trained(self) -> None:
+    def mark_trained(self) -> None:
         """The groups taken last are in the weights: a resumed run must not start them again."""
         self._taken, self._dull_taken = {}, {}
 

@@ -65,7 +65,7 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
 
 
 @contextmanager
-def stopped() -> Iterator[None]:
+def pause_deadlines() -> Iterator[None]:
     """What is waited for in here is no part of the deadlines around it."""
     clocks: list[Clock] = []
     clock = _CURRENT.get()

@@ -43,7 +43,7 @@ class Curriculum(Protocol):
     def draw(self, sequence: int) -> DrawnTask:
         """The task of a sequence number. An open one, drawn and not yet `seen`, is given again what it had."""
 
-    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None:
+    def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None:
         """Whether a group had a signal, None where it failed, and the mean reward of its graded trajectories."""
 
     def row(self) -> dict[str, float]: ...
@@ -75,7 +75,7 @@ class Uniform:
     def draw(self, sequence: int) -> DrawnTask:
         return DrawnTask(*self._order.draw(sequence))
 
-    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None: ...
+    def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None: ...
 
     def row(self) -> dict[str, float]:
         return {}
@@ -189,7 +189,7 @@ class Levelled:
         level.cursor += 1
         return order.draw(level.cursor - 1)
 
-    def seen(self, sequence: int, signal: bool | None, reward: float | None) -> None:
+    def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None:
         found = self.memory.open.pop(sequence, None)
         if found is None or signal is None or reward is None:
             return
@@ -294,7 +294,7 @@ def _field(task: Task, key: str) -> str:
     return str(task.record[key])
 
 
-def _mixed(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
+def _mixed_weights(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
     return dict(config.weights)
 
 
@@ -303,7 +303,7 @@ def _difficulty(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
     return {name: level.size * max(level.signal_share, config.floor) for name, level in memory.levels.items()}
 
 
-def _staged(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
+def _staged_weights(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
     """Those that were come to; the next one follows when the recent groups of the last have a reward of `pass_at`."""
     return {
         name: float(level.size if number < memory.reached else 0)
@@ -312,4 +312,4 @@ def _staged(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
 
 
 Strategy = Callable[[CurriculumConfig, Memory], dict[str, float]]
-STRATEGIES: dict[str, Strategy] = {"mixed": _mixed, "difficulty": _difficulty, "staged": _staged}
+STRATEGIES: dict[str, Strategy] = {"mixed": _mixed_weights, "difficulty": _difficulty, "staged": _staged_weights}

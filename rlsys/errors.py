@@ -36,7 +36,7 @@ class BadInput(Exception):
     def __init__(
         self, reason: object = "", *, where: object = "", key: str = "", found: object = ..., expected: str = ""
     ) -> None:
-        subject = key if found is ... else _found_value(key, found)
+        subject = key if found is ... else _format_found(key, found)
         between = " " if key.startswith('"') and found is ... else ": "  # `"answer" is missing` is a sentence
         line = ": ".join(filter(None, [str(where), between.join(filter(None, [subject, str(reason)]))]))
         if expected:
@@ -57,7 +57,7 @@ class LearnerLost(RunFailed):
     """A rank of the learner died or hangs, and its part of the weights with it: the last checkpoint has them."""
 
 
-def _found_value(key: str, found: object) -> str:
+def _format_found(key: str, found: object) -> str:
     """As a user would write it: `learner.lr=0.0`, `--tasks 0`, `"answer" is a list`."""
     if key.startswith("--"):
         return f"{key} {found}"

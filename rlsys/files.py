@@ -88,7 +88,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def unpacked(path: Path) -> Path:
+def unpack(path: Path) -> Path:
     """The file, or where it is compressed a plain copy, which has no name and is gone with this process.
 
     Of a file that has not changed meanwhile the copy is the same one.

@@ -124,7 +124,7 @@ def kind_of(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value in an error: short; what is long is told by its kind."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         odd = next((f" with {kind_of(each)}" for each in value if not isinstance(each, type(value[0]))), "")

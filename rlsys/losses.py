@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from rlsys.batch import masked, masked_means
+from rlsys.batch import apply_mask, masked_means
 from rlsys.config.learner import KLKind, Level
 from rlsys.metrics import Metrics, Sum, merge
 from rlsys.off_policy import MAX_LOG_RATIO, log_ratio
@@ -53,7 +53,7 @@ def clipped_policy_loss(
     if dual_clip is not None and dual_clip <= 1:
         raise ValueError(f"dual_clip={dual_clip!r}: expected a number above 1, or None")
     keep = mask.bool()
-    advantage = masked(advantages.detach(), keep)
+    advantage = apply_mask(advantages.detach(), keep)
     ratio = log_ratio(policy_logp, behavior_logp, mask, level=level, cu_seqlens=cu_seqlens).exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     objective = torch.minimum(ratio * advantage, clipped * advantage)
@@ -84,7 +84,7 @@ def policy_gradient_loss(
 ) -> LossOutput:
     """REINFORCE: -A log p(token). SWiRL's step-wise gradient is this with A = R - b on the last action's tokens."""
     keep = mask.bool()
-    loss = _total(-masked(policy_logp, keep) * masked(advantages.detach(), keep), keep, weights, denominator)
+    loss = _total(-apply_mask(policy_logp, keep) * apply_mask(advantages.detach(), keep), keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/policy": Sum(loss.item())})
 
 
@@ -132,7 +132,9 @@ def kl_loss(
     k1 is of no use here: the mean of its gradient over what the policy samples is zero, whatever the reference.
     """
     keep = mask.bool()
-    estimate = kl_estimate(masked(policy_logp, keep), masked(reference_logp.detach(), keep), kind=kind, clamp=clamp)
+    estimate = kl_estimate(
+        apply_mask(policy_logp, keep), apply_mask(reference_logp.detach(), keep), kind=kind, clamp=clamp
+    )
     loss = coef * _total(estimate, keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/kl": Sum(loss.item())})
 
@@ -142,7 +144,7 @@ def entropy_bonus(
 ) -> LossOutput:
     """-coef * entropy of the distribution that each token was drawn from, in nats."""
     keep = mask.bool()
-    loss = -coef * _total(masked(entropy, keep), keep, weights, denominator)
+    loss = -coef * _total(apply_mask(entropy, keep), keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/entropy": Sum(loss.item())})
 
 
@@ -170,11 +172,11 @@ def value_loss(
     value kept within clip_range of them (None: no clipping). returns: the targets.
     """
     keep = mask.bool()
-    value, target = masked(values, keep), masked(returns.detach(), keep)
+    value, target = apply_mask(values, keep), apply_mask(returns.detach(), keep)
     error = (value - target).square()
     measured = {"value/error": error, "value/mean": value}
     if clip_range is not None:
-        former = masked(behavior_values.detach(), keep)
+        former = apply_mask(behavior_values.detach(), keep)
         clipped = former + (value - former).clamp(-clip_range, clip_range)
         clipped_error = (clipped - target).square()
         measured["value/clipped"] = clipped_error > error
@@ -200,10 +202,10 @@ def dpo_loss(
     over masked tokens of policy - reference, for the chosen answer minus for the rejected one. denominator: pairs.
     """
     chosen_keep, rejected_keep = chosen_mask.bool(), rejected_mask.bool()
-    chosen = masked(policy_chosen, chosen_keep) - masked(reference_chosen.detach(), chosen_keep)
-    rejected = masked(policy_rejected, rejected_keep) - masked(reference_rejected.detach(), rejected_keep)
+    chosen = apply_mask(policy_chosen, chosen_keep) - apply_mask(reference_chosen.detach(), chosen_keep)
+    rejected = apply_mask(policy_rejected, rejected_keep) - apply_mask(reference_rejected.detach(), rejected_keep)
     margin = beta * (chosen.sum(-1) - rejected.sum(-1))
-    loss = F.softplus(-margin).sum() / _checked(denominator)
+    loss = F.softplus(-margin).sum() / _check_denominator(denominator)
     pairs = torch.ones_like(margin, dtype=torch.bool)
     measured = {"dpo/margin": margin, "dpo/accuracy": margin > 0}
     return LossOutput(loss=loss, metrics={"loss/dpo": Sum(loss.item()), **masked_means(pairs, measured)})
@@ -214,18 +216,18 @@ def nll_loss(
 ) -> LossOutput:
     """Supervised loss: minus the log-probability of the tokens in the mask."""
     keep = mask.bool()
-    loss = _total(-masked(policy_logp, keep), keep, weights, denominator)
+    loss = _total(-apply_mask(policy_logp, keep), keep, weights, denominator)
     return LossOutput(loss=loss, metrics={"loss/nll": Sum(loss.item())})
 
 
 def _total(values: torch.Tensor, keep: torch.Tensor, weights: torch.Tensor | None, denominator: float) -> torch.Tensor:
     """The weighted sum of what is 0 outside the mask, over the denominator."""
     if weights is not None:
-        values = values * masked(weights.detach(), keep)
-    return values.sum() / _checked(denominator)
+        values = values * apply_mask(weights.detach(), keep)
+    return values.sum() / _check_denominator(denominator)
 
 
-def _checked(denominator: float) -> float:
+def _check_denominator(denominator: float) -> float:
     if not denominator > 0:
         raise ValueError(f"denominator={denominator!r}: expected a number above 0, the same for all rows of a batch")
     return denominator

@@ -34,7 +34,7 @@ def mismatch_metrics(logp_T: torch.Tensor, row: MicroBatch, version: int) -> Met
     gap_N = gap_N.abs()
     depth_N = torch.bucketize(row.position_ids[keep_T], row.position_ids.new_tensor(DEPTHS), right=True)
     turn_N = turns(row)[keep_T].clamp(max=TURNS + 1) - 1
-    mixed_N = _mixed(row, version)[keep_T].long()
+    mixed_N = _has_older_tokens(row, version)[keep_T].long()
     return {
         "mismatch/mean": Mean(gap_N.sum().item(), gap_N.numel()),
         "mismatch/max": Max(gap_N.max().item()),
@@ -55,7 +55,7 @@ def turns(row: MicroBatch) -> torch.Tensor:
     return begun_T - begun_T[row.cu_seqlens[:-1].long()][sample_T] + row.first_turns[sample_T] - 1
 
 
-def _mixed(row: MicroBatch, version: int) -> torch.Tensor:
+def _has_older_tokens(row: MicroBatch, version: int) -> torch.Tensor:
     """[T]: whether the token's sample has tokens of older weights too."""
     older_T = (row.versions >= 0) & (row.versions < version)
     older_S = torch.zeros_like(row.first_turns).index_add(0, _samples(row), older_T.long())

@@ -13,7 +13,7 @@ from typing import get_args
 
 import torch
 
-from rlsys.batch import masked, sample_sums, to_tokens
+from rlsys.batch import apply_mask, sample_sums, to_tokens
 from rlsys.config.learner import Correction, Level
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: beyond it float32 soon overflows, and inf * 0 would be nan
@@ -34,7 +34,7 @@ def log_ratio(
     geometric  that sum divided by the number of tokens: GSPO (arXiv 2507.18071)
     """
     keep = mask.bool()
-    difference = masked(policy_logp, keep) - masked(behavior_logp.detach(), keep)
+    difference = apply_mask(policy_logp, keep) - apply_mask(behavior_logp.detach(), keep)
     if level == "token":
         return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     if level not in get_args(Level):
@@ -44,7 +44,7 @@ def log_ratio(
     totals = sample_sums(difference, keep, cu_seqlens)
     if level == "geometric":
         totals = totals / sample_sums(torch.ones_like(difference), keep, cu_seqlens).clamp(min=1)
-    return masked(to_tokens(totals.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO), cu_seqlens), keep)
+    return apply_mask(to_tokens(totals.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO), cu_seqlens), keep)
 
 
 def importance_weights(
@@ -84,5 +84,5 @@ def importance_weights(
         ratio = ratio.clamp(max=cap)
     elif kind == "mis":
         stopped = keep & ((ratio > cap) | (ratio < floor))
-        ratio = masked(ratio, ~stopped)
-    return masked(ratio, keep), stopped
+        ratio = apply_mask(ratio, ~stopped)
+    return apply_mask(ratio, keep), stopped

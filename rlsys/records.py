@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlsys.errors import BadInput
-from rlsys.jsonl import decode, encode, json_object, kind_of, read_as, shown
+from rlsys.jsonl import decode, encode, format_value, json_object, kind_of, read_as
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Trajectory, Transcript
 
@@ -192,31 +192,31 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
     failure = record.get("failure")
     if isinstance(failure, dict) and failure.get("kind") in list(FailureKind) and record.get("ended") is None:
         raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
-    asked = _given(record, "task", OBJECT)
+    asked = _optional_field(record, "task", OBJECT)
     if asked is None:
         raise BadInput('no "task"', where=HERE)
     # One name for all: rewards remember what they have read by it, and the failure says which line it is. The forms
     # differ: what only one reward reads is checked by that reward, from the record.
-    question, key = _given(asked, "question", TEXT, "task."), _given(asked, "answers", TEXTS, "task.")
+    question, key = _optional_field(asked, "question", TEXT, "task."), _optional_field(asked, "answers", TEXTS, "task.")
     task = Task(task_id="of this line", question=question or "", answers=tuple(key or ()), record=asked)
-    response, messages = _given(record, "response", TEXT), _given(record, "messages", LIST)
+    response, messages = _optional_field(record, "response", TEXT), _optional_field(record, "messages", LIST)
     if (response is None) == (messages is None):
         found = 'neither "response" nor' if response is None else '"response" and'
         raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
-    tokens = _flat(_given(record, "token_ids", TOKENS))
+    tokens = _flat(_optional_field(record, "token_ids", TOKENS))
     if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
         samples = _samples(record, "samples", HERE)
         tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
-    judgements = _given(record, "judgements", TEXTS)
+    judgements = _optional_field(record, "judgements", TEXTS)
     return Transcript(
         task=task,
         messages=_messages(messages, f"{HERE}: messages", ROLES[:3]) if response is None else split(response),
-        truncated=_given(record, "truncated", FLAG) or False,
+        truncated=_optional_field(record, "truncated", FLAG) or False,
         token_ids=tokens,
-        num_tokens=_given(record, "num_tokens", COUNT),
-        correct=_given(record, "correct", FLAG),
+        num_tokens=_optional_field(record, "num_tokens", COUNT),
+        correct=_optional_field(record, "correct", FLAG),
         judgements=None if judgements is None else tuple(judgements),
-        state=_given(record, "state", OBJECT),
+        state=_optional_field(record, "state", OBJECT),
     )
 
 
@@ -242,12 +242,12 @@ TOKENS: Kind = (
 )
 
 
-def _given(record: Mapping[str, Any], key: str, kind: Kind, inside: str = "") -> Any:
+def _optional_field(record: Mapping[str, Any], key: str, kind: Kind, inside: str = "") -> Any:
     """A field, or None where it is absent or null. Raises BadInput for what does not fit."""
     value = record.get(key)
     expected, fits = kind
     if value is not None and not fits(value):
-        raise BadInput(where=HERE, key=f'"{inside}{key}"', found=shown(value), expected=expected)
+        raise BadInput(where=HERE, key=f'"{inside}{key}"', found=format_value(value), expected=expected)
     return value
 
 
@@ -354,7 +354,9 @@ def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[
         role, content = value.get("role"), value.get("content")
         if not isinstance(role, str) or role not in roles:
             without = "" if "system" in roles else ": no prompt"
-            raise BadInput(f"{where}[{index}].role is {shown(role)}", expected=f"one of {', '.join(roles)}{without}")
+            raise BadInput(
+                f"{where}[{index}].role is {format_value(role)}", expected=f"one of {', '.join(roles)}{without}"
+            )
         if not isinstance(content, str):
             raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
         messages.append(Message(role=role, content=content, inline=value.get("inline") is True))

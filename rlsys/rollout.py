@@ -247,11 +247,11 @@ async def _attempt(
                     stop=stop,
                     messages=tuple(done.messages[done.since :]),
                 )
-                completion = await _sampled(done, context, request, player, clock)
+                completion = await _sample(done, context, request, player, clock)
                 if completion.stop is TurnStop.LENGTH:
                     done.end = EpisodeEnd.TOKEN_LIMIT
                     break
-                step = await _stepped(done, env, completion.text, max_turns - turn - 1)
+                step = await _step(done, env, completion.text, max_turns - turn - 1)
                 if step.reply is None:
                     done.end = step.end or done.end
                     break
@@ -283,7 +283,7 @@ def _going_on(
     return Continuation(context_ids=ids, reply=reply, num_reply_tokens=len(ids))
 
 
-async def _sampled(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
+async def _sample(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
     """The model's next message."""
     started = clock.ran_s
     try:
@@ -305,7 +305,7 @@ def turn_after(seen: Ints, context: Ints, completion: Completion) -> Turn:
     return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
 
 
-async def _stepped(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
+async def _step(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
     """What the environment says to it."""
     started = time.monotonic()
     try:

@@ -114,7 +114,7 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     turns = count_tokens(trajectory)
     sampled = [0, *turns[:, 2].cumsum().tolist()]  # before each turn
     return [
-        _joined(
+        _join(
             pieces[layout.first : layout.end],
             layout.num_tokens,
             advantage,
@@ -164,7 +164,7 @@ def _piece(turn: Turn, where: str) -> _Piece:
     )
 
 
-def _joined(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: Any) -> Sample:
+def _join(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: Any) -> Sample:
     token_ids, loss_mask, logprobs, versions = (
         np.concatenate(parts)[:num_tokens] for parts in zip(*pieces, strict=True)
     )

@@ -30,10 +30,10 @@ class NoTracker:
     def log(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
 
-    def evaluated(self, step: int, name: str, values: Any) -> None:
+    def log_evaluation(self, step: int, name: str, values: Any) -> None:
         self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
 
-    def chosen(self, step: int, rewards: Any) -> list[int]:
+    def choose_episodes(self, step: int, rewards: Any) -> list[int]:
         return []
 
     def episodes(self, step: int, chosen: Any) -> None: ...

@@ -124,7 +124,7 @@ class FakeDistributor:
     async def keep(self, version: int) -> None:
         self.kept.append(version)
 
-    def moved(self) -> tuple[int, float]:
+    def transfer_progress(self) -> tuple[int, float]:
         return 3, 0.5
 
     async def stop(self) -> None:

@@ -247,7 +247,7 @@ class OneNode:
     async def keep(self, version: int) -> None:
         self.folder.keep(version)
 
-    def moved(self) -> tuple[int, float]:
+    def transfer_progress(self) -> tuple[int, float]:
         return 0, 0.0
 
     async def stop(self) -> None:

@@ -172,7 +172,7 @@ class WeightDistributor:
             self._delivery = delivery
             await self._notify()
         filling = delivery.nodes.get(node)
-        if filling is None or (filling.done() and (_broken(filling) or delivery.relay.lacking(node))):
+        if filling is None or (filling.done() and (_has_failed(filling) or delivery.relay.lacking(node))):
             filling = delivery.nodes[node] = asyncio.create_task(self._fill(delivery, node))
         await asyncio.shield(filling)
         return self._folder.on_node(node).here(published)
@@ -191,7 +191,7 @@ class WeightDistributor:
             if not isinstance(answer, BaseException):
                 node.life.note_progress()
 
-    def moved(self) -> tuple[int, float]:
+    def transfer_progress(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network so far, and the seconds until the last of them."""
         now = self._delivery
         return (now.carried, (now.ended or now.started) - now.started) if now is not None else (0, 0.0)
@@ -224,17 +224,17 @@ class WeightDistributor:
         found: list[int] | None = None
         while found is None:
             try:
-                found = await self._found(await self._up(node), delivery.published)
+                found = await self._ask_parts(await self._up(node), delivery.published)
             except RunFailed as error:
                 log.warning("%s", error)
                 found = []
-        delivery.relay.found(node, found)
+        delivery.relay.mark_found(node, found)
         await self._notify()
 
-    async def _found(self, store: _Node, published: WeightManifest) -> list[int] | None:
+    async def _ask_parts(self, store: _Node, published: WeightManifest) -> list[int] | None:
         """None: it died under the question."""
         try:
-            found: list[int] = await self._ask(store, "found", published)
+            found: list[int] = await self._ask(store, "list_present", published)
             return found
         except _Unable:
             raise
@@ -251,7 +251,7 @@ class WeightDistributor:
                         raise Superseded(version)
                     if not relay.lacking(node):
                         return
-                    if orphans := relay.orphaned(node):
+                    if orphans := relay.list_orphaned(node):
                         name = delivery.published.parts[orphans[0]].name
                         raise RunFailed(f"{name} of version {version} lies on no node that can send it")
                     if (begun := relay.begin(node)) is not None:
@@ -289,7 +289,7 @@ class WeightDistributor:
 
     async def _blame(self, delivery: _Delivery, number: int, source: str, error: Exception) -> bool:
         log.warning("%s", error)
-        delivery.relay.failed(number, source)
+        delivery.relay.mark_failed(number, source)
         await self._look(delivery, source)  # it may be back by now, with all that it had
         return False
 
@@ -303,7 +303,7 @@ class WeightDistributor:
         task.add_done_callback(self._background.discard)
 
 
-def _broken(task: asyncio.Task[None]) -> bool:
+def _has_failed(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 

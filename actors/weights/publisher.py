@@ -97,7 +97,7 @@ class WeightPublisher:
     @property
     def carried(self) -> tuple[int, float]:
         """Of the newest version: bytes that crossed the network, and the seconds until the last of them."""
-        return self._distributor.moved() if self._distributor is not None else (0, 0.0)
+        return self._distributor.transfer_progress() if self._distributor is not None else (0, 0.0)
 
     async def renew(self, member: WorkerRecord) -> None:
         """Give a worker that came back the newest version, where there is one yet."""

@@ -25,7 +25,7 @@ class Relay:
         """The parts that are not there, those under way included."""
         return [part for part, holders in enumerate(self._holders) if node not in holders]
 
-    def orphaned(self, node: str) -> list[int]:
+    def list_orphaned(self, node: str) -> list[int]:
         """Of those, the ones that nobody has, and that will not come."""
         lacking = self.lacking(node)
         return [part for part in lacking if not self._holders[part] and not self._coming[part]]
@@ -57,12 +57,12 @@ class Relay:
         if arrived:
             self._holders[part].add(node)
 
-    def failed(self, part: int, source: str) -> None:
+    def mark_failed(self, part: int, source: str) -> None:
         """It did not send the part. It may be asked again once `found` says that it has it, and not for ever."""
         self._failures[part, source] += 1
         self._holders[part].discard(source)
 
-    def found(self, node: str, parts: Iterable[int]) -> None:
+    def mark_found(self, node: str, parts: Iterable[int]) -> None:
         """What a node turns out to have, of all parts."""
         has = {part for part in parts if self._failures[part, node] < TRIES}
         for part, holders in enumerate(self._holders):

@@ -59,7 +59,7 @@ class NodeWeightStore:
         """Ends when this process does: whoever waits for it hears that at once."""
         threading.Event().wait()
 
-    def found(self, published: WeightManifest) -> list[int]:
+    def list_present(self, published: WeightManifest) -> list[int]:
         """The parts of a version that lie here whole, by their numbers."""
         folder = self.versions.folder / folder_name(published.version)
         whole = []

@@ -108,7 +108,7 @@ class MadeUp:
     held_out: tuple[Question, ...]
 
 
-def made_up(config: KnowledgeConfig, seed: int) -> MadeUp:
+def generate_questions(config: KnowledgeConfig, seed: int) -> MadeUp:
     base = knowledge_base(config, seed)
     found = questions(base, config.hops, seed)
     train = [question for question in found if not is_held_out(question.text)]
@@ -254,7 +254,7 @@ def from_memory(question: Question, base: KnowledgeBase, protocol: Protocol) -> 
     return [Message(role="assistant", content=_thinking(protocol, " ".join(facts)) + protocol.write_answer(name))]
 
 
-def flawed(
+def write_flawed(
     question: Question,
     base: KnowledgeBase,
     protocol: Protocol,

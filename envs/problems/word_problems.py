@@ -121,7 +121,7 @@ def solution_steps(task: Task, rng: random.Random, error_rate: float) -> Steps |
     if task.record.keys() != {"steps"}:  # the record of a file holds its question too
         return None
     steps = tuple((str(expression), int(result)) for expression, result in task.record["steps"])
-    return flawed(steps, rng) if rng.random() < error_rate else steps
+    return make_flawed(steps, rng) if rng.random() < error_rate else steps
 
 
 def program(steps: Steps) -> str:
@@ -144,7 +144,7 @@ def apply(operator: str, left: int, right: int) -> int | None:
     return {"+": left + right, "-": left - right, "*": left * right}[operator]
 
 
-def flawed(steps: Steps, rng: random.Random) -> Steps:
+def make_flawed(steps: Steps, rng: random.Random) -> Steps:
     """The calculations of somebody who makes one mistake, so that the last result is wrong.
 
     Of the kinds that this problem allows, one is drawn: a wrong operator, swapped operands, a wrong number, or stopping

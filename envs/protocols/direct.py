@@ -31,7 +31,7 @@ _THINKING = (
 )
 
 
-def asked_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
+def ask_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
     """One user message: the instruction, the question, and what stands after it; a blank line between them."""
     content = "\n\n".join(part for part in (asked.instruction, f"Question: {asked.question}") if part)
     return (Message(role="user", content=content + ending, inline=asked.raw),)
@@ -43,7 +43,7 @@ DIRECT = Protocol(
     stop=(ANSWER_CLOSE,),
     instruction=_AT_ONCE,
     base_instruction=_AT_ONCE,
-    prompt=asked_with,
+    prompt=ask_with,
     parse=parse_answer,
     write_answer=write_boxed,
     topk=0,
@@ -54,6 +54,6 @@ COT = replace(
     tags=("<think>", "</think>", *DIRECT.tags),
     instruction=_THINKING,
     base_instruction=_THINKING,
-    prompt=lambda asked: asked_with(asked, STEP_BY_STEP),
+    prompt=lambda asked: ask_with(asked, STEP_BY_STEP),
     thinks=True,
 )

@@ -22,7 +22,7 @@ INSTRUCTION = (
 )
 
 
-def formatted(text: str) -> bool:
+def is_well_formed(text: str) -> bool:
     """Whether each of the six tags stands exactly once, in order."""
     places = [text.find(tag) for tag in TAGS]
     return all(text.count(tag) == 1 for tag in TAGS) and places == sorted(places)

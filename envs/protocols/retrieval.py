@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.protocols.direct import BOXED_ANSWER, COT, DIRECT, asked_with
+from envs.protocols.direct import BOXED_ANSWER, COT, DIRECT, ask_with
 from envs.protocols.record import Protocol
 from envs.protocols.research import show_contents, write_boxed
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_tags
@@ -79,7 +79,7 @@ IRCOT = Protocol(
         "time, inside <think> and </think>, and stop: more passages for this sentence will follow. When you know the "
         f"answer, write it in the place of a sentence. {BOXED_ANSWER}"
     ),
-    prompt=asked_with,
+    prompt=ask_with,
     parse=lambda text: parse_tags(text, THOUGHT_OPEN, THOUGHT_CLOSE),
     write_call=lambda sentence: f"{THOUGHT_OPEN} {sentence} {THOUGHT_CLOSE}",
     write_answer=write_boxed,

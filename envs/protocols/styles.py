@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envs.protocols.record import write_answer
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, answer
-from envs.text.choice import letter_in, named
+from envs.text.choice import find_named, letter_in
 from envs.text.words import last_boxed, normalize_answer
 from rlsys.types import Task
 
@@ -25,7 +25,7 @@ class Style:
 
 def _letter(text: str, task: Task) -> bool:
     given, letters = answer(text), options(task)
-    return (letter_in(text, letters)[0] if given is None else named(given, letters)) is not None
+    return (letter_in(text, letters)[0] if given is None else find_named(given, letters)) is not None
 
 
 STYLES: Mapping[str, Style] = {

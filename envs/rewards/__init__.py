@@ -67,7 +67,7 @@ def measure_of(config: Any) -> Measure:
     return "mean reward" if solved_by(config) is None else "accuracy"
 
 
-def solved(config: Any, reward: Reward) -> bool:
+def counts_as_solved(config: Any, reward: Reward) -> bool:
     """Whether the task counts as solved. Never, with a reward that does not say what is."""
     return any(reward.parts.get(part, 0.0) > least for part, least in (solved_by(config) or {}).items())
 

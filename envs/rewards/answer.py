@@ -9,9 +9,9 @@ from typing import ClassVar, Optional
 
 from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, SumOfFindings, found
+from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
-from envs.rewards.transcript import answers, last_pair, written
+from envs.rewards.transcript import answers, last_pair, model_pieces
 from envs.text.words import parse_number
 from rlsys.errors import require, require_bounds
 from rlsys.types import Transcript
@@ -62,7 +62,7 @@ class AnswerReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
-        last = written(transcript)[-1:]
+        last = model_pieces(transcript)[-1:]
         given = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE)
         text = last[0].text if last else ""
         right = given is not None and same_answer(text[given.start : given.end].strip(), golds)
@@ -73,8 +73,8 @@ class AnswerReward(SumOfFindings):
         wrong = "no answer tag in the last message" if given is None else "wrong answer"
         broken = "cut off" if transcript.truncated else "not exactly one answer tag in the last message"
         return (
-            found("correct", "right answer" if right else wrong, correct, transcript.messages, given),
-            found("format", "one answer tag" if formatted else broken, form, transcript.messages, given),
+            make_finding("correct", "right answer" if right else wrong, correct, transcript.messages, given),
+            make_finding("format", "one answer tag" if formatted else broken, form, transcript.messages, given),
             *overlong_findings(self._config, transcript),
         )
 

@@ -76,14 +76,14 @@ async def resolve_requests(
     """
     requests = reward.judging(transcript) if isinstance(reward, NeedsJudging) and reward.judge.given else ()
     if requests:
-        transcript = await _judged(find_judge(reward.judge), requests, reward.judge.unparsable, transcript)
+        transcript = await _apply_verdicts(find_judge(reward.judge), requests, reward.judge.unparsable, transcript)
     asked = reward.grading(transcript) if isinstance(reward, NeedsGrading) else None
     if asked is None:
         return transcript
     return replace(transcript, correct=await grader.grade_any(asked.given, asked.golds))
 
 
-async def _judged(
+async def _apply_verdicts(
     judge: Asks, requests: Sequence[JudgeRequest], unparsable: str | None, transcript: Transcript
 ) -> Transcript:
     asking = [asyncio.create_task(ask_for_verdict(judge, request, unparsable)) for request in requests]

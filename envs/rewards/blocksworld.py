@@ -14,8 +14,8 @@ from envs.problems.blocks.execute import execute, unmet_facts
 from envs.problems.blocks.read import INVALID, VALID, Problem, problem
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, written
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.transcript import Piece, model_pieces
 from rlsys.errors import require_bounds
 from rlsys.types import Message, Transcript
 
@@ -51,7 +51,7 @@ class BlocksworldReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         asked = problem(transcript.task)
-        pieces = written(transcript)
+        pieces = model_pieces(transcript)
         last = pieces[-1] if pieces else Piece(0, "")
         if transcript.correct is not None:  # said by who asks for the score: nothing is executed
             part, value = ("valid", self._config.valid) if asked.plan is None else ("verdict", self._config.verdict)
@@ -72,34 +72,40 @@ class BlocksworldReward(SumOfFindings):
         truth = VALID if asked.valid else INVALID
         rule = f"the plan is {truth}" + ("" if said == asked.valid else f", not {VALID if said else INVALID}")
         value = self._config.verdict * (said == asked.valid)
-        return found("verdict", rule, value, transcript.messages, Span(message=last.message, start=start, end=end))
+        return make_finding(
+            "verdict", rule, value, transcript.messages, Span(message=last.message, start=start, end=end)
+        )
 
     def _plan(self, asked: Problem, last: Piece, messages: tuple[Message, ...]) -> tuple[Finding, ...]:
         plan = read_plan(last.text)
         if plan.problem is not None:
             start, end = plan.problem_span or (0, 0)
             span = Span(message=last.message, start=start, end=end) if messages else None
-            return (found("valid", plan.problem, 0.0, messages, span),)
+            return (make_finding("valid", plan.problem, 0.0, messages, span),)
         execution = execute(asked.state, plan.actions)
         unmet = unmet_facts(execution.final, asked.goal)
         whole = Span(message=last.message, start=plan.spans[0][0], end=plan.spans[-1][1])
         if execution.failed is None and not unmet:
-            return (found("valid", "every step can be done and the goal is met", self._config.valid, messages, whole),)
+            return (
+                make_finding(
+                    "valid", "every step can be done and the goal is met", self._config.valid, messages, whole
+                ),
+            )
         done, rule, where = len(plan.actions), f"the goal is not met: {facts_words(unmet)}", whole
         if execution.failed is not None:
             done = execution.failed
             rule = " ".join(reason_words(plan.actions, execution).split())
             where = Span(message=last.message, start=plan.spans[done][0], end=plan.spans[done][1])
-        findings = [found("valid", rule, 0.0, messages, where)]
+        findings = [make_finding("valid", rule, 0.0, messages, where)]
         if self._config.step_credit:
             share = done / len(plan.actions)
             rule = f"{done} of {len(plan.actions)} steps can be done"
-            findings.append(found("steps", rule, self._config.step_credit * share, messages, whole))
+            findings.append(make_finding("steps", rule, self._config.step_credit * share, messages, whole))
         if self._config.goal_credit:
             open_at_start = unmet_facts(asked.state, asked.goal)
             met = [fact for fact in open_at_start if fact not in unmet]
             share = len(met) / len(open_at_start) if open_at_start else 0.0
             rule = f"{len(met)} of {len(open_at_start)} open goal conditions met"
             rule += f": {', '.join(fact_words(fact) for fact in met)}" if met else ""
-            findings.append(found("goal", rule, self._config.goal_credit * share, messages, whole))
+            findings.append(make_finding("goal", rule, self._config.goal_credit * share, messages, whole))
         return tuple(findings)

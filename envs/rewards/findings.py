@@ -35,7 +35,7 @@ class Finding:
     text: str = ""
 
 
-def found(part: str, rule: str, value: float, messages: Sequence[Message], span: Span | None) -> Finding:
+def make_finding(part: str, rule: str, value: float, messages: Sequence[Message], span: Span | None) -> Finding:
     """A finding with the text of its span filled in."""
     text = "" if span is None else messages[span.message].content[span.start : min(span.end, span.start + EXCERPT)]
     return Finding(part=part, rule=rule, value=value, span=span, text=text)

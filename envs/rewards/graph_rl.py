@@ -14,8 +14,8 @@ from envs.problems.graphs.encodings import ENCODINGS, Encoding
 from envs.problems.graphs.problem import Problem, from_record
 from envs.problems.graphs.verify import Report, StepCheck, Verdict, check
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import written
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.transcript import model_pieces
 from rlsys.errors import BadInput, require_bounds
 from rlsys.types import Message, Task, Transcript
 
@@ -77,7 +77,7 @@ class GraphRLReward(SumOfFindings):
 
     def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
         """Hallucinated out of all steps, whichever reward is paid; nothing of an answer without steps."""
-        pieces = written(transcript)
+        pieces = model_pieces(transcript)
         problem, encoding = problem_of(transcript.task)
         steps = check(problem, pieces[-1].text if pieces else "", encoding).steps
         invented = sum(step.verdict.hallucinated for step in steps)
@@ -85,18 +85,18 @@ class GraphRLReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         """One for the format, one for each step (their number is in the rule: more steps dilute each), the answer's."""
-        pieces = written(transcript)
+        pieces = model_pieces(transcript)
         message = pieces[-1].message if pieces else 0
         problem, encoding = problem_of(transcript.task)
         report = check(problem, pieces[-1].text if pieces else "", encoding)
         findings = [self._format(report)]
         if self._process:
             findings += [self._process_format(report), *self._steps(report, transcript.messages, message)]
-        answer = _overruled(report.answer, transcript.correct)
+        answer = _overrule(report.answer, transcript.correct)
         span = _span(answer, message)
         value = self._value(answer.verdict, "correct", "wrong")
         rule = _rule(f"{answer.verdict} answer", answer)
-        return (*findings, found("answer", rule, value, transcript.messages, span))
+        return (*findings, make_finding("answer", rule, value, transcript.messages, span))
 
     def _format(self, report: Report) -> Finding:
         rule, key = "the three parts, once each, in order", "format"
@@ -116,7 +116,7 @@ class GraphRLReward(SumOfFindings):
         for number, step in enumerate(report.steps, start=1):
             rule = _rule(f"{step.verdict} step {number} of {count}", step)
             value = self._value(step.verdict, "correct_step", "incorrect_step") / count
-            yield found("steps", rule, value, messages, _span(step, message))
+            yield make_finding("steps", rule, value, messages, _span(step, message))
 
     def _value(self, verdict: Verdict, correct: str, wrong: str) -> float:
         rule = "hallucination" if verdict.hallucinated else correct if verdict is Verdict.CORRECT else wrong
@@ -134,7 +134,7 @@ def problem_of(task: Task) -> tuple[Problem, Encoding]:
     return from_record(task.record, where), encoding
 
 
-def _overruled(answer: StepCheck, correct: bool | None) -> StepCheck:
+def _overrule(answer: StepCheck, correct: bool | None) -> StepCheck:
     """A verdict that was given stands in for the oracle's; a hallucination stays one."""
     if correct is None or answer.verdict.hallucinated or correct == (answer.verdict is Verdict.CORRECT):
         return answer

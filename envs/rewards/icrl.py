@@ -16,10 +16,10 @@ from envs.protocols.icrl import INFORMATION
 from envs.protocols.retool import INTERPRETER
 from envs.rewards import RIGHT
 from envs.rewards.asks import Grading
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.maths.compare import decided
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.maths.compare import decide
 from envs.rewards.qa import exact_match
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, lower_ascii, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, lower_ascii, model_pieces
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput, require
 from rlsys.types import Transcript
@@ -61,7 +61,7 @@ class IcrlReward(SumOfFindings):
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the last answer tag; of code, in its last box."""
-        text = self._answer(transcript, last_pair(lower_ascii(written(transcript)), "<answer>", "</answer>"))
+        text = self._answer(transcript, last_pair(lower_ascii(model_pieces(transcript)), "<answer>", "</answer>"))
         return (last_boxed(text) or "") if self._tool == "code" else text
 
     def _answer(self, transcript: Transcript, span: Span | None) -> str:
@@ -72,13 +72,13 @@ class IcrlReward(SumOfFindings):
         if self._tool == "search" or transcript.correct is not None:
             return None
         given, golds = self.given(transcript), answers(transcript.task)
-        return Grading(given=given, golds=golds) if given and decided(given, golds) is None else None
+        return Grading(given=given, golds=golds) if given and decide(given, golds) is None else None
 
     def _right(self, transcript: Transcript) -> bool:
         golds, given = answers(transcript.task), self.given(transcript)
         if transcript.correct is not None or not given:
             return bool(transcript.correct)
-        verdict = decided(given, golds) if self._tool == "code" else exact_match(given, golds)
+        verdict = decide(given, golds) if self._tool == "code" else exact_match(given, golds)
         if verdict is None:
             raise BadInput(
                 "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"
@@ -86,17 +86,17 @@ class IcrlReward(SumOfFindings):
         return verdict
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        pieces = lower_ascii(written(transcript))
+        pieces = lower_ascii(model_pieces(transcript))
         weight = 1 - self._alpha
         given, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
         rule = ("" if right else "no ") + ("exact match" if self._tool == "search" else "right box")
-        findings = [found("accuracy", rule, self._alpha * right, transcript.messages, given)]
+        findings = [make_finding("accuracy", rule, self._alpha * right, transcript.messages, given)]
         if not any(piece.text for piece in pieces):
             return (*findings, Finding(part="format", rule="empty response: no format score"))
         findings.append(Finding(part="format", rule="format score before penalties", value=weight))
         score = 1.0
         for rule, penalty, span in _violations(pieces, self._tool, given, self._answer(transcript, given)):
-            findings.append(found("format", rule, -weight * penalty, transcript.messages, span))
+            findings.append(make_finding("format", rule, -weight * penalty, transcript.messages, span))
             score -= penalty
         if self._clamp and score < 0:
             below = math.fsum(finding.value for finding in findings[1:])

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, answers, last_pair, said, written
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.transcript import Piece, answers, last_pair, model_pieces, text_of
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import last_boxed_span, unbox
@@ -45,11 +45,11 @@ class JudgedReward(SumOfFindings):
         self.judge = config.judge
 
     def given(self, transcript: Transcript) -> str:
-        pieces = written(transcript)
+        pieces = model_pieces(transcript)
         span = self._span(pieces)
         if span is None:
             return ""
-        text = said(pieces, span)
+        text = text_of(pieces, span)
         return unbox(text) if self._config.answer == "boxed" else text.strip()
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
@@ -60,14 +60,14 @@ class JudgedReward(SumOfFindings):
         return (about_answer(self._config.kind, transcript.task, text),)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        span, text = self._span(written(transcript)), self.given(transcript)
+        span, text = self._span(model_pieces(transcript)), self.given(transcript)
         if text and transcript.correct is None:
             raise BadInput(
                 "no verdict on the answer", where=f"task {transcript.task.task_id}", expected="one of a judge"
             )
         right = bool(text) and bool(transcript.correct)
         rule = "no answer" if not text else f"the judge {'accepts' if right else 'refuses'} it"
-        return (found("judge", rule, float(right), transcript.messages, span),)
+        return (make_finding("judge", rule, float(right), transcript.messages, span),)
 
     def _span(self, pieces: list[Piece]) -> Span | None:
         if self._config.answer == "tag":

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal, Optional
 
 from envs.rewards import RIGHT
 from envs.rewards.asks import Grading
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, cosine_reward, ngram_penalty, overlong_findings, overlong_parts
-from envs.rewards.maths.compare import decided
-from envs.rewards.transcript import Piece, answers, num_tokens, written
+from envs.rewards.maths.compare import decide
+from envs.rewards.transcript import Piece, answers, model_pieces, num_tokens
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.text.words import last_boxed_span
@@ -142,7 +142,7 @@ class LongCotReward(SumOfFindings):
         """The question whether the answer is right, for a recipe with a judge; none where it is answered already."""
         if self._is_decided(transcript):
             return ()
-        response = "\n".join(piece.text for piece in written(transcript))
+        response = "\n".join(piece.text for piece in model_pieces(transcript))
         solution = transcript.task.record.get("solution") if self._config.reference == "solution" else None
         reference = solution if isinstance(solution, str) else " or ".join(answers(transcript.task))
         fields = {"response": response, "reference": reference}
@@ -152,8 +152,8 @@ class LongCotReward(SumOfFindings):
         """What a grader has to decide before the reward can be given; None when nothing is left open."""
         if self._is_decided(transcript):
             return None
-        given, _ = _boxed(written(transcript))
-        if given is None or decided(given, answers(transcript.task)) is not None:
+        given, _ = _find_boxed(model_pieces(transcript))
+        if given is None or decide(given, answers(transcript.task)) is not None:
             return None
         return Grading(given=given, golds=answers(transcript.task))
 
@@ -161,21 +161,21 @@ class LongCotReward(SumOfFindings):
         return (self._outcome(transcript), *overlong_findings(self._config, transcript))
 
     def _outcome(self, transcript: Transcript) -> Finding:
-        given, span = _boxed(written(transcript))
+        given, span = _find_boxed(model_pieces(transcript))
         config = self._config
         if config.kind != "base_model" and self._over(transcript):
             rule = f"cut off, or {num_tokens(transcript)} tokens: at the limit of {config.max_length}"
-            return found("outcome", rule, self._exceed, transcript.messages, span)
+            return make_finding("outcome", rule, self._exceed, transcript.messages, span)
         correct = _verdict(transcript, given)
         says = "right" if correct else "wrong" if given is not None else "no answer"
         if config.kind == "base_model":
             value = BASE_CORRECT if correct else BASE_WRONG if given is not None else BASE_NO_ANSWER
-            return found("outcome", says, value, transcript.messages, span)
+            return make_finding("outcome", says, value, transcript.messages, span)
         length = num_tokens(transcript)
         rule = f"{says}, {length} of {config.max_length} tokens"
         limit, margin = config.max_length, config.margin
         value = cosine_reward(correct, length, **self._values, exceed=self._exceed, max_length=limit, margin=margin)
-        return found("outcome", rule, value, transcript.messages, span)
+        return make_finding("outcome", rule, value, transcript.messages, span)
 
     def _is_decided(self, transcript: Transcript) -> bool:
         """Whether the verdict is known, or does not matter."""
@@ -186,7 +186,7 @@ class LongCotReward(SumOfFindings):
         return num_tokens(transcript) + self._config.margin >= self._config.max_length or transcript.truncated
 
 
-def _boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
+def _find_boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
     """The last boxed answer of the last message that has one."""
     for piece in reversed(pieces):
         box = last_boxed_span(piece.text)
@@ -202,7 +202,7 @@ def _verdict(transcript: Transcript, given: str | None) -> bool:
     golds = answers(transcript.task)
     if given is None:
         return False
-    verdict = decided(given, golds)
+    verdict = decide(given, golds)
     if verdict is None:
         raise BadInput(
             "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.rewards import RIGHT
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, answers, last_pair, said, written
-from envs.text.choice import letter_in, named
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.transcript import Piece, answers, last_pair, model_pieces, text_of
+from envs.text.choice import find_named, letter_in
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -38,13 +38,13 @@ class MultipleChoiceReward(SumOfFindings):
             if gold not in options:
                 known = ", ".join(options)
                 raise BadInput(f"answer {gold!r}", where=f"task {transcript.task.task_id}", expected=f"one of {known}")
-        letter, span = chosen(written(transcript), options)
+        letter, span = find_choice(model_pieces(transcript), options)
         rule = f"chose {letter}" if letter else "no choice could be read"
         right = letter in golds if transcript.correct is None else transcript.correct
-        return (found("correct", rule, float(right), transcript.messages, span),)
+        return (make_finding("correct", rule, float(right), transcript.messages, span),)
 
 
-def chosen(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | None, Span | None]:
+def find_choice(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | None, Span | None]:
     """The letter that a response ends on and where it stands.
 
     The first of these that is there decides, and says nothing when it names no option, or two: the last answer tag, the
@@ -52,7 +52,7 @@ def chosen(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | N
     """
     tag = last_pair(pieces, "<answer>", "</answer>")
     if tag is not None:
-        return named(said(pieces, tag), options), tag
+        return find_named(text_of(pieces, tag), options), tag
     for piece in reversed(pieces):
         if piece.text.strip():
             letter, at = letter_in(piece.text, options)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
-from envs.rewards.transcript import Piece, last_pair, lower_ascii, written
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
+from envs.rewards.transcript import Piece, last_pair, lower_ascii, model_pieces
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -44,7 +44,7 @@ class ProscriptReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)
-        chain, span = _chain(lower_ascii(written(transcript)))
+        chain, span = _chain(lower_ascii(model_pieces(transcript)))
         if span is None:
             return (Finding(part="constraints", rule="no order: expected step3 -> step1 -> step2"),)
         places = {step: place for place, step in enumerate(chain)}
@@ -54,7 +54,7 @@ class ProscriptReward(SumOfFindings):
             wrong = _wrong(before, after, places, named)
             rule = f"{before} before {after}" + (f": {wrong}" if wrong else "")
             value = 0.0 if wrong else 1 / len(constraints)
-            findings.append(found("constraints", rule, value, transcript.messages, span))
+            findings.append(make_finding("constraints", rule, value, transcript.messages, span))
         return tuple(findings)
 
 

@@ -79,13 +79,13 @@ def _same(given: str, gold: str) -> bool:
 def _both(given: str, gold: str) -> tuple[str, str]:
     """Both normalised; folded as well where that leaves words, and one has what the official scripts do not know."""
     words, key = normalize_answer(given), normalize_answer(gold)
-    if words and key and words != key and not (_known(given) and _known(gold)):
-        folded, folded_key = _folded(given), _folded(gold)
+    if words and key and words != key and not (_is_plain(given) and _is_plain(gold)):
+        folded, folded_key = _fold(given), _fold(gold)
         return (folded, folded_key) if folded and folded_key else (words, key)
     return words, key
 
 
-def _known(text: str) -> bool:
+def _is_plain(text: str) -> bool:
     """Whether it has no punctuation outside of ASCII, and its accents are composed."""
     return text.isascii() or not (
         any(each > "\x7f" and unicodedata.category(each)[0] == "P" for each in text)
@@ -98,7 +98,7 @@ def _as_written(text: str) -> str:
     return without_marks(text) or text.strip()
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Without any punctuation; a dash parts words, for 10-12 is not 1012."""
     kinds = ((each, unicodedata.category(each)) for each in unicodedata.normalize("NFC", text))
     return normalize_answer("".join(" " if kind == "Pd" else "" if kind[0] == "P" else each for each, kind in kinds))

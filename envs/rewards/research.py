@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from envs.protocols.research import RESULT
 from envs.rewards import WHOLE
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.qa import best_f1
-from envs.rewards.transcript import Piece, answers, count, first, last_pair, said, written
+from envs.rewards.transcript import Piece, answers, count, first, last_pair, model_pieces, text_of
 from envs.text.words import last_boxed_span, unbox
 from rlsys.types import Transcript
 
@@ -44,34 +44,34 @@ class ResearchReward(SumOfFindings):
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the last box of the last answer."""
-        pieces = written(transcript)
-        span = _boxed(pieces)
-        return "" if span is None else unbox(said(pieces, span))
+        pieces = model_pieces(transcript)
+        span = _find_boxed(pieces)
+        return "" if span is None else unbox(text_of(pieces, span))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
-        pieces = written(transcript)
+        pieces = model_pieces(transcript)
         text = self.given(transcript)
         broken = list(_broken_form(transcript, pieces))
         if transcript.truncated and self._gate:
             broken.append(Finding(part="format", rule="cut off: no end of sequence"))
-        given = _boxed(pieces)
+        given = _find_boxed(pieces)
         score = best_f1(text, golds, style="hotpotqa")
         if score > 0:
             counted = not (broken and self._gate)
             rule = "F1 of the boxed answer" if counted else f"F1 of {score:.4g} not counted: the form is broken"
-            return (found("f1", rule, score if counted else 0.0, transcript.messages, given), *broken)
+            return (make_finding("f1", rule, score if counted else 0.0, transcript.messages, given), *broken)
         if broken:
             return tuple(broken)
-        return (found("format", "right form, F1 of 0", FORMAT_REWARD, transcript.messages, given),)
+        return (make_finding("format", "right form, F1 of 0", FORMAT_REWARD, transcript.messages, given),)
 
 
-def _boxed(pieces: list[Piece]) -> Span | None:
+def _find_boxed(pieces: list[Piece]) -> Span | None:
     """The content of the last box of the last answer."""
     answer = last_pair(pieces, "<answer>", "</answer>")
     if answer is None:
         return None
-    box = last_boxed_span(said(pieces, answer))
+    box = last_boxed_span(text_of(pieces, answer))
     if box is None:
         return None
     return Span(message=answer.message, start=answer.start + box[0], end=answer.start + box[1])
@@ -81,7 +81,7 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
     """Each rule of the authors' format check that is broken; only what the model wrote is looked at."""
 
     def broken(rule: str, span: Span | None = None) -> Finding:
-        return found("format", rule, 0.0, transcript.messages, span)
+        return make_finding("format", rule, 0.0, transcript.messages, span)
 
     thinks, thoughts = count(pieces, "<think>"), count(pieces, "</think>")
     if thinks != thoughts:
@@ -98,7 +98,7 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
         again = piece.text.find("<search>", end)
         if end < 0:
             yield broken("<search> without </search>", span)
-        elif again >= 0 or not _answered(transcript, piece.message):
+        elif again >= 0 or not _was_answered(transcript, piece.message):
             yield broken("<search>...</search> without a result after it", span)
     opened, closed = count(pieces, "<answer>"), count(pieces, "</answer>")
     answer = last_pair(pieces, "<answer>", "</answer>")
@@ -107,11 +107,11 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
         yield broken(rule, first(pieces, "<answer>") or first(pieces, "</answer>"))
     elif answer is None:
         yield broken("</answer> before <answer>", first(pieces, "</answer>"))
-    elif _boxed(pieces) is None or "\\boxed{" not in said(pieces, answer):
+    elif _find_boxed(pieces) is None or "\\boxed{" not in text_of(pieces, answer):
         yield broken("no closed \\boxed{} in the answer", answer)
 
 
-def _answered(transcript: Transcript, message: int) -> bool:
+def _was_answered(transcript: Transcript, message: int) -> bool:
     """Whether the environment spoke next."""
     following = transcript.messages[message + 1 : message + 2]
     return bool(following) and following[0].role != "assistant"

@@ -66,7 +66,7 @@ def _search(question: Question, found: Sequence[tuple[str, str]], said: Call | A
     lines = [line for _, result in found for line in result.split("\n")]
     name, missing = question.start, ""
     for relation in question.relations:
-        value = _said(lines, relation, name)
+        value = _find_value(lines, relation, name)
         if value is None:
             missing = relation
             break
@@ -74,12 +74,12 @@ def _search(question: Question, found: Sequence[tuple[str, str]], said: Call | A
     if isinstance(said, Answer):
         if missing:
             return f"The results do not say what the {missing} of {name} is. BAD"
-        return _compared(said.text.strip(" .").casefold() == name.casefold())
+        return _write_comparison(said.text.strip(" .").casefold() == name.casefold())
     asked = set(re.findall(r"\w+", said.text.casefold())) - _IDLE
     return _next(missing and f"the {missing} of {name}", asked == {missing.casefold(), name.casefold()})
 
 
-def _said(lines: Sequence[str], relation: str, name: str) -> str | None:
+def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
     begin, _, end = sentence(relation, name, "\0").partition("\0")
     for line in lines:
         if line.startswith(begin) and line.endswith(end):
@@ -94,7 +94,7 @@ def _calculations(task: Task, found: Sequence[tuple[str, str]], said: Call | Ans
     if isinstance(said, Answer):
         if missing:
             return f"The results do not say what {missing} is. BAD"
-        return _compared(parse_number(said.text) == steps[-1][1])
+        return _write_comparison(parse_number(said.text) == steps[-1][1])
     return _next(missing, _calculation(said.text) == _calculation(missing))
 
 
@@ -107,7 +107,7 @@ def _calculation(text: str) -> Calculation | None:
     return match[2], tuple(sorted(numbers)) if match[2] in "+*" else numbers
 
 
-def _compared(right: bool) -> str:
+def _write_comparison(right: bool) -> str:
     return "It is what the results say. GOOD" if right else "The results say something else. BAD"
 
 

@@ -15,15 +15,15 @@ from envs.problems.blocks.read import rules_of
 from envs.protocols.styles import options
 from envs.rewards import WHOLE
 from envs.rewards.blocksworld import BlocksworldReward, BlocksworldRewardConfig
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
 from envs.rewards.proscript import ProscriptReward, ProscriptRewardConfig
 from envs.rewards.qa import cover_match
-from envs.rewards.transcript import answers, written
+from envs.rewards.transcript import answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
-from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, stated
+from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, find_stated
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
@@ -100,14 +100,14 @@ class SummaryReward(SumOfFindings):
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         messages = transcript.messages
         if transcript.correct is not None:
-            return (found("correct", "as the transcript says", float(transcript.correct), messages, None),)
+            return (make_finding("correct", "as the transcript says", float(transcript.correct), messages, None),)
         if not _text(transcript):
             return (Finding(part="correct", rule="no answer"),)
         if transcript.judgements and self._way.asks:
             said = KINDS[self._way.asks].read(transcript.judgements[0])
             value = 0.0 if said is None else self._way.value(transcript.task, said.value)
             rule = "a summary that says nothing" if said is None else f"summarised as {said.value}"
-            return (found("correct", rule, value, messages, None),)
+            return (make_finding("correct", rule, value, messages, None),)
         if self._way.rules is None:
             raise BadInput(
                 "it asks a judge",
@@ -120,7 +120,7 @@ class SummaryReward(SumOfFindings):
 
 
 def _text(transcript: Transcript) -> str:
-    pieces = written(transcript)
+    pieces = model_pieces(transcript)
     return pieces[-1].text.strip() if pieces else ""
 
 
@@ -132,13 +132,15 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
     """The word that an answer ends on, compared with the key."""
 
     def rules(transcript: Transcript) -> tuple[Finding, ...]:
-        piece = written(transcript)[-1]
-        said = stated(piece.text, words)
+        piece = model_pieces(transcript)[-1]
+        said = find_stated(piece.text, words)
         if said is None:
             return (Finding(part="correct", rule=f"none of {', '.join(words.forms)}, or more than one"),)
         word, (start, end) = said
         span = Span(message=piece.message, start=start, end=end)
-        return (found("correct", f"says {word}", float(word in _key(transcript.task)), transcript.messages, span),)
+        return (
+            make_finding("correct", f"says {word}", float(word in _key(transcript.task)), transcript.messages, span),
+        )
 
     return rules
 
@@ -148,7 +150,7 @@ def _mentions(transcript: Transcript) -> tuple[Finding, ...]:
     return (Finding(part="correct", rule="mentions the answer" if right else "no mention", value=float(right)),)
 
 
-def _ordered(task: Task, said: str) -> float:
+def _score_order(task: Task, said: str) -> float:
     """A summary such as step4->step0 as the answer itself."""
     summary = Transcript(task=task, messages=(Message(role="assistant", content=said),))
     return 0.0 if said == "UNKNOWN" else PROSCRIPT(summary).value
@@ -188,7 +190,9 @@ WAYS: dict[str, AnswerKind] = {
     "wikidyk": AnswerKind(rules=_mentions, asks="summary_wikidyk", fields=_word, value=_yes),
     "true_false": AnswerKind(rules=_by_words(TRUE_FALSE)),
     "stance": AnswerKind(rules=_by_words(STANCE)),
-    "proscript": AnswerKind(rules=PROSCRIPT.findings, asks="summary_proscript", fields=lambda task: {}, value=_ordered),
+    "proscript": AnswerKind(
+        rules=PROSCRIPT.findings, asks="summary_proscript", fields=lambda task: {}, value=_score_order
+    ),
     "blocks_plan": AnswerKind(
         rules=_BLOCKS,
         asks="summary_blocks_plan",

@@ -18,11 +18,11 @@ from envs.protocols.scan import answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
-from envs.rewards.findings import Finding, Span, SumOfFindings, found
+from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.judged import about_answer
 from envs.rewards.qa import exact_match
 from envs.rewards.step_rules import judge_by_rules
-from envs.rewards.transcript import answers, written
+from envs.rewards.transcript import answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import MAX_CHARS
 from envs.services.judge.request import JudgeRequest
@@ -99,7 +99,7 @@ class SwirlReward(SumOfFindings):
 
     def given(self, transcript: Transcript) -> str:
         """What stands in the answer tag of the last message; "" without one."""
-        last = written(transcript)[-1:]
+        last = model_pieces(transcript)[-1:]
         return (answer(last[0].text) or "") if last else ""
 
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
@@ -116,15 +116,15 @@ class SwirlReward(SumOfFindings):
 
     def __call__(self, transcript: Transcript) -> Reward:
         """With the verdicts that were reached without a judge, so that files have them too."""
-        ruled = self._ruled(transcript)
+        ruled = self._apply_rules(transcript)
         return replace(super().__call__(ruled), judgements=ruled.judgements, correct=ruled.correct)
 
     def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
         """Share of the answers that the outcome judge accepts."""
-        right = self._ruled(transcript).correct
+        right = self._apply_rules(transcript).correct
         return {} if right is None or self._config.outcome is None else {"outcome": (float(right), 1.0)}
 
-    def _ruled(self, transcript: Transcript) -> Transcript:
+    def _apply_rules(self, transcript: Transcript) -> Transcript:
         if transcript.judgements is None and self._config.judged_by == "rules":
             said = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
             transcript = replace(transcript, judgements=said)
@@ -138,8 +138,8 @@ class SwirlReward(SumOfFindings):
         return transcript
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        judgements = self._ruled(transcript).judgements
-        pieces = written(transcript)
+        judgements = self._apply_rules(transcript).judgements
+        pieces = model_pieces(transcript)
         where, each = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
             raise BadInput("no judgements", where=where, expected=each)
@@ -151,7 +151,7 @@ class SwirlReward(SumOfFindings):
             piece = pieces[step] if len(pieces) == len(judgements) else None
             span = Span(message=piece.message, start=0, end=len(piece.text)) if piece is not None else None
             rule = f"step {step + 1}: {step_verdict(judgement) or 'the judge said neither GOOD nor BAD'}"
-            findings.append(found("process", rule, weight, transcript.messages, span))
+            findings.append(make_finding("process", rule, weight, transcript.messages, span))
         return tuple(findings)
 
     def _weights(self, rewards: tuple[float, ...]) -> list[float]:
@@ -170,22 +170,22 @@ def step_rewards(judgements: Sequence[str]) -> tuple[float, ...]:
 def _conversations(transcript: Transcript) -> list[list[Message]]:
     """What was said up to and with each message of the model, from the end of the prompt on."""
     before = earlier(transcript.task)
-    return [[*before, *transcript.messages[: piece.message + 1]] for piece in written(transcript)]
+    return [[*before, *transcript.messages[: piece.message + 1]] for piece in model_pieces(transcript)]
 
 
 def _about_step(kind: str, question: str, talk: Sequence[Message]) -> JudgeRequest:
     protocol = SWIRL_MATH if kind == "process_math" else SWIRL
     return JudgeRequest(
         kind=kind,
-        fields={"question": question, "conversation": shown(talk, protocol)},
-        unwritten={"conversation": shown(talk, protocol, without_mine=True)},
+        fields={"question": question, "conversation": render_conversation(talk, protocol)},
+        unwritten={"conversation": render_conversation(talk, protocol, without_mine=True)},
         ruled=f"The message is longer than {MAX_JUDGED:,} characters. BAD"
         if len(talk[-1].content) > MAX_JUDGED
         else "",
     )
 
 
-def kept(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
+def passes_filter(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
     """Whether a trajectory passes: process asks for GOOD on every step, outcome for the right answer."""
     sound = bool(judgements) and all(step_rewards(judgements))
     return (strategy in ("none", "outcome") or sound) and (strategy in ("none", "process") or right)
@@ -216,7 +216,7 @@ def verdicts_in(record: Mapping[str, object]) -> Verdicts:
     return Verdicts(judgements, right if isinstance(right, bool) else None)
 
 
-def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
+def select_trajectories(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
     """The trajectories of the set that `config` asks for, by their places in `found`.
 
     Raises BadInput, which begins with `where`, for trajectories that nobody judged and for a set that is too small.
@@ -230,7 +230,7 @@ def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: 
                 raise BadInput(what, where=where, expected=judged)
     sets: dict[str, list[int]] = {
         strategy: [at for at, each in enumerate(found)
-                   if kept(strategy, judgements=each.judgements, right=bool(each.right))]
+                   if passes_filter(strategy, judgements=each.judgements, right=bool(each.right))]
         for strategy in asked
     }  # fmt: skip
     chosen = (equalise_sizes(sets, seed=seed) if config.equal else sets)[config.keep]
@@ -241,7 +241,7 @@ def cut(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: 
     return stable_sample(chosen, config.trajectories, lambda at: hash_order(seed, at))
 
 
-def shown(talk: Sequence[Message], protocol: Protocol, *, without_mine: bool = False) -> str:
+def render_conversation(talk: Sequence[Message], protocol: Protocol, *, without_mine: bool = False) -> str:
     """The messages, the last of which is judged, in at most `MAX_CHARS` characters: each under its heading, and cut by
     itself. A result stands without its query, which is in the message before it.
 

@@ -37,7 +37,7 @@ class Piece:
     text: str
 
 
-def written(transcript: Transcript) -> list[Piece]:
+def model_pieces(transcript: Transcript) -> list[Piece]:
     """The model's messages, in order."""
     return [Piece(at, each.content) for at, each in enumerate(transcript.messages) if each.role == "assistant"]
 
@@ -60,7 +60,7 @@ def first(pieces: Sequence[Piece], tag: str) -> Span | None:
     return None
 
 
-def said(pieces: Sequence[Piece], span: Span) -> str:
+def text_of(pieces: Sequence[Piece], span: Span) -> str:
     """The text of a span."""
     return next(piece.text for piece in pieces if piece.message == span.message)[span.start : span.end]
 

@@ -99,7 +99,7 @@ class _Answers:
             body += part
             if len(body) > self._most:
                 raise HttpRefusal(413, f"the request is larger than {self._most} bytes")
-        asked = read(bytes(body), request.headers.get("content-type", ""), self._schema)
+        asked = parse_body(bytes(body), request.headers.get("content-type", ""), self._schema)
         await Response(await self._handler(asked), media_type="application/json")(scope, receive, send)
 
 
@@ -172,7 +172,7 @@ class _Token:
             await Detail("a bearer token is needed", 401, headers)(scope, receive, send)
 
 
-def read(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
+def parse_body(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
     """The body, by FastAPI's rules. Raises HttpRefusal: 422 in FastAPI's form, or 400 for what Python cannot read."""
     content: Any = body
     kind, _, subtype = content_type.partition(";")[0].strip().lower().partition("/")

@@ -181,7 +181,9 @@ class Guard(Generic[Q, R]):
                 left = self._outage_s - (clock() - max(began, self._circuit.answered_at))
                 if left <= 0:
                     reason = self._circuit.reason or "not tried"
-                    raise self._failed(FailureKind.INFRA, f"no answer to anybody for {self._outage_s:g} s: {reason}")
+                    raise self._make_failure(
+                        FailureKind.INFRA, f"no answer to anybody for {self._outage_s:g} s: {reason}"
+                    )
             await asyncio.wait({task}, timeout=left)
         return task.result()
 
@@ -198,12 +200,12 @@ class Guard(Generic[Q, R]):
         except ToolFailed:
             raise
         except ToolRefused as error:
-            raise self._failed(FailureKind.DATA, str(error)) from error
+            raise self._make_failure(FailureKind.DATA, str(error)) from error
         except TimeoutError as error:
             times = retrying.statistics["attempt_number"]
-            raise self._failed(FailureKind.TIMEOUT, f"{self._late}, {times} times") from error
+            raise self._make_failure(FailureKind.TIMEOUT, f"{self._late}, {times} times") from error
         except Exception as error:  # the service's fault boundary: whatever it raises is its failure
-            raise self._failed(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500]) from error
+            raise self._make_failure(FailureKind.INFRA, f"{type(error).__name__}: {error}"[:500]) from error
         finally:
             self._slots.release()
         if config.cache_size:
@@ -294,7 +296,7 @@ class Guard(Generic[Q, R]):
         try:
             yield
         except TimeoutError:
-            raise self._failed(kind, detail) from None
+            raise self._make_failure(kind, detail) from None
         finally:
             self._counts["queued"] -= 1
 
@@ -303,7 +305,7 @@ class Guard(Generic[Q, R]):
         spread = 0.5 + derive(self._name, number, attempt) / 2**31
         return self._config.backoff_s * 2.0**attempt * spread
 
-    def _failed(self, kind: FailureKind, detail: str) -> ToolFailed:
+    def _make_failure(self, kind: FailureKind, detail: str) -> ToolFailed:
         return ToolFailed(kind, self._name, detail)
 
 

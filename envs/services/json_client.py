@@ -94,11 +94,11 @@ class JsonClient:
         if status in KEPT_OUT:
             raise self._refused_key(f"{said}: is the key{self._key_from} valid?")
         if 400 <= status < 500 and status not in MENDABLE:
-            raise ToolRefused(f"{said}: {self._shown(body)}")
+            raise ToolRefused(f"{said}: {self._excerpt(body)}")
         if status != 200:
             raise ConnectionError(said)
 
-    def _shown(self, body: bytes) -> str:
+    def _excerpt(self, body: bytes) -> str:
         """For errors, which people read: a server repeats what a policy wrote, escapes and all."""
         text = " ".join(body[:4096].decode("utf-8", "replace").split())
         return visible((text.replace(self._key, "***") if self._key else text)[:300])

@@ -120,6 +120,6 @@ def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(Message(role=roles.get(each.role, "user"), content=each.content) for each in messages)
 
 
-def said(choice: Choice) -> str:
+def message_text(choice: Choice) -> str:
     """Its message, as the policy would write it: a thought that came apart stands before the answer, in its tags."""
     return f"<think>\n{choice.thought.strip()}\n</think>\n\n{choice.text}" if choice.thought else choice.text

@@ -54,7 +54,7 @@ def recognise(record: Located) -> Format:
     raise BadInput(f"in no known format. Fields found: {found}. Known: {formats}", where=record.where)
 
 
-def own(record: Located) -> Task:
+def read_own(record: Located) -> Task:
     """This project's own: {"question", "answers": [..]}; multiple choice has {"options": {"A": ..}} too."""
     fields = record.lower
     answers = record.texts(fields.get("answers"), "answers")
@@ -284,13 +284,13 @@ def _from_prompt(record: Located) -> str:
     if isinstance(prompt, list):
         said = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
         prompt = said[-1] if said else None
-    question = _unwrapped(record.value_text(prompt, "prompt")).strip()
+    question = _unwrap(record.value_text(prompt, "prompt")).strip()
     if not question:
         raise BadInput("holds no question", where=record.where, key='"prompt"')
     return question
 
 
-def _unwrapped(prompt: str) -> str:
+def _unwrap(prompt: str) -> str:
     if prompt.startswith(DAPO_BEFORE):
         _, _, rest = prompt.partition("\n\n")
         end = rest.rfind(DAPO_AFTER)
@@ -311,7 +311,7 @@ FOREIGN: dict[tuple[str, ...], str] = {
 }
 # Tried in this order: a format stands before those whose fields are among its own.
 FORMATS: dict[str, Format] = {
-    "rlsys": Format(("question", "answers"), own),
+    "rlsys": Format(("question", "answers"), read_own),
     "flashrag": Format(("question", "golden_answers"), flash_rag),
     "rule_rows": Format(("reward_model",), rule_rows),
     "knowledge_crosswords": Format(

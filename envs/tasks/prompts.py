@@ -65,10 +65,10 @@ class Prompt:
             raise BadInput(
                 f"no field {missing[0]!r}, which env.prompt={self.name!r} shows", where=f"task {task.task_id}"
             )
-        return _SLOT.sub(lambda slot: _shown(fields[slot[1]]), self._text)
+        return _SLOT.sub(lambda slot: _format_field(fields[slot[1]]), self._text)
 
 
-def _shown(value: Any) -> str:
+def _format_field(value: Any) -> str:
     """A list is told with commas, an object as `key: value; key: value`."""
     if isinstance(value, Mapping):
         return "; ".join(f"{key}: {each}" for key, each in value.items())

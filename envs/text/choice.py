@@ -28,7 +28,7 @@ _WORD = r"(?!true|false|untrue|support|counter)\w{1,12}"  # no other word of the
 _NOT = rf"(?:\bnot|n't)\s(?:{_WORD}\s){{0,2}}"
 
 
-def named(content: str, options: Mapping[str, str]) -> str | None:
+def find_named(content: str, options: Mapping[str, str]) -> str | None:
     """The option that a short text names: `B`, `(b)`, `B. Paris`, or `Paris` where just one option says so."""
     content = content.strip()
     whole = _WHOLE.fullmatch(_MARKS.sub("", content[:LAST_WORDS]).strip())
@@ -47,7 +47,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     """
     box = last_boxed_span(text)
     if box is not None:
-        return named(text[box[0] : box[1]], options), box
+        return find_named(text[box[0] : box[1]], options), box
     for pattern in (_BOLD, _ANSWER_IS):
         matches = [each for each in pattern.finditer(text) if each[1] in options and not _is_article(each)]
         if matches:
@@ -104,7 +104,7 @@ STANCE = Words(
 )
 
 
-def stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:
+def find_stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:
     """The word that a text says, and where.
 
     The first of these that is there decides, and says nothing where it says two: the last answer tag, the last box, the

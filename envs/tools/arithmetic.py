@@ -50,7 +50,7 @@ def _real(value: Value) -> Any:
     return _CONTEXT.mpf(value.numerator) / value.denominator if _is_exact(value) else value
 
 
-def _simplified(value: Value, scale: Any = 0) -> Value:
+def _simplify(value: Value, scale: Any = 0) -> Value:
     """What a computation gave: exact while short; of an mpf 0 where it is nothing beside `scale`, an int if whole."""
     if _is_exact(value):
         long = max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS
@@ -67,24 +67,24 @@ def _simplified(value: Value, scale: Any = 0) -> Value:
 
 def _add(left: Value, right: Value) -> Value:
     if _is_exact(left, right):
-        return _simplified(left + right)
+        return _simplify(left + right)
     left, right = _real(left), _real(right)
-    return _simplified(left + right, max(abs(left), abs(right)))
+    return _simplify(left + right, max(abs(left), abs(right)))
 
 
 def _multiply(left: Value, right: Value) -> Value:
-    return _simplified(left * right if _is_exact(left, right) else _real(left) * _real(right))
+    return _simplify(left * right if _is_exact(left, right) else _real(left) * _real(right))
 
 
 def _divide(left: Value, right: Value) -> Value:
     if right == 0:
         raise ZeroDivisionError
-    return _simplified(Fraction(left, right) if _is_exact(left, right) else _real(left) / _real(right))
+    return _simplify(Fraction(left, right) if _is_exact(left, right) else _real(left) / _real(right))
 
 
 def _floor(value: Value) -> Value:
     """The whole number at or below."""
-    return math.floor(value) if _is_exact(value) else _simplified(_CONTEXT.floor(value))
+    return math.floor(value) if _is_exact(value) else _simplify(_CONTEXT.floor(value))
 
 
 def _remainder(left: Value, right: Value) -> Value:
@@ -120,14 +120,14 @@ def _power(base: Value, exponent: Value) -> Value:
 def _exponential(value: Value) -> Value:
     if value > MAX_LOG:
         raise OverflowError
-    return _simplified(_CONTEXT.exp(_real(value))) if value > -MAX_LOG else 0
+    return _simplify(_CONTEXT.exp(_real(value))) if value > -MAX_LOG else 0
 
 
 def _logarithm(value: Value, base: Value | None = None) -> Value:
     """Natural without a base."""
     if value <= 0:
         raise NoValue("logarithm of a number that is not positive")
-    natural = _simplified(_CONTEXT.ln(_real(value)))
+    natural = _simplify(_CONTEXT.ln(_real(value)))
     return natural if base is None else _divide(natural, _logarithm(base))
 
 
@@ -147,7 +147,7 @@ def _root(value: Value, degree: Value) -> Value:
     return _power(value, Fraction(1, degree))
 
 
-def _rounded(value: Value, places: Value = 0) -> Value:
+def _round(value: Value, places: Value = 0) -> Value:
     """Halves go to the even neighbour, as in Python: `round(2.5)` is 2."""
     if not _is_whole(places) or abs(places) > MAX_PLACES:
         raise NoValue(f"round takes a number and at most {MAX_PLACES} places")
@@ -157,7 +157,7 @@ def _rounded(value: Value, places: Value = 0) -> Value:
     count = value / _real(unit)
     if abs(count) >= _WHOLE_BELOW**2:  # of its 60 digits, none of interest stands so far right
         return value
-    return _simplified(int(_CONTEXT.nint(count)) * unit)
+    return _simplify(int(_CONTEXT.nint(count)) * unit)
 
 
 def _wave(name: str, value: Value) -> Value:
@@ -168,7 +168,7 @@ def _wave(name: str, value: Value) -> Value:
     if name == "tan":
         return _divide(_wave("sin", value), _wave("cos", value))
     scale = max(1, abs(value)) if abs(value) > 1 else 0  # no zeros but 0 itself near 0
-    return _simplified(getattr(_CONTEXT, name)(value), scale)
+    return _simplify(getattr(_CONTEXT, name)(value), scale)
 
 
 def _whole(name: str, values: Sequence[Value]) -> list[int]:
@@ -177,7 +177,7 @@ def _whole(name: str, values: Sequence[Value]) -> list[int]:
     return [value.numerator for value in values]
 
 
-def _counted(name: str, *values: Value) -> Value:
+def _count_arrangements(name: str, *values: Value) -> Value:
     """A factorial, a number of arrangements or a binomial; its size is known before it is computed."""
     numbers = _whole(name, values)
     if min(numbers) < 0:
@@ -188,16 +188,16 @@ def _counted(name: str, *values: Value) -> Value:
         bits = min(n, min(k, abs(n - k)) * n.bit_length())
     if bits > MAX_COUNTED_BITS:
         raise OverflowError
-    return _simplified((math.comb if name == "binomial" else math.perm)(*numbers))
+    return _simplify((math.comb if name == "binomial" else math.perm)(*numbers))
 
 
 def _arc(name: str, value: Value) -> Value:
     if name != "atan" and abs(value) > 1:
         raise NoValue(f"{name} takes a number from -1 to 1")
-    return _simplified(getattr(_CONTEXT, name)(_real(value)))
+    return _simplify(getattr(_CONTEXT, name)(_real(value)))
 
 
-def _ordered(values: Sequence[Value]) -> list[Value]:
+def _sort(values: Sequence[Value]) -> list[Value]:
     return sorted(values, key=None if _is_exact(*values) else _real)
 
 
@@ -211,16 +211,16 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     **{"**": _power, "pow": _power, "rational": _divide, "mod": _remainder},
     **{"pi": lambda: _PI, "tau": lambda: 2 * _PI, "e": lambda: +_CONTEXT.e},
     **{"root": _root, "sqrt": lambda value: _root(value, 2), "cbrt": lambda value: _root(value, 3)},
-    **{"abs": abs, "floor": _floor, "ceil": lambda value: -_floor(-value), "round": _rounded},
-    **{name: partial(_counted, name) for name in ("factorial", "binomial", "perm")},
+    **{"abs": abs, "floor": _floor, "ceil": lambda value: -_floor(-value), "round": _round},
+    **{name: partial(_count_arrangements, name) for name in ("factorial", "binomial", "perm")},
     "gcd": lambda *values: math.gcd(*_whole("gcd", values)),
-    "lcm": lambda *values: _simplified(math.lcm(*_whole("lcm", values))),
-    "min": lambda *values: _ordered(values)[0],
-    "max": lambda *values: _ordered(values)[-1],
+    "lcm": lambda *values: _simplify(math.lcm(*_whole("lcm", values))),
+    "min": lambda *values: _sort(values)[0],
+    "max": lambda *values: _sort(values)[-1],
     "sum": lambda *values: reduce(_add, values),
     "prod": lambda *values: reduce(_multiply, values),
     "mean": _mean,
-    "median": lambda *values: _mean(*_ordered(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]),
+    "median": lambda *values: _mean(*_sort(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]),
     **{"exp": _exponential, "ln": _logarithm, "log": _logarithm},
     **{"log2": lambda value: _logarithm(value, 2), "log10": lambda value: _logarithm(value, 10)},
     **{name: partial(_wave, name) for name in ("sin", "cos", "tan")},

@@ -104,17 +104,17 @@ def calculate(expression: str) -> str:
 def _evaluate(text: str) -> Value:
     if len(text) > MAX_LENGTH:
         raise NoValue(f"expression longer than {MAX_LENGTH} characters")
-    tokens = _tokens(_unframed(text))
+    tokens = _tokens(_strip_frame(text))
     if not tokens:
         raise NoValue("empty expression")
     reader = _Reader([*tokens, _END])
     value = reader.expression()
     if reader.token != _END:
-        raise NoValue(f"unexpected {_shown(reader.token)}")
+        raise NoValue(f"unexpected {_quote(reader.token)}")
     return value
 
 
-def _unframed(text: str) -> str:
+def _strip_frame(text: str) -> str:
     """Without a trailing `=` or `= ?`, and without the dollar signs around a formula."""
     text = text.strip()
     asked = text.removesuffix("?").rstrip()
@@ -139,7 +139,7 @@ def _tokens(text: str) -> list[str]:
         elif kind == "command" and token not in _SPELLINGS and token not in _FACTORS:
             token = ALIASES.get(token[1:], token[1:])
             if token not in _FACTORS:
-                raise NoValue(f"unknown command {_shown(found.group())}")
+                raise NoValue(f"unknown command {_quote(found.group())}")
         token = _SPELLINGS.get(token, token)
         tokens.append(ALIASES.get(token, token))
     return tokens
@@ -162,9 +162,9 @@ class _Reader:
     def expression(self, floor: int = 1) -> Value:
         """An operand and every operator after it that binds at least as tightly as `floor`."""
         self._deeper()
-        value = self._signed() if self.token in ("+", "-") else self._operand()
+        value = self._parse_signed() if self.token in ("+", "-") else self._operand()
         while True:
-            operator = "*" if self._juxtaposed() else self.token
+            operator = "*" if self._is_juxtaposed() else self.token
             if _PRECEDENCE.get(operator, 0) < floor:
                 break
             if operator == self.token:
@@ -183,7 +183,7 @@ class _Reader:
         if self._depth > MAX_DEPTH:
             raise NoValue("expression nested too deeply")
 
-    def _signed(self) -> Value:
+    def _parse_signed(self) -> Value:
         negative = False
         while self.token in ("+", "-"):
             negative ^= self.token == "-"
@@ -199,9 +199,9 @@ class _Reader:
             if token == "%" and (_is_number(after) or after in _FACTORS):
                 break
             if token + after in _AMBIGUOUS:
-                raise NoValue(f"{_shown(token)} twice is ambiguous: write parentheses")
+                raise NoValue(f"{_quote(token)} twice is ambiguous: write parentheses")
             if rooted and token not in ("²", "³"):
-                raise NoValue(f"{_shown(token)} after a root is ambiguous: write parentheses")
+                raise NoValue(f"{_quote(token)} after a root is ambiguous: write parentheses")
             value = _POSTFIX[token](value)
             self._next += 1
         self._tail = "√" if rooted else ""
@@ -236,7 +236,7 @@ class _Reader:
             return self._call(token)
         if token == _END:
             raise NoValue("expression ends too early")
-        raise NoValue(f"{'unknown name' if token.isidentifier() else 'unexpected'} {_shown(token)}")
+        raise NoValue(f"{'unknown name' if token.isidentifier() else 'unexpected'} {_quote(token)}")
 
     def _list(self, opening: str, *, called: bool = False) -> list[Value]:
         """The values between commas up to the bracket that closes."""
@@ -257,7 +257,7 @@ class _Reader:
 
     def _close(self, closing: str) -> None:
         if self.token != closing:
-            raise NoValue(f"missing {closing!r}" if self.token == _END else f"unexpected {_shown(self.token)}")
+            raise NoValue(f"missing {closing!r}" if self.token == _END else f"unexpected {_quote(self.token)}")
         self._next += 1
 
     def _argument(self, command: str) -> Value:
@@ -293,7 +293,7 @@ class _Reader:
                 return at > self._next and self._tokens[at + 1] == ")"
         return False
 
-    def _juxtaposed(self) -> bool:
+    def _is_juxtaposed(self) -> bool:
         """Does the token at hand, which is no number, multiply the operand before it: `2pi`, `2(3)`, `3 sqrt(2)`?"""
         before, token = self._tokens[self._next - 1], self.token
         if token not in _FACTORS:
@@ -310,6 +310,6 @@ def _is_number(token: str) -> bool:
     return token[:1].isdecimal() or token[:1] == "."
 
 
-def _shown(token: str) -> str:
+def _quote(token: str) -> str:
     """A token in an error text, a few characters at most, in quotes."""
     return ascii(token if len(token) <= 20 else token[:17] + "...")

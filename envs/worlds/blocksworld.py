@@ -15,8 +15,8 @@ from envs.episode import OneMessage
 from envs.problems.blocks.execute import blocks_of
 from envs.problems.blocks.generate import generate
 from envs.problems.blocks.read import (
+    generate_tasks,
     graph_rl_prompt,
-    made_up,
     plan_of,
     planbench_prompt,
     problem,
@@ -61,12 +61,12 @@ class BlocksworldWorld(World):
 
     def __init__(self, config: BlocksworldConfig) -> None:
         self._config = config
-        self.split = split_tasks(config, make=self._made_up, read=read_tasks)
+        self.split = split_tasks(config, make=self._generate_tasks, read=read_tasks)
 
-    def _made_up(self, count: int, held_out: bool) -> Iterator[Task]:
+    def _generate_tasks(self, count: int, held_out: bool) -> Iterator[Task]:
         low, high, seed = self._config.min_blocks, self._config.max_blocks, self._config.seed
         instances = generate(count, seed, min_blocks=low, max_blocks=high, held_out=held_out)
-        return made_up(instances, seed, verify_share=self._config.verify_share)
+        return generate_tasks(instances, seed, verify_share=self._config.verify_share)
 
     def level(self, task: Task) -> str:
         """How many blocks there are."""

@@ -64,7 +64,7 @@ class CalculatorWorld(World):
         own = self._config.instruction
         instruction = (self._protocol.instruction if own is None else own).replace("{calls}", str(self._calls))
         return ToolEpisode(
-            self._protocol.prompt(Asked(question=task.question, instruction=instruction)), self._protocol, answered
+            self._protocol.prompt(Asked(question=task.question, instruction=instruction)), self._protocol, answer_call
         )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
@@ -85,7 +85,7 @@ class CalculatorWorld(World):
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
 
 
-def answered(expression: str) -> str | ToolError:
+def answer_call(expression: str) -> str | ToolError:
     """What a call is answered with: an expression that cannot be computed is none."""
     result = calculate(expression)
     return ToolError(result) if result.startswith("error") else result

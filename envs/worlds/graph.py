@@ -63,14 +63,14 @@ class GraphWorld(World):
         self._config = config
         # The same graph with another question would tell the answer: graphs, not questions, are kept apart.
         self.split = split_tasks(
-            config, make=self._made_up, read=self._read, same=lambda task: of_task(task).digest, what="graph"
+            config, make=self._generate_tasks, read=self._read, same=lambda task: of_task(task).digest, what="graph"
         )
 
     def _read(self, source: str, *, split: str | None) -> list[Task]:
         problems = read_problems(source, split=split)
         return [to_task(problem, self._config.encoding, task_id) for task_id, problem in problems]
 
-    def _made_up(self, count: int, held_out: bool) -> list[Task]:
+    def _generate_tasks(self, count: int, held_out: bool) -> list[Task]:
         problems = generate(
             count,
             self._config.seed,

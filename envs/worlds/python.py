@@ -64,13 +64,13 @@ class PythonMathWorld(World):
         # For examples in prompts: never trained on, never held out, whatever the stage's number of examples.
         self._aside = generate(MAX_EXAMPLES, derive("examples", config.seed), held_out=False)
         self._examples = examples_of(
-            config.demonstrations, ((problem.question, solved(problem.steps)) for problem in self._aside)
+            config.demonstrations, ((problem.question, demonstrate(problem.steps)) for problem in self._aside)
         )
-        self.split = split_tasks(config, make=self._made_up)
+        self.split = split_tasks(config, make=self._generate_tasks)
         self._python = PythonTool(config.sandbox)
         self.tool = self._python if config.tools else None
 
-    def _made_up(self, count: int, held_out: bool) -> list[Task]:
+    def _generate_tasks(self, count: int, held_out: bool) -> list[Task]:
         aside = {problem.question for problem in self._aside}
         problems = generate(count + MAX_EXAMPLES, self._config.seed, held_out=held_out)
         return [to_task(problem) for problem in problems if problem.question not in aside][:count]
@@ -102,13 +102,13 @@ class PythonMathWorld(World):
         if not self._config.tools:
             said = write_demonstration(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
         else:
-            said = split_recorded(task) if steps is None else solved(steps)
+            said = split_recorded(task) if steps is None else demonstrate(steps)
         turns = (len(said) + 1) // 2
         require(turns <= self.max_turns, "env.max_turns", self.max_turns, f"at least {turns} to solve {task.task_id}")
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
 
 
-def solved(steps: Steps) -> tuple[Message, ...]:
+def demonstrate(steps: Steps) -> tuple[Message, ...]:
     result = str(steps[-1][1])
     return write_demonstration(RETOOL, [(program(steps), result)], result)
 

@@ -72,9 +72,9 @@ class QuestionsWorld(World):
         self._style = STYLES[config.style]
         self._file = Prompt(config.prompt) if config.prompt is not None else None
         self.tags = self._style.tags
-        self.split = split_tasks(config, make=self._made_up, read=self._read)
+        self.split = split_tasks(config, make=self._generate_tasks, read=self._read)
 
-    def _made_up(self, count: int, held_out: bool) -> Iterable[Task]:
+    def _generate_tasks(self, count: int, held_out: bool) -> Iterable[Task]:
         return map(sums.to_task, sums.generate(count, self._config.seed, self._config.sums, held_out=held_out))
 
     def _read(self, source: str, *, split: str | None) -> list[Task]:
@@ -110,7 +110,7 @@ class QuestionsWorld(World):
         if terms is not None:
             text, answer = self._sum(terms, self._config.drawn_for(task, seed))
         else:
-            text, answer = written_solution(task), task.answers[0]
+            text, answer = find_solution(task), task.answers[0]
         if not self._style.answered(text, task):
             text = f"{text}\n{self._style.write(answer)}"
         return Demonstration(task=task, messages=(*self._prompt(task), Message(role="assistant", content=text)))
@@ -133,7 +133,7 @@ class QuestionsWorld(World):
         return count
 
 
-def written_solution(task: Task) -> str:
+def find_solution(task: Task) -> str:
     """The worked solution of a record: `response` or `solution`, or GSM8K's `answer` without its marks.
 
     Raises BadInput without one.

@@ -144,7 +144,7 @@ class SearchQAWorld(World):
         asked = self._asked(protocol, task)
         if protocol.name in PROMPTED:
             asked = with_passages(asked, protocol.show(self._made_up.search(task.question)))
-        said = self._made_up.answered(protocol, task, rng)
+        said = self._made_up.write_episode(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
         return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)
 

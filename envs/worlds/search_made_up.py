@@ -13,11 +13,11 @@ from envs.problems.knowledge import (
     Question,
     at_once,
     episode,
-    flawed,
     from_memory,
-    made_up,
+    generate_questions,
     of_task,
     to_task,
+    write_flawed,
 )
 from envs.protocols import PROTOCOLS, Protocol
 from envs.protocols.retrieval import ITER_RETGEN
@@ -37,7 +37,7 @@ class MadeUpQuestions:
 
     @cached_property
     def _made(self) -> MadeUp:
-        return made_up(self._config.knowledge, self._config.seed)
+        return generate_questions(self._config.knowledge, self._config.seed)
 
     @cached_property
     def search(self) -> LocalSearch:
@@ -64,7 +64,7 @@ class MadeUpQuestions:
         shares = self._config.demo_protocols
         return PROTOCOLS[rng.choices(list(shares), list(shares.values()))[0]] if shares else self._protocol
 
-    def answered(self, protocol: Protocol, task: Task, rng: random.Random) -> list[Message]:
+    def write_episode(self, protocol: Protocol, task: Task, rng: random.Random) -> list[Message]:
         """What the model says, with a mistake in a share `demo_error_rate`, and what it is told.
 
         Without the tool it answers at once, and a mistake is another name of the same kind. Raises BadInput for a
@@ -77,7 +77,7 @@ class MadeUpQuestions:
             return at_once(question, self._made.base, protocol, mistake(rng))
         if protocol.calls == 0:
             return from_memory(question, self._made.base, protocol)
-        return self._searched(protocol, question, mistake(rng))
+        return self._write_search(protocol, question, mistake(rng))
 
     def following(self, task: Task, rate: float, rng: random.Random) -> tuple[ExampleLayout, list[Message]]:
         """Examples of a prompt and an answer to `task`, which searches after some examples that do, and never else; a
@@ -86,19 +86,22 @@ class MadeUpQuestions:
         count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
         others = [question for question in self._made.train if question.text != task.question]
         solved = (
-            (other.text, self._searched(protocol, other, None) if searches else at_once(other, base, protocol, None))
+            (
+                other.text,
+                self._write_search(protocol, other, None) if searches else at_once(other, base, protocol, None),
+            )
             for other in rng.sample(others, count)
         )
         shown = examples_of(replace(config.demonstrations, count=count), solved)
         if count and searches and follows:
-            return shown, self._searched(protocol, of_task(task), self._mistake(rng))
+            return shown, self._write_search(protocol, of_task(task), self._mistake(rng))
         return shown, at_once(of_task(task), base, protocol, rng)
 
     def _mistake(self, rng: random.Random) -> random.Random | None:
         """What a mistake is drawn with; None: there is to be none."""
         return rng if rng.random() < self._config.demo_error_rate else None
 
-    def _searched(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
+    def _write_search(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
         config, turns = self._config, self._config.max_turns
         again = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
         enough = len(question.relations) + 1 + again
@@ -106,4 +109,4 @@ class MadeUpQuestions:
         if mistake is None:
             return episode(question, protocol, self.search, None)
         kinds = KINDS if config.demo_mistakes == "all" else (config.demo_mistakes,)
-        return flawed(question, self._made.base, protocol, self.search, mistake, kinds)
+        return write_flawed(question, self._made.base, protocol, self.search, mistake, kinds)

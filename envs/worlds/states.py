@@ -13,7 +13,7 @@ from envs.base import World
 from envs.episode import OneMessage
 from envs.problems.sub_trajectories import decompose, state_of, state_task
 from envs.protocols import PROTOCOLS, Malformed
-from envs.rewards.swirl import Verdicts, cut
+from envs.rewards.swirl import Verdicts, select_trajectories
 from envs.tasks.files import read_jsonl
 from envs.tasks.splits import Split
 from rlsys.config.verdicts import VerdictsConfig
@@ -60,7 +60,7 @@ def states(config: StatesConfig) -> tuple[Task, ...]:
         for line, record in read_jsonl(config.data)
     ]
     verdicts = [Verdicts(each.judgements, each.correct) for each in found]
-    chosen = cut(verdicts, config.verdicts, seed=config.seed, where=config.data)
+    chosen = select_trajectories(verdicts, config.verdicts, seed=config.seed, where=config.data)
     tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))
     if not tasks:
         keep = f"verdicts.keep={config.verdicts.keep}" + ", verdicts.equal=true" * config.verdicts.equal

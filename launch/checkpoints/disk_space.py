@@ -14,7 +14,7 @@ from rich.filesize import decimal as size
 
 from launch.checkpoints.best import best_of
 from launch.checks import preflight
-from launch.checks.gpu_memory import BYTES, saved_bytes
+from launch.checks.gpu_memory import BYTES, parameter_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.recipe import RunConfig, StageConfig
@@ -35,7 +35,7 @@ class Room:
     def needed(self) -> int:
         return self.each * self.most + self.beside
 
-    def told(self) -> str:
+    def describe(self) -> str:
         more = f" + {size(self.beside)} beside them" if self.beside else ""
         return f"{self.most} checkpoints x {size(self.each)}{more} = {size(self.needed)}"
 
@@ -48,20 +48,20 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
         return None
     dtype = dtype_of(config.recipe.model.dtype, device)
     keep = max(stage.config.checkpoint.keep for stage in training)
-    made = sum(_made(stage) for stage in training)
+    made = sum(_count_checkpoints(stage) for stage in training)
     compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
     apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
     return Room(
-        each=count * max(_saved(stage, dtype) for stage in training),
+        each=count * max(_checkpoint_bytes(stage, dtype) for stage in training),
         most=min(keep + 1, made),
         beside=count * BYTES[dtype] * apart,
         keep=keep,
     )
 
 
-def _saved(stage: StageConfig, dtype: str) -> int:
+def _checkpoint_bytes(stage: StageConfig, dtype: str) -> int:
     critic = VALUES in make_algorithm(stage.config.algorithm).needs
-    return saved_bytes(dtype, stage.config.learner.zero_stage, critic=critic)
+    return parameter_bytes(dtype, stage.config.learner.zero_stage, critic=critic)
 
 
 def _keeps_reference(stage: StageConfig) -> bool:
@@ -71,7 +71,7 @@ def _keeps_reference(stage: StageConfig) -> bool:
     return stage.config.learner.reference == "stage" and REFERENCE in needs
 
 
-def _made(stage: StageConfig) -> int:
+def _count_checkpoints(stage: StageConfig) -> int:
     """How many a stage writes; of one whose length is not known yet, as many as there may be."""
     if stage.epochs is not None:
         return stage.config.checkpoint.keep + 1
@@ -83,11 +83,11 @@ def check_disk(room: Room | None, run: Path) -> None:
     for newer ones."""
     if room is None:
         return
-    free, taken = _free(run), _taken(run)
+    free, taken = _free(run), _replaced_bytes(run)
     if room.needed > free + taken:
         lower = f"lower checkpoint.keep={room.keep}, " if room.keep > 1 and room.most > 2 else ""
         raise BadInput(
-            f"too little room for checkpoints in {run}: {room.told()}, and {size(free + taken)} are free: "
+            f"too little room for checkpoints in {run}: {room.describe()}, and {size(free + taken)} are free: "
             f"{lower}free some, or give another --run-dir"
         )
 
@@ -96,7 +96,7 @@ def describe_room(room: Room | None, run: Path | None) -> str:
     """Of `--dry-run`. run: None where the run's disk is another than this machine's."""
     if room is None:
         return "not known yet"
-    return room.told() if run is None else f"{room.told()}; {size(_free(run))} are free in {run}"
+    return room.describe() if run is None else f"{room.describe()}; {size(_free(run))} are free in {run}"
 
 
 def when_full(room: Room | None) -> str:
@@ -104,7 +104,7 @@ def when_full(room: Room | None) -> str:
     if room is None:
         return ""
     lower = f": lower checkpoint.keep={room.keep}, or free some" if room.keep > 1 else ""
-    return f" ({room.told()}{lower})"
+    return f" ({room.describe()}{lower})"
 
 
 def _free(run: Path) -> int:
@@ -113,7 +113,7 @@ def _free(run: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def _taken(run: Path) -> int:
+def _replaced_bytes(run: Path) -> int:
     """By what a newer checkpoint replaces."""
     best, folders = best_of(run), [*(run / "checkpoints").glob("step-*")]
     files = [path for folder in [*folders, *([best] if best is not None else [])] for path in folder.rglob("*")]

@@ -100,7 +100,7 @@ def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
     parts = [*_states(shape, plan)]
     if plan.critic:
         parts.append(("critic", sum(size for _, size in _states(shape, plan))))
-    training = _kept(shape, plan) + _layer(shape, plan) + _head(shape, plan)
+    training = _activation_bytes(shape, plan) + _layer(shape, plan) + _head(shape, plan)
     frozen = 0.0
     if plan.reference:
         frozen = each * (part if plan.zero_stage == 3 else count)
@@ -153,16 +153,16 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
 def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """On disk, and over all ranks in host memory from its copying to its writing: masters and moments, under ZeRO-1
     and 2 the weights as DeepSpeed keeps them, and the weights for everybody."""
-    return float(shape.parameters) * saved_bytes(plan.dtype, plan.zero_stage, critic=plan.critic)
+    return float(shape.parameters) * parameter_bytes(plan.dtype, plan.zero_stage, critic=plan.critic)
 
 
-def saved_bytes(dtype: str, zero_stage: int, *, critic: bool) -> int:
+def parameter_bytes(dtype: str, zero_stage: int, *, critic: bool) -> int:
     """The same of one parameter."""
     each, models = BYTES[dtype], 2 if critic else 1
     return (12 + (each if zero_stage < 3 else 0)) * models + each
 
 
-def _kept(shape: ModelShape, plan: RankPlan) -> float:
+def _activation_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """Of the forward pass, for the backward pass: a hidden state for each layer, or all that the layers computed."""
     each = BYTES[plan.dtype]
     if plan.checkpointing:

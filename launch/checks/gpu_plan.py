@@ -53,7 +53,7 @@ def gpu_plan(
     parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
     that is known.
     """
-    config = _described(recipe)
+    config = _model_config(recipe)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None:
         why = "not on this machine, nor can its hub be asked" if config is None else "of sizes that are not known"
@@ -88,7 +88,7 @@ def gpu_plan(
 
 def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:
     """That one rank keeps in its node's RAM at most; 0 where the model's sizes are not known."""
-    config, dtype = _described(recipe), dtype_of(recipe.model.dtype, device)
+    config, dtype = _model_config(recipe), dtype_of(recipe.model.dtype, device)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None or not device.gpus_per_actor:
         return 0.0
@@ -106,7 +106,7 @@ def card_gb(config: ClusterConfig) -> float:
     return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
 
 
-def _described(recipe: RecipeConfig) -> Mapping[str, Any] | None:
+def _model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
     """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
     path, scratch = recipe.model.path, recipe.model.scratch
     if path is None:

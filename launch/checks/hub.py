@@ -29,7 +29,7 @@ def find_cached(name: str) -> Path | None:
 
 
 @cache
-def fetched_config(name: str) -> Mapping[str, Any] | None:
+def fetch_config(name: str) -> Mapping[str, Any] | None:
     """config.json alone, a few kilobytes, kept nowhere; None where it cannot be had."""
     if _offline() or _unreachable() is not None:
         return None
@@ -74,7 +74,7 @@ def explain_missing(name: str) -> str:
         return f"{OFFLINE} is set, nothing is downloaded"
     if (reason := _unreachable()) is not None:
         return reason
-    return "" if fetched_config(name) is not None else f"{_endpoint()} gives no config.json of that name"
+    return "" if fetch_config(name) is not None else f"{_endpoint()} gives no config.json of that name"
 
 
 def _offline() -> bool:

@@ -28,7 +28,7 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def killed_too_early(stop_deadline_s: float) -> str | None:
+def advise_stop_deadline(stop_deadline_s: float) -> str | None:
     """What to do where `ray job stop` would kill this job before its last checkpoint is written."""
     if not inside_ray_job():
         return None

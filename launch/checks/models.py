@@ -136,7 +136,7 @@ def load_model_config(path: str, key: str = "model.path") -> Config | None:
     folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is not None:
         return read_model_config(folder, f"{key}={path!r}")
-    return KNOWN.get(path) or hub.fetched_config(path)
+    return KNOWN.get(path) or hub.fetch_config(path)
 
 
 def check_partition(recipe: RecipeConfig, path: str | None) -> None:
@@ -175,7 +175,7 @@ def parameters_in(folder: Path, name: str) -> int | None:
     Raises BadInput for a file that is missing, cut short or something else.
     """
     files = sorted(folder.glob("*.safetensors"))
-    indexed = _indexed(folder, name)
+    indexed = _list_indexed_files(folder, name)
     for missing in indexed - {file.name for file in files}:
         raise BadInput(f"{missing} is missing, which {WEIGHTS_INDEX} names", where=name)
     # The same weights may lie there in another cut too: what an index names, or the one file of the usual name, is all.
@@ -184,7 +184,7 @@ def parameters_in(folder: Path, name: str) -> int | None:
     return sum(_parameters(file, name) for file in files) if files else None
 
 
-def _indexed(folder: Path, name: str) -> set[str]:
+def _list_indexed_files(folder: Path, name: str) -> set[str]:
     path = folder / WEIGHTS_INDEX
     if not path.is_file():
         return set()

@@ -24,7 +24,7 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.system import memory
-from rlsys.system.device import DEVICES, Device, dtype_of, require_resolved, resolved_cluster
+from rlsys.system.device import DEVICES, Device, dtype_of, require_resolved, resolve_cluster
 
 if TYPE_CHECKING:
     from actors.judge import JudgeServiceConfig
@@ -65,7 +65,7 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
     cache_mb = recipe.engine.kv_cache_mb
-    store_mb = require_resolved(resolved_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
     engine_mb, rank_mb = memory_of_parts(recipe, count)
     engines_mb, ranks_mb = engines * engine_mb, ranks * rank_mb
     lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
@@ -102,7 +102,7 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
 
 def store_bytes(recipe: RecipeConfig, device: Device) -> int:
     """What a run's batches take of Ray's object store, where that shares /dev/shm with versions of the weights."""
-    store_mb = require_resolved(resolved_cluster(recipe.cluster, device).object_store_mb)
+    store_mb = require_resolved(resolve_cluster(recipe.cluster, device).object_store_mb)
     return store_mb * 2**20 if recipe.cluster.weights_dir is None else 0
 
 

@@ -52,7 +52,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    names = _asked(options.figures, list(FIGURES))
+    names = _select_names(options.figures, list(FIGURES))
     if options.smooth is not None and options.smooth < 1:
         raise BadInput(key="--smooth", found=options.smooth, expected="1 or more")
     runs = [read_run(path, select_keys(names)) for path in options.run_dirs]
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(given: str | None, known: list[str]) -> list[str]:
+def _select_names(given: str | None, known: list[str]) -> list[str]:
     names = _words(given) or known
     for name in names:
         if name not in known:

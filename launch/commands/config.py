@@ -45,20 +45,20 @@ def run(options: argparse.Namespace) -> int:
             page.write_text(fill_page(page.read_text(), sections))
         return 0
     if options.what is None:
-        lines = list(listed(sections))
+        lines = list(format_keys(sections))
     else:
-        lines = explained(options.what, sections) or held(options.what, sections)
+        lines = explain_keys(options.what, sections) or list_changes(options.what, sections)
     print("\n".join(lines), flush=True)
     return 0
 
 
-def listed(sections: Sequence[Section]) -> Iterator[str]:
+def format_keys(sections: Sequence[Section]) -> Iterator[str]:
     for section in sections:
         yield f"# {section.title.replace('`', '')}"
         yield from (f"{key.name:<40} {short(key.default):<12} {key.kind}" for key in section.keys)
 
 
-def explained(what: str, sections: Sequence[Section]) -> list[str]:
+def explain_keys(what: str, sections: Sequence[Section]) -> list[str]:
     """A key, all keys below a section, or the keys that another system calls `what`. Empty if there is none."""
     theirs = foreign()
     if what in theirs.absent:
@@ -79,7 +79,7 @@ def paragraph(key: Key) -> Iterator[str]:
         yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
 
 
-def chosen(what: str) -> list[str]:
+def describe_choice(what: str) -> list[str]:
     """The keys of an environment, a reward or an algorithm by its name. Empty where there is none."""
     lines: list[str] = []
     for key, table in TABLES.items():
@@ -89,27 +89,27 @@ def chosen(what: str) -> list[str]:
     return lines
 
 
-def held(config: str, sections: Sequence[Section]) -> list[str]:
+def list_changes(config: str, sections: Sequence[Section]) -> list[str]:
     """The values of a recipe that are not the default, for the whole of it and for each stage, and `chosen`."""
     try:
         find_config(config)
     except BadInput as error:
-        lines = chosen(config)
+        lines = describe_choice(config)
         if lines:
             return lines
         hint = suggest_key(config, [key.name for section in sections for key in section.keys])
         raise BadInput(f"no key {config!r}{hint}" if hint else f"{config!r} is no key, and {error}") from error
     composed = compose(config, [])
-    everywhere = changed(composed.recipe)
+    everywhere = format_changes(composed.recipe)
     lines = [f"# {config}, where it is not the default", *everywhere]
     for stage in composed.stages:
         length = f"{stage.steps} steps" if stage.epochs is None else f"{stage.epochs:g} epochs"
         lines.append(f"# stage {stage.name}: {stage.kind}, {length}")
-        lines += [line for line in changed(stage.config) if line not in everywhere]
-    return lines + chosen(config)  # `swirl` is a recipe, a reward and an algorithm
+        lines += [line for line in format_changes(stage.config) if line not in everywhere]
+    return lines + describe_choice(config)  # `swirl` is a recipe, a reward and an algorithm
 
 
-def changed(recipe: RecipeConfig) -> list[str]:
+def format_changes(recipe: RecipeConfig) -> list[str]:
     """ "learner.lr = 0.002 (default 1e-06)", for each key."""
     return [
         f"{name} = {short(str(plain(value)))} (default {short(str(plain(default)))})"

@@ -11,9 +11,9 @@ from typing import Any
 from envs.services.judge.config import JudgeConfig
 from launch.checks.preflight import check_output
 from launch.commands.services import add_judge_options, start_judge
-from launch.commands.shared import chosen
+from launch.commands.shared import config_from_options
 from launch.data.build import Options
-from launch.data.extract import extract, solved
+from launch.data.extract import extract, write_solved
 from launch.data.manifest import Folder, read_manifest
 from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
 from launch.data.prepare import prepare, sets_of
@@ -85,13 +85,15 @@ def _add_passes(actions: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    ways = {"prepare": _prepare, "extract": _extract, "solved": _solved, "search": _search, "list": _list}
+    ways = {"prepare": _prepare, "extract": _extract, "solved": _write_solved, "search": _search, "list": _list}
     return ways[options.action](options)
 
 
 def _extract(options: argparse.Namespace) -> int:
     output = check_output(options.output)
-    config = chosen(JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite")
+    config = config_from_options(
+        JudgeConfig, options, cache_file=options.cache_file or f"{options.output}.answers.sqlite"
+    )
     if not config.given:
         raise BadInput(expected="--endpoint and --model, or --model, or --service")
     with Bar() as show:
@@ -100,9 +102,9 @@ def _extract(options: argparse.Namespace) -> int:
     return 0
 
 
-def _solved(options: argparse.Namespace) -> int:
+def _write_solved(options: argparse.Namespace) -> int:
     output = check_output(options.output)
-    tasks, trajectories = solved(options.input, output)
+    tasks, trajectories = write_solved(options.input, output)
     _say(f"{tasks:,} tasks of {trajectories:,} trajectories; wrote {output}")
     return 0
 
@@ -126,7 +128,7 @@ def _prepare(options: argparse.Namespace) -> int:
     files = dict(_pair(given) for given in options.file)
     output = Path(options.output or Path(ROOT) / recipe.name)
     with Bar() as show:
-        made = prepare(recipe, output, chosen(Options, options, files=files), show, _say)
+        made = prepare(recipe, output, config_from_options(Options, options, files=files), show, _say)
     if recipe.missing:
         _say(f"not made here: {recipe.missing}")
     _say(f"{output}: {len(made.files)} files, manifest.json says of what")

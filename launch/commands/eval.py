@@ -22,7 +22,7 @@ from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
-from launch.evaluation.evaluate import owed
+from launch.evaluation.evaluate import list_pending
 from launch.evaluation.played import EvalResult
 from launch.evaluation.report import describe_plan, metric_lines, of_several, papers_of, report, table, write
 from launch.evaluation.results import result_of
@@ -78,7 +78,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         raise BadInput(key="--resume", expected="--output, beside which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
-    plays = plays_to_play(recipe, trained_on(found) if found is not None else None)
+    plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
     said = describe_plan(plays)  # reads every set
     preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
@@ -120,7 +120,7 @@ def play(
 
     async def work(_: RecipeConfig, pool: RolloutPool) -> None:
         nonlocal done
-        waiting = owed(plays, transcripts.played)
+        waiting = list_pending(plays, transcripts.played)
         progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
         progress.doing("groups played")
 
@@ -214,7 +214,7 @@ def split_to_evaluate(env: Any, trained: str | None) -> str:
     return "held_out" if trained is not None and Path(trained).resolve() == Path(data).resolve() else "all"
 
 
-def trained_on(checkpoint: str) -> str | None:
+def find_training_data(checkpoint: str) -> str | None:
     """`env.data` of the run that a checkpoint is from: what it was trained on is no evaluation. None if unknown.
 
     Read, not composed: that would import the modules which a folder of somebody else's names (docs/trust.md).

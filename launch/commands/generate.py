@@ -16,11 +16,11 @@ from launch.config.compose import compose
 from launch.observe.progress import Progress
 from launch.run.cleanup import orderly_exit
 from launch.stages.generate import (
-    begun_with,
     check_keep,
     generate_missing,
     generate_taught,
-    owed,
+    has_pending,
+    identify_play,
     plan_of,
     tasks_to_generate,
     weights_of,
@@ -102,10 +102,10 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
         with model_or_scratch(recipe, found, options.output) as model:
             tokenizer = tokenizer_id(ChatRenderer(model))
-            begun = begun_with(recipe, f"{weights} ({weights_id(model)})", tokenizer)
+            begun = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
-            if owed(tasks, played):
+            if has_pending(tasks, played):
                 on_engines(recipe, model, progress, work, scratch=found is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
@@ -126,8 +126,8 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)
-        played = TrajectoryStore(store_path(target), begun_with(recipe, weights_of(teacher), tokenizer_id(renderer)))
-        if owed(tasks, played):
+        played = TrajectoryStore(store_path(target), identify_play(recipe, weights_of(teacher), tokenizer_id(renderer)))
+        if has_pending(tasks, played):
             asyncio.run(generate_taught(tasks, plan_of(recipe, "generate"), recipe, played, renderer, progress))
         else:
             progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
@@ -139,7 +139,7 @@ def end(played: TrajectoryStore, target: Path, recipe: RecipeConfig, total: int,
     """All tasks have been played: what is kept of them is written."""
     counts = write_out(played, target, recipe, total)
     played.close()
-    progress.say(counts.told())
+    progress.say(counts.describe())
     progress.say(f"wrote {target} and {pairs_path(target)}")
 
 

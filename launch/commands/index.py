@@ -11,7 +11,7 @@ from envs.services.retriever.config import RetrieverConfig
 from envs.services.retriever.corpus import FileCorpus
 from envs.services.retriever.retriever import build_index
 from launch.commands.services import add_retriever_options
-from launch.commands.shared import chosen
+from launch.commands.shared import config_from_options
 from launch.observe.progress import Bar
 
 HELP = "build a retrieval index; the same command continues a build that was killed"
@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     started = time.monotonic()
-    config = chosen(RetrieverConfig, options)
+    config = config_from_options(RetrieverConfig, options)
     corpus = FileCorpus(options.corpus)
     with Bar() as show:
         build_index(config, corpus, show)

@@ -18,7 +18,7 @@ from envs.services.judge.request import Asks, JudgeRequest, ask_each
 from envs.services.judge.templates import BadRequest, check, check_kind
 from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
-from launch.commands.shared import chosen
+from launch.commands.shared import config_from_options
 from launch.config.compose import compose
 from launch.evaluation.significance import wilson_interval
 from launch.observe.progress import Bar
@@ -107,7 +107,7 @@ def _judge(options: argparse.Namespace) -> Any:
     """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
     beside = f"{options.input}.judge-cache.sqlite"
     if options.config is None:
-        config = chosen(JudgeConfig, options, cache_file=options.cache_file or beside)
+        config = config_from_options(JudgeConfig, options, cache_file=options.cache_file or beside)
         if not config.given:
             raise BadInput(expected="a CONFIG, or --endpoint and --model, or --model, or --service")
         return config

@@ -43,7 +43,7 @@ def make(what: str, name: str, parent: Path) -> Path:
     folder = parent / name
     pieces = "".join(part.capitalize() for part in name.split("_"))
     files = {
-        path.name.removesuffix(SUFFIX).replace(PACKAGE, name): _filled(path, name, pieces)
+        path.name.removesuffix(SUFFIX).replace(PACKAGE, name): _fill_template(path, name, pieces)
         for path in sorted((TEMPLATES / what).glob(f"*{SUFFIX}"))
     }
     try:
@@ -66,5 +66,5 @@ def check_name(name: str, parent: Path) -> None:
         raise BadInput(f"{name!r}: Python has a module of that name already, and would import that one")
 
 
-def _filled(path: Path, name: str, pieces: str) -> str:
+def _fill_template(path: Path, name: str, pieces: str) -> str:
     return path.read_text(encoding="utf-8").replace(PACKAGE, name).replace(CLASS, pieces)

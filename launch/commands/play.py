@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    with stopped_at_once(), lines_of(options.answers) as lines:
+    with stop_at_once(), lines_of(options.answers) as lines:
         if options.output is not None:
             check_output(options.output)
         what = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def stopped_at_once() -> Iterator[None]:
+def stop_at_once() -> Iterator[None]:
     """Ctrl-C and SIGTERM unwind from a line that is being waited for too; tools end on the way."""
 
     def stop(number: int, _: object) -> None:

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         if about.title:
             print(indent(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}"))
         if about.data:
-            print(indent(f"{'':<26}data: {', '.join(about.data)}; {prepared(config.recipe.env)}"))
+            print(indent(f"{'':<26}data: {', '.join(about.data)}; {describe_data(config.recipe.env)}"))
         names = [each.stem for each in sorted((path.parent / "ablations").glob("*.yaml"))]
         if names and path.name == "paper.yaml":
             print(indent(f"{'':<26}{name}/ablations/NAME: {', '.join(names)}"))
@@ -44,7 +44,7 @@ def indent(line: str) -> str:
     return textwrap.fill(line, WIDE, subsequent_indent=" " * 28, break_on_hyphens=False, break_long_words=False)
 
 
-def prepared(env: object) -> str:
+def describe_data(env: object) -> str:
     from pathlib import Path
 
     data = getattr(env, "data", None)

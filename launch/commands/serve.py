@@ -13,7 +13,7 @@ from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfi
 from envs.services.secrets import read_secret
 from launch.checks.preflight import check_model_folder
 from launch.commands.services import add_judge_options, add_retriever_options, judge_service_config
-from launch.commands.shared import add_address, chosen, warn_if_open
+from launch.commands.shared import add_address, config_from_options, warn_if_open
 from launch.observe.progress import Bar
 
 HELP = "serve the retriever or the judge alone"
@@ -54,8 +54,10 @@ def serve_judge(options: argparse.Namespace) -> None:
     from envs.services.http import serve_until_signal
     from envs.services.judge.server import JudgeServerConfig
 
-    server = chosen(JudgeServerConfig, options, max_batch=min(JudgeServerConfig.max_batch, options.max_queue))
-    config = judge_service_config(options, judge=chosen(JudgeConfig, options), server=server)
+    server = config_from_options(
+        JudgeServerConfig, options, max_batch=min(JudgeServerConfig.max_batch, options.max_queue)
+    )
+    config = judge_service_config(options, judge=config_from_options(JudgeConfig, options), server=server)
     token = read_secret("--token-env", options.token_env)
     warn_if_open(options.host, options.token_env)
     service = make_service(config, host=options.host, port=options.port, token=token)
@@ -88,8 +90,8 @@ def serve_retriever(options: argparse.Namespace) -> None:
     from envs.services.retriever.service import serve  # the HTTP server behind it: the help goes without
 
     most = min(RetrieverServerConfig.max_queries, options.max_queue)
-    retriever = chosen(RetrieverConfig, options)
-    config = chosen(RetrieverServerConfig, options, retriever=retriever, max_queries=most)
+    retriever = config_from_options(RetrieverConfig, options)
+    config = config_from_options(RetrieverServerConfig, options, retriever=retriever, max_queries=most)
     warn_if_open(config.host, config.token_env)
     with Bar() as show:
         serve(config, say=lambda text: print(f"rlsys: {text}", flush=True), progress=show)

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.services.judge.judge import Judge, open_judge
 from envs.services.retriever.config import KINDS
-from launch.commands.shared import chosen
+from launch.commands.shared import config_from_options
 from rlsys.config.engine import EngineConfig
 
 
@@ -58,8 +58,8 @@ def judge_service_config(options: argparse.Namespace, **more: Any) -> Any:
     """The JudgeServiceConfig that the options mean."""
     from actors.judge import JudgeServiceConfig  # torch and the HTTP server behind it: the help goes without
 
-    engine = chosen(EngineConfig, options, max_num_seqs=options.max_concurrent)
-    return chosen(JudgeServiceConfig, options, engine=engine, **more)
+    engine = config_from_options(EngineConfig, options, max_num_seqs=options.max_concurrent)
+    return config_from_options(JudgeServiceConfig, options, engine=engine, **more)
 
 
 async def start_judge(options: argparse.Namespace, config: Any) -> Any:

@@ -16,7 +16,7 @@ Config = TypeVar("Config")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def chosen(config: type[Config], options: argparse.Namespace, **more: Any) -> Config:
+def config_from_options(config: type[Config], options: argparse.Namespace, **more: Any) -> Config:
     """A config from the options that are named like its fields."""
     names = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
     return config(**{name: value for name, value in vars(options).items() if name in names} | more)

@@ -9,12 +9,12 @@ from pathlib import Path
 from launch.checkpoints.beginning import refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
-from launch.checks.machine import expected_device, killed_too_early, runs_elsewhere, smallest_device
+from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import goes_on, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
-from launch.observe.progress import Progress, begun
+from launch.observe.progress import Progress, format_start
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
@@ -22,7 +22,7 @@ from launch.stages.train import arithmetic, check, check_gpus, check_offload, ha
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input
-from rlsys.system.device import resolved_run
+from rlsys.system.device import resolve_run
 from rlsys.system.weight_folder import WeightFolder
 
 HELP = "train a model: all stages of a recipe"
@@ -77,7 +77,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
     text = to_yaml(config)
     with files_or_bad_input():
-        directory, checkpoint, state = opened(config, text, options)
+        directory, checkpoint, state = open_run(config, text, options)
         finished = state.stage_index >= len(config.stages)
         extended = finished and checkpoint is not None and goes_on(state, directory.path, config)
         if finished and not extended:
@@ -95,8 +95,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with cleanup.orderly_exit():
-        progress.say(f"run directory {shorten_path(directory.path)}; {begun()}")
-        if early := killed_too_early(config.recipe.checkpoint.stop_deadline_s):
+        progress.say(f"run directory {shorten_path(directory.path)}; {format_start()}")
+        if early := advise_stop_deadline(config.recipe.checkpoint.stop_deadline_s):
             progress.say(early)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
@@ -130,7 +130,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     follows, problem = arithmetic(config)
     room = room_for(config, smallest_device(config.recipe.cluster))
     progress.close()
-    print(to_yaml(resolved_run(config, device)))
+    print(to_yaml(resolve_run(config, device)))
     print("# what follows from it")
     for line in [*follows, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
         print(f"#   {line}")
@@ -143,7 +143,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     return 0
 
 
-def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
+def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
     asked = options.resume_from
     must_resume = options.resume or asked is not None
@@ -155,7 +155,7 @@ def opened(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[R
     if not options.trust_run_dir:
         refuse_foreign(path)
     directory = RunDir(path)
-    checkpoint = directory.named(asked) if asked is not None else directory.newest()
+    checkpoint = directory.checkpoint_named(asked) if asked is not None else directory.newest()
     if must_resume and checkpoint is None:
         raise BadInput(f"{path} has no checkpoint to resume from", key="--resume")
     state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()

@@ -90,7 +90,7 @@ def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> No
         return
     held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
     picked = [
-        scope.Picked(name, {key: _chosen_name(key, table, given, stage) for key, table in asked.items()})
+        scope.Picked(name, {key: _choose_name(key, table, given, stage) for key, table in asked.items()})
         for name, given, stage in held
     ]
     scope.check_choices(layers[-1].values, picked, asked)
@@ -138,7 +138,7 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
-    chosen = {key: _chosen_name(key, table, layers, stage) for key, table in tables.items()}
+    chosen = {key: _choose_name(key, table, layers, stage) for key, table in tables.items()}
     schemas = {key: choose(key, tables[key], name).schema for key, name in chosen.items()}
     kept: list[Layer] = []
     for layer in layers:
@@ -147,18 +147,18 @@ def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, T
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
                 # It belongs to another algorithm, environment or reward than the one that holds here.
-                values[key] = scope.kept_keys(key, name, schemas[key], part)
+                values[key] = scope.carry_over_keys(key, name, schemas[key], part)
             elif key == "algorithm" and isinstance(part, dict) and "name" not in part and not _fits(part, schemas[key]):
                 if stage is not None and _fits_any(key, part):
                     del values[key]  # `algorithm.clip_low=0.1` on the command line speaks to the rl stages only
         _check_keys(layer.source, values, RecipeConfig, schemas, "")
         kept.append(Layer(layer.source, values))
-    from launch.config.merge import merged_recipe  # OmegaConf behind it: the help of a command goes without
+    from launch.config.merge import merge_recipe  # OmegaConf behind it: the help of a command goes without
 
-    return merged_recipe(kept, schemas)
+    return merge_recipe(kept, schemas)
 
 
-def _chosen_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
+def _choose_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
     name, source = None, ""
     for layer in layers:
         part = layer.values.get(key)

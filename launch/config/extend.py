@@ -83,7 +83,7 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
         last = stages[-1]
         if asked[1] not in (last.name, str(len(stages) - 1)):
             raise BadInput(f"{asked[0]!r}: only the last stage goes on: stages.{last.name}.steps", where="command line")
-        more = int(asked[2]) if _finished(Path(run_dir), len(stages)) else 0
+        more = int(asked[2]) if _is_finished(Path(run_dir), len(stages)) else 0
         words[index] = f"stages.{asked[1]}.steps={last.steps + more}"
     return words
 
@@ -109,7 +109,7 @@ def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
     return True
 
 
-def _finished(run_dir: Path, stages: int) -> bool:
+def _is_finished(run_dir: Path, stages: int) -> bool:
     """As the newest checkpoint says it. Raises BadInput where that is damaged."""
     found = [folder for folder in run_dir.glob("checkpoints/*") if FOLDER.fullmatch(folder.name)]
     return bool(found) and read_state(max(found, key=step_of)).stage_index >= stages

@@ -83,7 +83,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         layers, stages = read_files(beside if beside.is_file() else find_config(str(base)), (*seen, path.resolve()))
     own = raw.pop("stages", None)
     if isinstance(own, dict):
-        stages = _changed(path, stages, own)
+        stages = _apply_changes(path, stages, own)
     elif own is not None:
         if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
             raise BadInput(
@@ -98,7 +98,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     return layers, stages
 
 
-def _changed(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
+def _apply_changes(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
     """Those of the base, with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null leaves one out."""
     names = list(map(label_of, stages))
     for name, change in changes.items():
@@ -129,11 +129,11 @@ def over(base: Raw, change: Raw) -> Raw:
 
 def _from_yaml(text: str) -> Any:
     """Plain values, the caller's own."""
-    return deepcopy(_parsed(text))
+    return deepcopy(_parse_yaml(text))
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """By OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
     if not text.strip():
         return None

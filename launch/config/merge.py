@@ -21,12 +21,12 @@ from rlsys.config.window import WindowConfig
 from rlsys.errors import BadInput
 
 
-def merged_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> RecipeConfig:
+def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> RecipeConfig:
     """The layers over the defaults. schemas: of `env`, `reward` and `algorithm`. Raises BadInput with the first layer
     that does not fit."""
     try:
         window = _part("window", None, reduce(over, (layer.values for layer in layers), {})).made
-        given = reduce(over, (layer.values for layer in layers), _windowed(window, schemas))
+        given = reduce(over, (layer.values for layer in layers), _window_values(window, schemas))
         parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
@@ -69,7 +69,7 @@ def _part(key: str, schema: type | None, given: Raw) -> _Part:
     return _PARTS[asked]
 
 
-def _windowed(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
+def _window_values(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
     """What `window` sets, as the lowest layer: of a reward only what it always has (an optional limit means more)."""
     has = {key: {each.name for each in fields(schema) if each.default is not None} for key, schema in schemas.items()}
     return {

@@ -115,7 +115,7 @@ class Picked:
     names: Mapping[str, str]  # {"reward": "answer"}
 
 
-def kept_keys(key: str, name: str, schema: type, part: Raw) -> Raw:
+def carry_over_keys(key: str, name: str, schema: type, part: Raw) -> Raw:
     """What a class of the user's own takes over of a section that was written for another: the keys that it has.
 
     A choice of ours begins with its own defaults.
@@ -136,7 +136,7 @@ def say_left_out(layers: Sequence[tuple[str, Raw]], tables: Mapping[str, Table])
         for source, values in layers:
             part = values.get(key)
             if isinstance(part, dict) and part.get("name", name) != name:
-                left = part.keys() - kept_keys(key, name, schema, part).keys() - {"name"}
+                left = part.keys() - carry_over_keys(key, name, schema, part).keys() - {"name"}
                 if left:
                     keys = ", ".join(f"{key}.{each}" for each in sorted(left))
                     log.warning("%s.name=%s: left out of %s, which names another: %s", key, name, source, keys)

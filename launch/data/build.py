@@ -11,10 +11,10 @@ from typing import Any
 
 from envs.services.retriever.corpus import contents
 from envs.tasks.files import Located, read_jsonl
-from launch.data.derived import shown_rows, single_steps
+from launch.data.derived import demonstration_rows, single_steps
 from launch.data.manifest import FileNote, Source, digest_of
 from launch.data.records import Part, Progress, PublicSet, Recipe, Role, Row
-from launch.data.selection import Dropped, apart, drawn, without_near
+from launch.data.selection import Dropped, apart, draw_rows, without_near
 from launch.data.sets import split_of
 from rlsys.errors import BadInput, require
 from rlsys.files import naming, whole_file
@@ -56,12 +56,12 @@ class Preparation:
     say: Callable[[str], None]
     made: dict[str, FileNote] = field(default_factory=dict)
 
-    def held(self) -> list[FileNote]:
+    def evaluation_files(self) -> list[FileNote]:
         """The evaluation files, which training is kept apart from."""
         return [note for note in self.made.values() if note.role == Role.EVAL]
 
-    def held_rows(self) -> Iterator[tuple[str, PublicSet, Row]]:
-        for note in self.held():
+    def evaluation_rows(self) -> Iterator[tuple[str, PublicSet, Row]]:
+        for note in self.evaluation_files():
             kind = split_of(note.sources[0])[0]
             for _, row in read_jsonl(str(self.output / note.file)):
                 yield note.file, kind, row
@@ -192,7 +192,7 @@ class FileBuild:
     def _tasks(self) -> list[Row]:
         part, options, kind = self._part, self._options, split_of(self._present[0])[0]
         by_source = [self._rows(name) for name in self._present]
-        held = self._held() if part.role is Role.TRAIN else {}
+        held = self._find_held_out() if part.role is Role.TRAIN else {}
         chosen: list[Row] = []
         for rows in by_source if part.each else [[row for each in by_source for row in each]]:
             if part.expect is not None and len(rows) != part.expect:
@@ -202,12 +202,12 @@ class FileBuild:
             if part.role is Role.TRAIN:
                 rows = self._apart(kind, rows, held)
             if part.take is not None and not part.first:
-                some = drawn(rows, part.take, seed=options.seed, same=kind.same, stratify=part.stratify)
+                some = draw_rows(rows, part.take, seed=options.seed, same=kind.same, stratify=part.stratify)
                 rows = self._cut(rows, some, part.take)
             chosen += rows
         most = self._preparation.most(part)
         if most is not None:
-            some = drawn(chosen, most, seed=options.seed, same=kind.same, stratify=options.stratify)
+            some = draw_rows(chosen, most, seed=options.seed, same=kind.same, stratify=options.stratify)
             chosen = self._cut(chosen, some, min(most, len(chosen)))
         return chosen
 
@@ -217,10 +217,10 @@ class FileBuild:
         self._counts["not drawn"] += len(rows) - len(chosen)
         return chosen
 
-    def _held(self) -> dict[str, list[str]]:
+    def _find_held_out(self) -> dict[str, list[str]]:
         """By what a row is: the evaluation files that have it."""
         found: dict[str, list[str]] = {}
-        for file, kind, row in self._preparation.held_rows():
+        for file, kind, row in self._preparation.evaluation_rows():
             found.setdefault(kind.same(row), []).append(file)
         return found
 
@@ -235,7 +235,7 @@ class FileBuild:
         self._left += left
         near = self._options.near
         if near is not None and kind.text is not None:
-            known = self._preparation.held_rows()
+            known = self._preparation.evaluation_rows()
             texts = [(other.text(row), file) for file, other, row in known if other.text is not None]
             show = self._preparation.show
             rows, left = without_near(rows, text=kind.text, held=texts, threshold=near, show=show)
@@ -251,9 +251,9 @@ class FileBuild:
             if self._part.role is Role.STEPS:
                 chosen += single_steps(kind.name, path)
                 continue
-            rows = list(shown_rows(path, kind))
+            rows = list(demonstration_rows(path, kind))
             take = self._part.take or len(rows)
-            some = drawn(rows, take, seed=self._options.seed, same=lambda row: str(row["question"]))
+            some = draw_rows(rows, take, seed=self._options.seed, same=lambda row: str(row["question"]))
             chosen += self._cut(rows, some, take)
         return chosen
 

@@ -23,7 +23,7 @@ from rlsys.types import Task
 Fields = Mapping[str, Any]
 
 
-def shown_rows(path: Path, kind: PublicSet) -> Iterator[Row]:
+def demonstration_rows(path: Path, kind: PublicSet) -> Iterator[Row]:
     """`{"prompt": [{"role": "user", ..}], "response": "..", ..}` of each task of a file. Raises BadInput."""
     style = kind.style
     world = QuestionsWorld(QuestionsConfig(data=str(path), style=style, prompt=kind.prompt))  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ class Extracted:
     rows: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by place in the source
     dropped: Counter[str] = field(default_factory=Counter)  # empty_box | no_box | refused
 
-    def told(self, total: int) -> str:
+    def describe(self, total: int) -> str:
         why = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(self.dropped.items()))
         return f"{len(self.rows):,} of {total:,} questions have a short answer" + (f" ({why})" if why else "")
 
@@ -46,12 +46,12 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
     model is out: what it has said is in its cache.
     """
     tasks = read_source(source)
-    found = asyncio.run(_extracted(tasks, open_judge, at_once, show))
+    found = asyncio.run(_extract_answers(tasks, open_judge, at_once, show))
     replace_file(output, b"".join(line_of(found.rows[place]) for place in sorted(found.rows)))
-    return found.told(len(tasks))
+    return found.describe(len(tasks))
 
 
-async def _extracted(
+async def _extract_answers(
     tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress
 ) -> Extracted:
     found, judge = Extracted(), await open_judge()
@@ -80,7 +80,7 @@ def solution_of(task: Task) -> str:
     return next((text for text in texts if isinstance(text, str) and text.strip()), " or ".join(task.answers))
 
 
-def solved(kept: str, output: Path) -> tuple[int, int]:
+def write_solved(kept: str, output: Path) -> tuple[int, int]:
     """Write the tasks of the trajectories in `kept`, each once, in their order: what `rlsys generate --keep correct`
     kept was solved. Returns (tasks, trajectories). Raises BadInput for a file that is not generate's.
     """

@@ -171,12 +171,12 @@ def find_files(
         elif folder is not None:
             found[name] = there
         elif files.hub:
-            found[name] = tuple(path for each in files.hub for path in _downloaded(each, files.split))
+            found[name] = tuple(path for each in files.hub for path in _download(each, files.split))
     show("find", len(wanted), len(wanted))
     return found, missing
 
 
-def _downloaded(source: str, split: str | None) -> list[str]:
+def _download(source: str, split: str | None) -> list[str]:
     try:
         return download(source, split)
     except OutOfReach as error:

@@ -91,7 +91,7 @@ def _digest(preparation: Preparation, part: Part, present: Sequence[str]) -> str
     options, sources, made = preparation.options, preparation.sources, preparation.made
     cut = (options.seed, options.stratify, options.partial) if part.role is not Role.CORPUS else options.partial
     read = [sources[name].sha256 if name in sources else made[name].sha256 for name in present]
-    held = [options.near, *(note.sha256 for note in preparation.held())] if part.role is Role.TRAIN else []
+    held = [options.near, *(note.sha256 for note in preparation.evaluation_files())] if part.role is Role.TRAIN else []
     parts = [VERSION, repr(part), present, read, held, preparation.most(part), cut]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -67,11 +67,13 @@ def without_near(
         files.append(file)
 
     held = list(held)
-    for (_, file), sketch in zip(held, _sketched([words for words, _ in held], "held-out words", show), strict=True):
+    for (_, file), sketch in zip(
+        held, _make_sketches([words for words, _ in held], "held-out words", show), strict=True
+    ):
         add(sketch, file)
     kept: list[Row] = []
     left: list[Dropped] = []
-    for row, sketch in zip(rows, _sketched([text(row) for row in rows], "near-duplicates", show), strict=True):
+    for row, sketch in zip(rows, _make_sketches([text(row) for row in rows], "near-duplicates", show), strict=True):
         found = sorted(place for place in index.query(sketch) if sketch.jaccard(sketches[place]) >= threshold)
         if found:
             left.append(Dropped(row, "near", files[found[0]]))
@@ -88,7 +90,7 @@ def shingles(text: str) -> list[bytes]:
     return [each.encode("utf-8", "surrogatepass") for each in (triples if len(words) >= SHINGLE else words)]
 
 
-def _sketched(texts: Sequence[str], what: str, show: Progress) -> Iterable[Any]:
+def _make_sketches(texts: Sequence[str], what: str, show: Progress) -> Iterable[Any]:
     from datasketch import MinHash
 
     for start in range(0, len(texts), BATCH):
@@ -97,7 +99,7 @@ def _sketched(texts: Sequence[str], what: str, show: Progress) -> Iterable[Any]:
     show(what, len(texts), len(texts))
 
 
-def drawn(
+def draw_rows(
     rows: Sequence[Mapping[str, Any]],
     take: int,
     *,

@@ -27,7 +27,7 @@ class Paired:
     test: str  # of `paired_test`
     p: float
 
-    def told(self) -> str:
+    def describe(self) -> str:
         within = f" ({self.low:+.3f} to {self.high:+.3f})" if self.low < self.high else ""
         return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {self.test} {format_p(self.p)}"
 
@@ -53,12 +53,12 @@ class Difference:
     def json(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
-    def told(self) -> str:
+    def describe(self) -> str:
         said = f"{self.ours:.3f}, there {self.theirs:.3f}"
         if self.unpaired:
             said += f"; two-proportion z-test {format_p(self.unpaired.p)}"
         if self.paired:
-            said += f"; {self.paired.told()}"
+            said += f"; {self.paired.describe()}"
         if self.why_not:
             said += f"; not tested: {self.why_not}"
         if self.other_prompts:
@@ -85,7 +85,7 @@ def against(
 def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: Number, test: Test) -> Difference:
     unpaired, found = None, None
     if test == "paired":
-        found = paired([ours], [earlier])
+        found = pair_settings([ours], [earlier])
     elif ours.is_share:
         z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
@@ -103,7 +103,7 @@ def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: N
 def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:
     if not found:
         return [f"against {path}: no play with a number in both"]
-    return [f"against {path}: {name} {each.told()}" for name, each in found.items()]
+    return [f"against {path}: {name} {each.describe()}" for name, each in found.items()]
 
 
 def format_p(p: float) -> str:
@@ -111,7 +111,7 @@ def format_p(p: float) -> str:
     return "p < 1e-16" if p < 1e-16 else f"p = {p:.3g}"
 
 
-def paired(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> Paired | str:
+def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> Paired | str:
     """Of the training seeds of two settings, whose values of a task are averaged first; a text says why not.
 
     Tasks are the same where question and answers are. Two tasks of one id that differ are two draws or two versions of

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from launch.evaluation.evaluate import Evaluation, candidate, owed, settle
+from launch.evaluation.evaluate import Evaluation, candidate, list_pending, settle
 from launch.evaluation.sets import plays_of
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
@@ -59,7 +59,7 @@ class BackgroundEvaluation:
 
         def finished(each: PendingGroup, group: Group) -> None:
             nonlocal tokens
-            one.finished(each, group)
+            one.add_group(each, group)
             tokens += sum(trajectory.num_sampled for trajectory in group.trajectories)
 
         def more() -> bool:
@@ -72,7 +72,7 @@ class BackgroundEvaluation:
             limit = asyncio.timeout(config.deadline_s)
             try:
                 async with limit:
-                    waiting = owed(one.plays, {})
+                    waiting = list_pending(one.plays, {})
                     await play_each(self._run.pool, waiting, config.concurrency, finished, more)
             except TimeoutError:
                 if not limit.expired():
@@ -82,15 +82,15 @@ class BackgroundEvaluation:
             self._busy_s += time.monotonic() - one.started
             self._one = None
 
-    async def ended(self) -> None:
+    async def wait(self) -> None:
         """Until none is under way."""
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 
-    async def held(self, step: int) -> None:
+    async def hold_weights(self, step: int) -> None:
         """Before the weights of `step` go out: with `eval.hold_weights`, until an evaluation of older ones is over."""
         if self._config.hold_weights and self._one is not None and self._one.step < step:
-            await self.ended()
+            await self.wait()
 
     def cancel(self) -> None:
         """The run stops: nobody waits for it."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from launch.evaluation.against import Paired, other_prompts, paired
+from launch.evaluation.against import Paired, other_prompts, pair_settings
 from launch.evaluation.played import EvalResult, Number, Test, differ, is_share
 from launch.evaluation.report import averages
 from launch.evaluation.significance import Correlation, mean_and_spread, pearson
@@ -36,7 +36,7 @@ class Cell:
     why_not: str | None = None  # why it is not tested
     other_prompts: bool = False
 
-    def told(self, alpha: float) -> str:
+    def describe(self, alpha: float) -> str:
         mark = "" if self.p is None or self.p >= alpha else "+" if self.better else "-"
         spread = "" if self.spread is None else f" ±{self.spread:.3f}"
         return f"{self.value:.3f}{spread}{mark}"
@@ -72,9 +72,9 @@ def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str,
     sides = [[plays[play] for plays in each.seeds if play in plays] for each in (setting, first)]
     cell = replace(cell, other_prompts=other_prompts(*sides))
     if test == "paper":
-        p = differ(_pooled(ours), _pooled(theirs))[1] if is_share(key) else None
-        return replace(cell, p=p, better=value > _pooled(theirs).value)
-    found = paired(*sides)
+        p = differ(_pool(ours), _pool(theirs))[1] if is_share(key) else None
+        return replace(cell, p=p, better=value > _pool(theirs).value)
+    found = pair_settings(*sides)
     if isinstance(found, str):
         return replace(cell, why_not=found)
     return replace(cell, p=found.p, better=found.difference > 0, paired=found)
@@ -84,7 +84,7 @@ def _numbers(setting: ComparedSetting, play: str, key: str) -> list[Number]:
     return [plays[play].numbers[key] for plays in setting.seeds if play in plays and key in plays[play].numbers]
 
 
-def _pooled(numbers: Sequence[Number]) -> Number:
+def _pool(numbers: Sequence[Number]) -> Number:
     count = math.fsum(each.count for each in numbers)
     return Number(value=math.fsum(each.value * each.count for each in numbers) / count, count=count)
 
@@ -131,26 +131,31 @@ def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list
     rows = [head]
     for setting in settings:
         row = found[setting.name]
-        shown = [row[name].told(alpha) if name in row else "-" for name in names]
+        shown = [row[name].describe(alpha) if name in row else "-" for name in names]
         gains = more.get(setting.name, {})
         rows.append([setting.name, *shown, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
     wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
     table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
     note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}"]
-    tested = [line for setting in settings[1:] for line in _tested(setting.name, found[setting.name])]
-    return [*table, *note, *tested, *(_said(name, each) for name, each in correlations(settings).items())]
+    tested = [line for setting in settings[1:] for line in _describe_tests(setting.name, found[setting.name])]
+    return [
+        *table,
+        *note,
+        *tested,
+        *(_describe_correlation(name, each) for name, each in correlations(settings).items()),
+    ]
 
 
-def _tested(name: str, row: Mapping[str, Cell]) -> list[str]:
+def _describe_tests(name: str, row: Mapping[str, Cell]) -> list[str]:
     """What the table has no room for."""
-    found = [f"{name}, {play}: {each.paired.told()}" for play, each in row.items() if each.paired]
+    found = [f"{name}, {play}: {each.paired.describe()}" for play, each in row.items() if each.paired]
     found += [f"{name}, {play}: not tested: {each.why_not}" for play, each in row.items() if each.why_not]
     if other := [play for play, each in row.items() if each.other_prompts]:
         found.append(f"warning: {name} was evaluated in another way than the first (prompts): {', '.join(other)}")
     return found
 
 
-def _said(name: str, found: Correlation) -> str:
+def _describe_correlation(name: str, found: Correlation) -> str:
     return f"{name}: r = {found.r:.3f} ({found.low:.3f} to {found.high:.3f}) over {found.count} evaluations"
 
 

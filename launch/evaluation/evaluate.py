@@ -37,7 +37,7 @@ class Evaluation:
     groups: dict[str, dict[int, Group]] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
-    def finished(self, owed: PendingGroup, group: Group) -> None:
+    def add_group(self, owed: PendingGroup, group: Group) -> None:
         self.groups.setdefault(owed.play, {})[owed.sequence] = group
 
     @property
@@ -66,7 +66,7 @@ class Evaluation:
         return found
 
 
-def owed(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
+def list_pending(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
     """What has not been played. All sets advance together: one that ends early has about as much of each."""
     found: list[PendingGroup] = []
     for name, play in plays.items():
@@ -86,12 +86,12 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)
     run.progress.begin(f"evaluating {when}: {describe_plan(plays)}")
     run.progress.doing(f"evaluating {when}: groups played")
-    waiting = owed(plays, {})
+    waiting = list_pending(plays, {})
     done = 0
 
     def finished(each: PendingGroup, group: Group) -> None:
         nonlocal done
-        one.finished(each, group)
+        one.add_group(each, group)
         done += 1
         run.progress.count(done, len(waiting))
 
@@ -125,7 +125,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
             {},
             compress_mb=stage.config.trajectories.compress_mb,
         )
-        run.tracker.evaluated(one.step, name, each.row())
+        run.tracker.log_evaluation(one.step, name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
     measures = {each.measure for each in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"
@@ -144,7 +144,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     digests = {name: play.digest() for name, play in one.plays.items()}
     run.dir.save_evaluation(place | account | numbers | {"prompts": digests})
     for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
-        run.progress.say(f"health: {finding.told()}")
+        run.progress.say(f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
     await asyncio.to_thread(run.dir.save_result, evaluation_name(stage.name, one.when, one.step), written)

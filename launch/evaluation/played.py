@@ -82,12 +82,12 @@ def read_played(path: str, said: str) -> dict[str, EvalResult]:
     if not isinstance(found.get("plays"), dict):
         raise BadInput('no "plays"', where=said, expected="what rlsys eval --output has written")
     try:
-        return {visible(name): _played(found, name) for name in found["plays"]}
+        return {visible(name): _parse_result(found, name) for name in found["plays"]}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"not as rlsys eval --output writes it ({type(error).__name__}: {error})", where=said) from error
 
 
-def _played(found: Mapping[str, Any], name: str) -> EvalResult:
+def _parse_result(found: Mapping[str, Any], name: str) -> EvalResult:
     """Raises what a dictionary of another shape makes of this, and ValueError for numbers that cannot be."""
     play = found["plays"][name]
     graded = found["episodes"][name] - found["failures"][name]

@@ -62,8 +62,8 @@ def of_several(
         found = steps_of(of, ours[name], ours[of], play.of.parents) if of in ours else None
         steps |= {name: found} if found is not None else {}
     groups = averages(ours, earlier)
-    lines = [f"{name}: {each.told()}" for name, each in steps.items()]
-    lines += [f"{name}  {each.told()}" for name, each in groups.items()]
+    lines = [f"{name}: {each.describe()}" for name, each in steps.items()]
+    lines += [f"{name}  {each.describe()}" for name, each in groups.items()]
     values: dict[str, Mapping[str, Any]] = {"steps": steps, "groups": groups}
     return lines, {key: {name: asdict(each) for name, each in found.items()} for key, found in values.items() if found}
 
@@ -179,7 +179,7 @@ class Average:
     mean: float
     increase: float | None = None  # mean of ours / theirs - 1 over the sets of both; None where theirs has a 0, or none
 
-    def told(self) -> str:
+    def describe(self) -> str:
         more = "" if self.increase is None else f", average increase {self.increase:+.1%}"
         return f"mean {self.mean:.3f} over {self.sets} sets{more}"
 
@@ -218,7 +218,7 @@ class Steps:
     whole: float  # the number of the whole tasks
     p: float | None  # z-test that the two differ (its table 6); None where they are no shares
 
-    def told(self) -> str:
+    def describe(self) -> str:
         p = "" if self.p is None else f", z-test p = {self.p:.3g}"
         return (
             f"single steps of {self.of}: steps and task right {self.both}, steps alone {self.steps_alone}, "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from envs.rewards import Measure, make_reward, measure_of, solved
+from envs.rewards import Measure, counts_as_solved, make_reward, measure_of
 from envs.rewards.qa import measures
 from launch.evaluation.played import EvalResult, Number, content_of
 from launch.evaluation.sets import Play
@@ -119,7 +119,7 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
     rows = _numbers(graded, reward) if sound else []
     measure = measure_of(reward)
     key = "accuracy" if measure == "accuracy" else "mean_reward"
-    turns = [len(_said(each)) for each in graded] if sound else []
+    turns = [len(_assistant_texts(each)) for each in graded] if sound else []
     by = play.of.recipe.eval.by
     values = [play.of.values[str(each.task["task_id"])] for each in graded] if sound and by is not None else []
     by_turns, by_value = _places(turns), _places(values, by_number)
@@ -163,18 +163,18 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
     found: list[Numbers] = []
     for each in graded:
         whole = Reward(value=each.reward or 0.0, parts=each.parts)
-        numbers: Numbers = {"accuracy": Mean(float(solved(config, whole)))} if right else {}
+        numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, whole)))} if right else {}
         numbers["mean_reward"] = Mean(whole.value)
-        numbers |= _measured(reward, each)
+        numbers |= _measure(reward, each)
         numbers |= {f"part/{name}": Mean(value) for name, value in each.parts.items()}
         tokens = float(each.num_tokens or 0)
         numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + each.metrics.get(REPLIES, 0.0))}
-        numbers |= {"turns": Mean(float(len(_said(each)))), "truncated": Mean(float(each.truncated))}
+        numbers |= {"turns": Mean(float(len(_assistant_texts(each)))), "truncated": Mean(float(each.truncated))}
         found.append(numbers | {name: Mean(each.metrics.get(name, 0.0)) for name in counted})
     return found
 
 
-def _measured(reward: Any, each: TrajectoryRecord) -> Numbers:
+def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
     said = Transcript(
         task=task_of(each.task),
         messages=each.messages,
@@ -241,7 +241,7 @@ def _by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: s
     return found
 
 
-def _said(each: TrajectoryRecord) -> list[str]:
+def _assistant_texts(each: TrajectoryRecord) -> list[str]:
     return [message.content for message in each.messages if message.role == "assistant"]
 
 

@@ -168,7 +168,7 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
     config = recipe.eval
     if not config.sets:
         return (TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=_figures(config.paper)),)
-    return tuple(_named(name, each, recipe) for name, each in config.sets.items())
+    return tuple(_make_set(name, each, recipe) for name, each in config.sets.items())
 
 
 def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
@@ -199,17 +199,17 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
         )
 
 
-def _named(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
+def _make_set(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
     where, config = f"eval.sets.{name}", recipe.eval
     own = {key: getattr(given, key) for key in (*SAMPLING, "by") if getattr(given, key) is not None}
-    env = _changed(f"{where}.env", "env", WORLDS, recipe.env, given.env)
-    reward = _changed(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
+    env = _change(f"{where}.env", "env", WORLDS, recipe.env, given.env)
+    reward = _change(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
     try:
         sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
     except BadInput as error:
         raise BadInput(error, where=where) from error
     if config.judge and judge_of(reward) and "judge" not in given.reward:
-        reward = _changed("eval", "reward", REWARDS, reward, {"judge": config.judge})
+        reward = _change("eval", "reward", REWARDS, reward, {"judge": config.judge})
     if given.steps_of is not None:
         require(
             given.steps_of in config.sets.keys() - {name}, f"{where}.steps_of", given.steps_of, "another of eval.sets"
@@ -234,7 +234,7 @@ def _figures(given: Mapping[str, float | None]) -> dict[str, float]:
 _known: dict[tuple[str, str], Any] = {}
 
 
-def _merged(start: Any, given: Mapping[str, Any]) -> Any:
+def _merge(start: Any, given: Mapping[str, Any]) -> Any:
     from omegaconf import OmegaConf
 
     key = config_key(start), config_key(given)
@@ -245,7 +245,7 @@ def _merged(start: Any, given: Mapping[str, Any]) -> Any:
     return _known[key]
 
 
-def _changed(where: str, key: str, table: Table, base: Any, given: Mapping[str, Any]) -> Any:
+def _change(where: str, key: str, table: Table, base: Any, given: Mapping[str, Any]) -> Any:
     """A config with these keys changed; of another `name`, the defaults of that one with them."""
     from omegaconf.errors import OmegaConfBaseException
 
@@ -258,7 +258,7 @@ def _changed(where: str, key: str, table: Table, base: Any, given: Mapping[str, 
             raise BadInput(
                 f"unknown key{nearest(unknown[0], [field.name for field in fields(schema)])}", key=unknown[0]
             )
-        return _merged(base if given.get("name", base.name) == base.name else schema, given)
+        return _merge(base if given.get("name", base.name) == base.name else schema, given)
     except BadInput as error:
         raise BadInput(error, where=where) from error
     except OmegaConfBaseException as error:

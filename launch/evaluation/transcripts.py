@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from launch.run.rundir import locked
+from launch.run.rundir import open_locked
 from rlsys.errors import BadInput, differences
 from rlsys.files import naming, replace_file
 from rlsys.jsonl import json_object, line_of
@@ -45,7 +45,7 @@ class Transcripts:
         """
         self.folder = folder
         self.played: dict[str, dict[int, list[TrajectoryRecord]]] = {play: {} for play in sizes}
-        self._lock = locked(folder / ".lock", "wb", str(folder), "another process is writing it")
+        self._lock = open_locked(folder / ".lock", "wb", str(folder), "another process is writing it")
         self._files: dict[str, IO[bytes]] = {}
         try:
             self._begin(json.loads(json.dumps(begun_with, default=str)))

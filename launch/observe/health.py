@@ -52,7 +52,7 @@ class Finding:
     steps: int  # in how many it held
     of: int  # the stage's so far; 0 for what no row of steps shows
 
-    def told(self) -> str:
+    def describe(self) -> str:
         if not self.of:
             return f"after step {self.last_step} of stage {self.stage}: {self.says}"
         return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
@@ -85,7 +85,7 @@ class HealthMonitor:
                 new.append(f"{patience} steps in a row: {says}" if patience > 1 else f"step {row.step}: {says}")
         return new
 
-    def heard(self, failure: Failure | None) -> None:
+    def record_failure(self, failure: Failure | None) -> None:
         """What was raised in an episode of the row that comes next: rows have numbers alone."""
         if failure is not None and not self._raised:
             self._raised = f"{failure.kind} in {failure.where}: {failure.detail}"
@@ -205,7 +205,7 @@ class HealthMonitor:
         for part in self._right(row):
             level = self._solved[part]
             best, now = level.best, level.now.mean
-            if best.mean > 0.2 * top > 0 and now <= FELL * best.mean and level.lost(top, 0.0):
+            if best.mean > 0.2 * top > 0 and now <= FELL * best.mean and level.has_fallen(top, 0.0):
                 return (
                     f"the policy has lost what it could do ({part} {best.mean:.3f} at step {best.step}, now {now:.3f})"
                 )
@@ -313,7 +313,7 @@ class HealthMonitor:
         if row.reward is None or self._level is None or self._rewards is None:
             return ""
         (low, high), best, now = self._rewards, self._level.best, self._level.now
-        if not self._level.lost(high - low, FELL * (high - low)):
+        if not self._level.has_fallen(high - low, FELL * (high - low)):
             return ""
         harder = (
             "" if self._setting.recipe.curriculum.name == "uniform" else ", unless the curriculum gives harder tasks"

@@ -101,7 +101,7 @@ class Level:
     def now(self) -> MeanOver:
         return _over(list(self._steps)[-LAST:])
 
-    def lost(self, distance: float, least: float) -> bool:
+    def has_fallen(self, distance: float, least: float) -> bool:
         """Whether it is below its best by more than `least`, and by more than chance takes it."""
         chance = sqrt(self.best.chance**2 + self.now.chance**2)
         return self.best.mean - self.now.mean > max(least, chance * distance)

@@ -31,7 +31,7 @@ class HeldOutDrop:
     step: int
     stage: str  # of the newest
 
-    def told(self) -> str:
+    def describe(self) -> str:
         at = f"{self.best:.3f} to {self.now:.3f} ({self.play}, from step {self.best_step} to {self.step})"
         return f"held-out {self.measure} fell from {at}"
 
@@ -85,7 +85,7 @@ def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> 
         Finding(
             stage=stage.name,
             what=HELD_OUT,
-            says=f"{found.told()}: {cure}",
+            says=f"{found.describe()}: {cure}",
             first_step=found.best_step,
             last_step=found.step,
             steps=0,

@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def begun() -> str:
+def format_start() -> str:
     """When and where, for a log that is read later, and elsewhere: its clock begins at 0:00."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')} on {socket.gethostname()}"
 

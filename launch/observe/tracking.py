@@ -44,7 +44,7 @@ def wandb_mode(config: WandbConfig) -> str:
     return "online" if os.environ.get("WANDB_API_KEY") or _key_in_netrc() else "offline"
 
 
-def listed(config: WandbConfig, name: str) -> dict[str, Any]:
+def resolve_listing(config: WandbConfig, name: str) -> dict[str, Any]:
     """Where a run is listed, and as what: by the configuration, else by wandb's own variables, else by us.
 
     name: ours. wandb looks at its variables where nothing is given.
@@ -68,7 +68,7 @@ def _key_in_netrc() -> bool:
         return False
 
 
-def nested(text: str) -> dict[str, Any]:
+def flatten_config(text: str) -> dict[str, Any]:
     """The configuration as keys that wandb can filter and group by, `learner.lr`; its stages by their names."""
     values: dict[str, Any] = yaml.safe_load(text)
     return values | {"stages": {stage["name"]: stage for stage in values.get("stages", ())}}
@@ -92,7 +92,7 @@ class Tracker:
             # On a terminal a clock is drawn, which is no line of a log.
             console = "off" if sys.stdout.isatty() else "wrap"
             self._run = wandb.init(
-                **listed(config, name),
+                **resolve_listing(config, name),
                 id=_run_id(run_dir),
                 mode=mode,  # type: ignore[arg-type]
                 dir=str(run_dir),
@@ -107,11 +107,11 @@ class Tracker:
     def log(self, row: Mapping[str, Any]) -> None:
         self._try(lambda: {key: value for key, value in row.items() if isinstance(value, (int, float))})
 
-    def evaluated(self, step: int, name: str, values: Mapping[str, float | None]) -> None:
+    def log_evaluation(self, step: int, name: str, values: Mapping[str, float | None]) -> None:
         """An evaluation on held-out tasks after `step` steps: `held_out/greedy/accuracy`."""
         self.log({"step": step} | {f"held_out/{name}/{key}": value for key, value in values.items()})
 
-    def chosen(self, step: int, rewards: Sequence[Reward | Failure]) -> list[int]:
+    def choose_episodes(self, step: int, rewards: Sequence[Reward | Failure]) -> list[int]:
         """Which of a step's episodes `episodes` is to show: places in `rewards`; none between two tables."""
         due = self._run is not None and step >= self._next_table
         return spread(rewards, self._samples) if due else []

@@ -36,7 +36,7 @@ def _machine() -> str:
     return f"{socket.gethostname()}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """When a process started, in clock ticks since boot: the wall clock may be moved. None when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -47,13 +47,13 @@ def _started(pid: int) -> str | None:
 
 def tag() -> str:
     """This process as an owner."""
-    return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{_machine()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def dead(owner: str) -> bool:
     """Whether `owner` ran on this machine and is gone."""
     machine, pid, started = (owner.split(":") + ["", ""])[:3]
-    return machine == _machine() and pid.isdigit() and _started(int(pid)) != started
+    return machine == _machine() and pid.isdigit() and _start_time(int(pid)) != started
 
 
 def find_owned(owner: str | None = None) -> list[psutil.Process]:
@@ -157,7 +157,7 @@ class Early:
 early: Early | None = None  # of this process, between the ends of `orderly_exit`
 
 
-def noted() -> list[int]:
+def pending_signals() -> list[int]:
     """SIGINT and SIGTERM that came since `orderly_exit` began, as far as no loop has taken them."""
     return early.noted() if early is not None else []
 
@@ -166,7 +166,7 @@ def stop_if_asked() -> None:
     """After something that takes the handlers away: they are put back, and a signal that it kept ends the process."""
     if early is not None:
         early.take_over()
-    for number in noted():
+    for number in pending_signals():
         raise SystemExit(128 + number)
 
 

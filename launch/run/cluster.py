@@ -19,7 +19,7 @@ from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput, RunFailed, describe_error
-from rlsys.system.device import Device, choose, require_resolved, resolved_cluster
+from rlsys.system.device import Device, choose, require_resolved, resolve_cluster
 
 
 def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRequest]], *, run: str = "") -> Device:
@@ -52,7 +52,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
         options = {
             "address": "local",
             "num_cpus": max(asked + 1, psutil.cpu_count() or 1),
-            "object_store_memory": require_resolved(resolved_cluster(config, expected).object_store_mb) * 2**20,
+            "object_store_memory": require_resolved(resolve_cluster(config, expected).object_store_mb) * 2**20,
             "include_dashboard": config.dashboard_port is not None,
             "dashboard_port": config.dashboard_port,
         }

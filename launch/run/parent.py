@@ -61,7 +61,7 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
     if child := os.fork():
         os.close(writer)
         code = _wait(child, caught)
-        return finish_run(code, _heard(reader), end_run)
+        return finish_run(code, _read_report(reader), end_run)
     os.close(reader)
     die_with(parent)  # whoever kills the parent with SIGKILL means the run
     _pipe = writer
@@ -106,7 +106,7 @@ def _wait(child: int, caught: Set[signal.Signals]) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _heard(reader: int) -> dict[str, Any]:
+def _read_report(reader: int) -> dict[str, Any]:
     """All that was told. The pipe may have other writers, forked by the driver: nobody waits for its end."""
     os.set_blocking(reader, False)
     text = b""

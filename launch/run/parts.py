@@ -19,16 +19,16 @@ from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.prompts import prompt_lines
 from launch.observe.progress import Progress
-from launch.observe.tracking import Gauges, Tracker, nested
+from launch.observe.tracking import Gauges, Tracker, flatten_config
 from launch.run import nodes, wire
 from launch.run.cluster import connect
 from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
-from learners.rope import scaled_copy
+from learners.rope import copy_scaled
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
-from rlsys.system.device import Device, require_device, resolve, resolved_run
+from rlsys.system.device import Device, require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
 
 SHOWN_AT_START = 400  # characters of the first prompt
@@ -66,7 +66,7 @@ def make_run(
     progress.begin("starting Ray")
     needs = partial(_needs, config.recipe, needed if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
-    config = resolved_run(config, device)
+    config = resolve_run(config, device)
     recipe, playing = config.recipe, [resolve(each, device) for each in playing]
     services = wire.services(playing)
     services.on_gpus = bool(device.gpus_per_actor)
@@ -83,7 +83,7 @@ def make_run(
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
         services=services,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", nested(text)),
+        tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", flatten_config(text)),
         gauges=Gauges(recipe.name),
         model_path=model_path,
         playing=playing,
@@ -97,7 +97,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     scale = recipe.learner.rope_theta_scale
     folder = directory.path / "model"
     if given is not None:
-        return scaled_copy(given, scale, folder) if scale != 1.0 else given
+        return copy_scaled(given, scale, folder) if scale != 1.0 else given
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():

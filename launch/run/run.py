@@ -184,7 +184,7 @@ class Run:
         self.progress.step(row, stage_steps)
         watch = self.active.watch
         if watch is not None:
-            watch.heard(raised)
+            watch.record_failure(raised)
         for says in watch.see(line) if watch is not None else ():
             self.progress.say(f"health: {says}")
             self.journal.note(row.stage, row.step, says)

@@ -53,7 +53,7 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         """Create or open `path` and lock it. Raises BadInput when another process is at work in it."""
         self.path = path
-        self._lock = locked(path / ".lock", "wb", f"--run-dir {path}", "another process is running in it")
+        self._lock = open_locked(path / ".lock", "wb", f"--run-dir {path}", "another process is running in it")
         try:
             (path / "trajectories").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ class RunDir:
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
 
-    def generated(self, stage: str) -> Path:
+    def generated_path(self, stage: str) -> Path:
         """The trajectories that a generate stage keeps; beside it lie all that it played, and their pairs."""
         return self.path / "generated" / f"{stage}.jsonl"
 
@@ -93,7 +93,7 @@ class RunDir:
     def newest(self) -> Path | None:
         return next(reversed(self.checkpoints()), None)
 
-    def named(self, name: str) -> Path:
+    def checkpoint_named(self, name: str) -> Path:
         """The checkpoint that `--resume-from` asks for: "step-000050"."""
         known = self.checkpoints()
         found = next((path for path in known if path.name == Path(name).name), None)
@@ -259,7 +259,7 @@ def episodes_name(stage: str, when: str, step: int, play: str) -> str:
     return f"eval-{evaluation_name(stage, when, step)}-{play.replace('/', '-')}"
 
 
-def sampled(groups: Sequence[T], group_size: int, episodes: int | None) -> list[T]:
+def sample_groups(groups: Sequence[T], group_size: int, episodes: int | None) -> list[T]:
     """Some of the groups, spread evenly over all, with at most so many episodes; one at least, unless that is 0."""
     if episodes is None or len(groups) * group_size <= episodes:
         return list(groups)
@@ -267,7 +267,7 @@ def sampled(groups: Sequence[T], group_size: int, episodes: int | None) -> list[
     return [groups[place * len(groups) // count] for place in range(count)]
 
 
-def locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
+def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
     """The file, open, for this process alone. Raises BadInput: `name`, and `taken` where another process has it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
-    for early in cleanup.noted():  # before the loop had its own handlers
+    for early in cleanup.pending_signals():  # before the loop had its own handlers
         on_signal(early)
     status, reason, code = "failed", None, 1
     watching = asyncio.create_task(run.loop_lag.watch())
@@ -77,7 +77,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
         for finding in health(run):
-            run.progress.say(f"health: {finding.told()}")
+            run.progress.say(f"health: {finding.describe()}")
     run.progress.say(closing_line(run, status))
     run.progress.doing("ending every process of the run")
     return code
@@ -123,7 +123,7 @@ def closing_line(run: Run, status: str) -> str:
         episodes = sum(sum(counts.values()) for counts in state.eval_episodes.values())
         change += f"; {failed} of {episodes} evaluation episodes failed and are not in it"
     found = fall(run.dir.evaluations())
-    fell = f", but {found.told()}" if found is not None else ""
+    fell = f", but {found.describe()}" if found is not None else ""
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
     path = shorten_path(run.dir.path)

@@ -72,10 +72,10 @@ class Tasks:
         """In the background: its error ends the run."""
         task = asyncio.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_end(self, task: asyncio.Task[Any]) -> None:
         self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
@@ -96,7 +96,7 @@ class Tasks:
     async def cancel_background(self) -> None:
         tasks, self._background = list(self._background), set()
         for task in tasks:
-            task.remove_done_callback(self._ended)  # what breaks while it is being cancelled fails nobody
+            task.remove_done_callback(self._on_end)  # what breaks while it is being cancelled fails nobody
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -39,7 +39,7 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
         stack.enter_context(_orderly_stop())
         lines = LineReader(source)
         stack.callback(lines.close)
-        out = None if only_explain else stack.enter_context(_opened(target, lines))
+        out = None if only_explain else stack.enter_context(_open_output(target, lines))
         scorer = stack.enter_context(Scorer(recipe))
         report = Report(out, scorer.reward, strict=strict, explained=explained)
         wanted = (line for line in lines if line is None or not only_explain or explained in (0, line[0]))
@@ -153,7 +153,7 @@ def _settings(config: Any) -> str:
 
 
 @contextlib.contextmanager
-def _opened(target: str | None, lines: LineReader) -> Iterator[TextIO]:
+def _open_output(target: str | None, lines: LineReader) -> Iterator[TextIO]:
     if target is None or target == "-":
         yield sys.stdout
         return
@@ -218,7 +218,9 @@ def explanation(
     yield "rules that fired" if findings else "rules: this reward does not tell them"
     for finding in findings:
         style = GREEN if finding.value > 0 else RED if finding.value < 0 else ""
-        value = paint(style, f"{_signed(finding.value):>10}") if style else f"{_signed(finding.value):>10}"
+        value = (
+            paint(style, f"{_format_signed(finding.value):>10}") if style else f"{_format_signed(finding.value):>10}"
+        )
         yield f"  {value}  {finding.part:<14} {visible(finding.rule)}"
         if finding.span is not None:
             before, text, after = _excerpt(transcript.messages, finding.span)
@@ -248,7 +250,7 @@ def _stream(stream: TokenStream) -> Iterator[str]:
     for end in range(1, len(stream.values) + 1):
         if end == len(stream.values) or stream.values[end] != stream.values[start]:
             if stream.values[start]:
-                yield f"  {_signed(stream.values[start]):>10}  tokens {start}-{end}"
+                yield f"  {_format_signed(stream.values[start]):>10}  tokens {start}-{end}"
             start = end
 
 
@@ -268,7 +270,7 @@ def _short(text: str) -> str:
     return visible(f"{text[: WIDTH // 2]} ... {text[-WIDTH // 2 :]}")
 
 
-def _signed(value: float) -> str:
+def _format_signed(value: float) -> str:
     return f"{value:+.6g}" if value else "0"
 
 

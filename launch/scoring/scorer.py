@@ -99,7 +99,7 @@ class Scorer:
             transcript = read_transcript(line, self._split)
             read.is_transcript = True
             if self._tokens is not None:
-                transcript = self._tokens.counted(transcript)
+                transcript = self._tokens.count_tokens(transcript)
             if asks(self.reward, transcript):
                 read.transcript = self._elsewhere.start(transcript)
             else:
@@ -181,7 +181,7 @@ class Tokens:
         self._missing = "model.path is null" if model_path is None else ""
         self._warned = False
 
-    def counted(self, transcript: Transcript) -> Transcript:
+    def count_tokens(self, transcript: Transcript) -> Transcript:
         """With the tokens of what the model wrote and the one that ends it; as it is where nothing can count them."""
         if transcript.token_ids is not None:
             return transcript

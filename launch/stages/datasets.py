@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-from envs.rewards.swirl import Verdicts, cut, verdicts_in
+from envs.rewards.swirl import Verdicts, select_trajectories, verdicts_in
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, maker_of, product, steps_for
 from rlsys.config.evaluation import EvalConfig
@@ -19,7 +19,7 @@ from rlsys.config.identity import identity_of
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.config.verdicts import EVERY, VerdictsConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.files import unpacked
+from rlsys.files import unpack
 from rlsys.jsonl import json_object
 from rlsys.records import Example
 from rlsys.seeds import hash_order, stable_sample
@@ -108,10 +108,10 @@ def open_data(
             if says := note(example):
                 noted.append((f"{path.name} line {place.number}", says))
         if not verdicts.all:
-            found = [found[at] for at in cut(judged, verdicts, seed=seed, where=str(path))]
+            found = [found[at] for at in select_trajectories(judged, verdicts, seed=seed, where=str(path))]
         places += _some(found, count, seed)
     prompts = {families.first(place.name) for place in places}
-    held = _held_out(prompts, config, seed) if config.every else set()
+    held = _choose_held_out(prompts, config, seed) if config.every else set()
     if config.every and places and not held:
         named = ", ".join(map(str, files))
         raise BadInput(
@@ -126,7 +126,7 @@ def open_data(
 
 def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Verdicts]]:
     try:
-        content = unpacked(path)
+        content = unpack(path)
         with content.open("rb") as file:
             offset = 0
             for number, line in enumerate(file, start=1):
@@ -173,7 +173,7 @@ def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
     return json_object(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, where), where
 
 
-def _held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
+def _choose_held_out(prompts: set[str], config: EvalConfig, seed: int) -> set[str]:
     """A share of the prompts, the same in every run of a seed; at least one of two."""
     count = min(max(int(len(prompts) * config.share), 1), config.tasks, len(prompts) - 1)
     return set(sorted(prompts, key=lambda prompt: hash_order(seed, prompt))[: max(count, 0)])
@@ -190,7 +190,7 @@ class DataStage(Stage):
         """One line of the file. Raises BadInput that names the line and the key."""
         raise NotImplementedError
 
-    def made_file(self, kept: Path) -> Path:
+    def produced_file(self, kept: Path) -> Path:
         """The file to read, of those that an earlier stage writes; `kept` holds the trajectories that it keeps."""
         return kept
 
@@ -211,7 +211,7 @@ class DataStage(Stage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if stage.data is not None and maker_of(config, stage) is None:
-            self.given(stage)
+            self.load_data(stage)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         if stage.data is None:
@@ -228,7 +228,7 @@ class DataStage(Stage):
         if maker is not None:
             examples = f"{self.made} of stage {maker.name}: known when it is over"
         else:
-            data = self.given(stage)
+            data = self.load_data(stage)
             held = f", {len(data.held_out)} more held out" if data.held_out else ""
             examples = f"{len(data.train)} of {', '.join(map(str, files_of(stage.data)))}{held}"
         drawn = f"drawn = {product(stage)}"
@@ -236,7 +236,7 @@ class DataStage(Stage):
             drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
         return [f"examples = {examples}", drawn]
 
-    def given(self, stage: StageConfig, note: Note = _nothing) -> Data:
+    def load_data(self, stage: StageConfig, note: Note = _nothing) -> Data:
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
         files = files_of(stage.data or "")
         config = stage.config
@@ -249,8 +249,8 @@ class DataStage(Stage):
         """The examples when the stage begins: given, or made by an earlier stage of the run."""
         maker = maker_of(run.config, stage)
         if maker is None:
-            return self.given(stage, note)
-        path = self.made_file(run.dir.generated(maker.name))
+            return self.load_data(stage, note)
+        path = self.produced_file(run.dir.generated_path(maker.name))
         if not path.is_file():
             raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
         config = stage.config

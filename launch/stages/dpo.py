@@ -30,7 +30,7 @@ class DPO(DataStage):
     nothing_made = "no task had two answers of different reward; raise generate.samples or generate.temperature"
     parse = staticmethod(read_pair)
 
-    def made_file(self, kept: Path) -> Path:
+    def produced_file(self, kept: Path) -> Path:
         return pairs_path(kept)
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
@@ -58,7 +58,7 @@ class DPO(DataStage):
         stage, config = begun.stage, begun.stage.config
 
         def prepare(stage_step: int) -> supervised.Prepared:
-            pairs, left_out = begun.drawn(stage_step)
+            pairs, left_out = begun.draw_examples(stage_step)
             samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
             return supervised.Prepared(samples, samples_per_unit=2, metrics={"data/too_long": left_out})
 

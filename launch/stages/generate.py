@@ -90,14 +90,14 @@ class Generate(Stage):
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
         recipe = stage.config
         tasks = tasks_to_generate(run.active.world, recipe)
-        output, tokenizer = run.dir.generated(stage.name), tokenizer_id(run.renderer)
+        output, tokenizer = run.dir.generated_path(stage.name), tokenizer_id(run.renderer)
         await run.begin_stage(stage)
         teacher = recipe.generate.teacher
         weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
         weights = weights_of(teacher) if teacher.given else weights
-        played = TrajectoryStore(store_path(output), begun_with(recipe, weights, tokenizer))
+        played = TrajectoryStore(store_path(output), identify_play(recipe, weights, tokenizer))
         try:
-            plan, missing = plan_of(recipe, f"generate-{stage.name}"), owed(tasks, played)
+            plan, missing = plan_of(recipe, f"generate-{stage.name}"), has_pending(tasks, played)
             if missing and teacher.given:
                 await run.tasks.until(generate_taught(tasks, plan, recipe, played, run.renderer, run.progress))
             elif missing:
@@ -108,7 +108,7 @@ class Generate(Stage):
             played.close()
         run.state.played[stage.name] = counts.row()
         run.state.generated += 0 if teacher.given else counts.tokens
-        run.progress.say(f"stage {stage.name}: {counts.told()}")
+        run.progress.say(f"stage {stage.name}: {counts.describe()}")
 
 
 def check_keep(where: str, recipe: RecipeConfig) -> None:
@@ -139,7 +139,7 @@ def weights_of(teacher: TeacherConfig) -> str:
     return f"the teacher {teacher.model}{second}{how}"
 
 
-def owed(tasks: Sequence[Task], played: TrajectoryStore) -> bool:
+def has_pending(tasks: Sequence[Task], played: TrajectoryStore) -> bool:
     """Whether there is anything left to play."""
     return any(sequence not in played for sequence in range(len(tasks)))
 
@@ -148,7 +148,7 @@ def sampling(recipe: RecipeConfig) -> dict[str, Any]:
     return {f"generate.{key}": getattr(recipe.generate, key) for key in SAMPLING}
 
 
-def begun_with(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, Any]:
+def identify_play(recipe: RecipeConfig, weights: str, tokenizer: str) -> dict[str, Any]:
     """What trajectories of one file have in common: how they were played, and by whom. Filters may change."""
     common = {"weights": weights, "tokenizer": tokenizer, "seed": recipe.seed} | sampling(recipe)
     common |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
@@ -178,7 +178,7 @@ async def generate_taught(
     progress.say(f"{weights_of(recipe.generate.teacher)} plays, at {recipe.generate.teacher.endpoint}")
     async with teaching(recipe, renderer, teacher_worlds(recipe), list(list_services(recipe)), log) as plays:
         await generate_missing(plays, tasks, plan, recipe, played, "", progress)
-    if not owed(tasks, played) and not recipe.generate.teacher.constructs:
+    if not has_pending(tasks, played) and not recipe.generate.teacher.constructs:
         log.unlink()
 
 

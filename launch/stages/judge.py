@@ -16,7 +16,7 @@ from typing import Any
 
 from actors.scoring import RewardService, ScoringSpec
 from envs.rewards import make_reward
-from envs.rewards.swirl import FILTERS, SwirlRewardConfig, kept, step_rewards
+from envs.rewards.swirl import FILTERS, SwirlRewardConfig, passes_filter, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
 from launch.evaluation.significance import macro_label_accuracy
@@ -61,7 +61,7 @@ class Counts:
         counts = {"trajectories": self.trajectories, "failed": self.failed, "steps": self.steps, **self.sets}
         return counts | ({"process_labels": self.process_labels} if self.process_labels is not None else {})
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In one line, for people."""
         labels = f", of which {self.process_labels:.1%} are GOOD" if self.process_labels is not None else ""
         steps = f"{self.steps:,} steps{labels} in the mean over trajectories"
@@ -103,7 +103,7 @@ class Judge(Stage):
             next(trajectories(Path(str(stage.data))))  # raises BadInput for what is none
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
-        return {"data": stage.data} | _judged_by(stage)
+        return {"data": stage.data} | _identify_judge(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         reward: SwirlRewardConfig = stage.config.reward
@@ -115,14 +115,14 @@ class Judge(Stage):
         assert run.tasks.pool_start is not None
         await run.tasks.until(asyncio.shield(run.tasks.pool_start))
         maker = maker_of(run.config, stage)
-        source = run.dir.generated(maker.name) if maker is not None else Path(str(stage.data))
-        output, found = run.dir.generated(stage.name), dict[int, Verdict]()
+        source = run.dir.generated_path(maker.name) if maker is not None else Path(str(stage.data))
+        output, found = run.dir.generated_path(stage.name), dict[int, Verdict]()
 
         def known(record: dict[str, Any], where: str, _: int) -> None:
             verdict = read_as(Verdict, record, where, "no verdict")
             found[verdict.line] = verdict
 
-        begun, path = begun_with(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
+        begun, path = identify_judging(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
         store = LineStore(path, begun, known, what="a judge stage")
         grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
         service = RewardService(grading)
@@ -133,7 +133,7 @@ class Judge(Stage):
             await service.close()
         counts = await asyncio.to_thread(write_out, source, output, found)
         run.state.played[stage.name] = counts.row()
-        run.progress.say(f"stage {stage.name}: {counts.told()}")
+        run.progress.say(f"stage {stage.name}: {counts.describe()}")
 
 
 def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
@@ -208,7 +208,7 @@ def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Count
 def counts_of(total: int, judged: Sequence[Verdict]) -> Counts:
     """total: trajectories that there are."""
     sizes: dict[str, int] = {
-        name: sum(kept(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
+        name: sum(passes_filter(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
         for name in FILTERS
     }
     labels = [step_rewards(each.judgements) for each in judged if each.judgements]
@@ -231,14 +231,14 @@ def transcript_of(trajectory: TrajectoryRecord, *, keep: bool) -> Transcript:
     )
 
 
-def begun_with(stage: StageConfig, source: Path) -> dict[str, Any]:
+def identify_judging(stage: StageConfig, source: Path) -> dict[str, Any]:
     """What verdicts of one file have in common, wherever the run directory lies. Raises RunFailed without `source`."""
     if not source.is_file():
         raise RunFailed(f"stages.{stage.name}: {source} is missing, whose trajectories are judged")
-    return {"data": stage.data, "size": source.stat().st_size} | _judged_by(stage)
+    return {"data": stage.data, "size": source.stat().st_size} | _identify_judge(stage)
 
 
-def _judged_by(stage: StageConfig) -> dict[str, Any]:
+def _identify_judge(stage: StageConfig) -> dict[str, Any]:
     """Who judges, and what: without how patiently."""
     reward = identity_of("reward", stage.config.reward)
     patience = [field.name for field in fields(GuardConfig)] + ["max_concurrent", "requests_per_minute", "outage_s"]

@@ -188,16 +188,16 @@ def check_marks(where: str, recipe: RecipeConfig) -> None:
 
     Raises BadInput for a reward to which every answer would be none.
     """
-    reward, asked = recipe.reward, written_as(recipe.env)
-    if asked is None or seen(reward, asked):
+    reward, asked = recipe.reward, answer_form(recipe.env)
+    if asked is None or finds_answer(reward, asked):
         return
     marks = READ[reward.name](reward)
     how = next((mark for mark in marks if mark not in asked), f"{TAG} alone")
     if _style(recipe.env) is not None:
-        ways = [f"env.style={name}" for name, style in STYLES.items() if seen(reward, style.write("x"))]
+        ways = [f"env.style={name}" for name, style in STYLES.items() if finds_answer(reward, style.write("x"))]
         asks = f"env.style={recipe.env.style!r}"
     else:
-        names = [name for name in READ if seen(choose("reward", REWARDS, name).schema(), asked)]
+        names = [name for name in READ if finds_answer(choose("reward", REWARDS, name).schema(), asked)]
         ways = [f"reward.name={name}" for name in names]
         asks = f"env.name={recipe.env.name!r} (protocol {recipe.env.protocol_name})"
     expected = " or ".join(ways or ["another reward"])
@@ -205,7 +205,7 @@ def check_marks(where: str, recipe: RecipeConfig) -> None:
     raise BadInput(says, where=where, expected=expected)
 
 
-def seen(reward: Any, text: str) -> bool:
+def finds_answer(reward: Any, text: str) -> bool:
     """Whether a reward finds the answer in a text that is written like this one. True where nobody can tell."""
     if reward.name not in READ:
         return True
@@ -214,7 +214,7 @@ def seen(reward: Any, text: str) -> bool:
     return all(mark in text for mark in marks) and not (exact and BOX in text)
 
 
-def written_as(env: Any) -> str | None:
+def answer_form(env: Any) -> str | None:
     """How the answer x is written; None where the environment has no rule for it, or leaves it to its prompt."""
     style, protocol = _style(env), PROTOCOLS.get(getattr(env, "protocol_name", None) or "")
     if style is not None:

@@ -31,7 +31,7 @@ from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run.playing import rollout_plan
 from launch.run.run import OpenGroups, Run
-from launch.run.rundir import sampled
+from launch.run.rundir import sample_groups
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.tasks import StopRequested
 from launch.run.weight_sync import first_delivery
@@ -101,7 +101,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
             evaluations.due(stepper.wait_published)
             run.tasks.check_stop()
         await stepper.wait_published()
-        await run.tasks.until(evaluations.ended())
+        await run.tasks.until(evaluations.wait())
     except StopRequested:
         evaluations.cancel()
         await stepper.stop()
@@ -135,7 +135,7 @@ class Stepper:
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
         # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
         run.count_step(trained)
-        self.buffer.trained()
+        self.buffer.mark_trained()
         self._account(harvest)
         publication: WeightUpdate | None = None
         if trained:  # a step without signal publishes nothing: versions count weights, not steps
@@ -164,7 +164,7 @@ class Stepper:
         run, version, metrics = self.run, row.version, row.metrics
         assert version is not None
         if publication is not None:
-            await self.evaluations.held(row.step)
+            await self.evaluations.hold_weights(row.step)
             published = await run.sync.publish(publication)
             metrics = metrics | published
             run.state.add_publish(published["weights/publish_s"])
@@ -178,7 +178,7 @@ class Stepper:
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [each for group in groups for each in group.summaries]
         run.record(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
-        run.tracker.episodes(row.step, await shown(run, row.step, groups))
+        run.tracker.episodes(row.step, await choose_samples(run, row.step, groups))
 
     async def _next_batch(self) -> tuple[list[GroupRef], Harvest, BatchPlan | None]:
         """The next step's groups, what they gave, and the plan whose rows the ranks have built; None where nothing is
@@ -271,7 +271,7 @@ class Stepper:
         state.discarded += harvest.discarded
         for sequence, outcome in sorted(harvest.outcomes.items()):
             run.journal.outcome(self.stage.name, sequence, outcome, step=state.step)
-            self.curriculum.seen(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
+            self.curriculum.record_group(sequence, harvest.signals.get(sequence), harvest.means.get(sequence))
         state.lag_max = max(state.lag_max, *harvest.lags, 0)
         state.lag_sum += sum(harvest.lags)
         state.lag_count += len(harvest.lags)
@@ -288,7 +288,7 @@ def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
     for sequence, (tokens, reward) in state.dull.items():
         run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)
         state.discarded += int(tokens)
-        curriculum.seen(int(sequence), False, reward)
+        curriculum.record_group(int(sequence), False, reward)
     state.dull = {}
 
 
@@ -297,17 +297,17 @@ async def keep_trajectories(
 ) -> None:
     """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
     config = stage.config.trajectories
-    chosen = sampled(groups, stage.config.loop.group_size, config.keep)
+    chosen = sample_groups(groups, stage.config.loop.group_size, config.keep)
     found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
     if chosen:
         save = partial(run.dir.save_trajectories, name, found, advantages, compress_mb=config.compress_mb)
         await asyncio.to_thread(save)
 
 
-async def shown(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
+async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
     """The episodes for the tracker's table of samples."""
     places = [(group, index) for group in groups for index in range(len(group.summaries))]
-    chosen = run.tracker.chosen(step, [group.summaries[index].reward for group, index in places])
+    chosen = run.tracker.choose_episodes(step, [group.summaries[index].reward for group, index in places])
     found = [(await run.pool.whole(places[place][0]), places[place][1]) for place in chosen]
     return [whole.trajectories[index] for whole, index in found if whole is not None]
 

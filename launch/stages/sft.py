@@ -16,7 +16,7 @@ from launch.stages import supervised
 from launch.stages.base import StageKeys
 from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
-from launch.stages.supervised import given_sample, measure_after
+from launch.stages.supervised import make_sample, measure_after
 from learners.algorithms import ALGORITHMS
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -42,7 +42,7 @@ class SFT(DataStage):
         super().check(where, head, recipe)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
-        shown = _demonstrated(recipe.env)[0] if data is None else []
+        shown = _find_demonstrations(recipe.env)[0] if data is None else []
         return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
@@ -61,7 +61,7 @@ async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfi
     held_out = [sample for answers in apart for sample in answers[0]]
 
     def prepare(stage_step: int) -> supervised.Prepared:
-        examples, left_out = begun.drawn(stage_step)
+        examples, left_out = begun.draw_examples(stage_step)
         samples = [sample for answers in examples for sample in answers[0]]
         return supervised.Prepared(samples, metrics={"data/too_long": left_out})
 
@@ -94,7 +94,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
 
 def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
     """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
-    tasks, left_out = _demonstrated(stage.config.env)
+    tasks, left_out = _find_demonstrations(stage.config.env)
     if not tasks:
         where = f"stages.{stage.name}"
         ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
@@ -103,7 +103,7 @@ def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
 
 
 @cached(LRUCache(MAX_WORLDS), key=config_key)
-def _demonstrated(env: Any) -> tuple[list[Task], list[str]]:
+def _find_demonstrations(env: Any) -> tuple[list[Task], list[str]]:
     """Asked for by the plan, the checks and the stage, and thousands of tasks take a while. Not to be changed."""
     return find_demonstrable(make_world(env))
 
@@ -113,7 +113,7 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
     world = run.active.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = shown.env or world.env(task)
-    return given_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
+    return make_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
 
 
 def held_out_demonstrations(run: Run, stage: StageConfig) -> list[Sample]:

@@ -76,7 +76,7 @@ class Stepwise(RL):
         from launch.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
 
         maker = maker_of(run.config, stage)
-        data = str(stage.data) if maker is None else str(run.dir.generated(maker.name))
+        data = str(stage.data) if maker is None else str(run.dir.generated_path(maker.name))
         states = states_of(stage.config, data)
         try:
             run.active.world = await asyncio.to_thread(make_world, states)

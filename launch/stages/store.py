@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards import solved_by
-from launch.run.rundir import locked
-from launch.stages.trajectories import graded, is_solved, kept, pair_of
+from launch.run.rundir import open_locked
+from launch.stages.trajectories import graded_trajectories, is_solved, pair_of, select_trajectories
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, differences
 from rlsys.files import whole_file
@@ -36,7 +36,7 @@ class LineStore(LineFile):
         these are, "rlsys generate".
         """
         now = json.loads(json.dumps(begun_with, default=str))
-        file = locked(path, "a+b", str(path), "another process is writing it")
+        file = open_locked(path, "a+b", str(path), "another process is writing it")
 
         def hear(record: dict[str, Any], where: str, place: int) -> None:
             if place:
@@ -81,10 +81,10 @@ class TrajectoryStore:
         self._lines = LineStore(path, begun_with, self._line, what="rlsys generate")
 
     def _line(self, record: dict[str, Any], where: str, place: int) -> None:
-        self._found(read_group(record, where), place)
+        self._add_place(read_group(record, where), place)
 
-    def _found(self, group: GroupRecord, place: int) -> None:
-        if graded(group):
+    def _add_place(self, group: GroupRecord, place: int) -> None:
+        if graded_trajectories(group):
             self._places[group.sequence] = place
         else:
             self.tried.add(group.sequence)
@@ -94,7 +94,7 @@ class TrajectoryStore:
 
     def add(self, group: GroupRecord) -> None:
         """One task more; it is on disk when this returns, as far as a killed process goes."""
-        self._found(group, self._lines.append(to_json(group)))
+        self._add_place(group, self._lines.append(to_json(group)))
 
     def groups(self, count: int) -> Iterator[GroupRecord]:
         """The tasks before number `count`, in order."""
@@ -122,7 +122,7 @@ class Counts:
     def row(self) -> dict[str, float]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In one line, for people."""
         mean = "" if self.mean_reward is None else f", mean reward {self.mean_reward:.3f}"
         without = f" ({self.ungraded_tasks:,} more could not be graded)" if self.ungraded_tasks else ""
@@ -139,7 +139,11 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
     # The output is in its place last: it says that all is done.
     with whole_file(output) as answers, whole_file(pairs_path(output)) as pairs:
         for group in played.groups(num_tasks):
-            found, keeping, pair = graded(group), kept(group, recipe.generate, recipe.reward), pair_of(group)
+            found, keeping, pair = (
+                graded_trajectories(group),
+                select_trajectories(group, recipe.generate, recipe.reward),
+                pair_of(group),
+            )
             answers.writelines(line_of(to_json(each)) for each in keeping)
             pairs.writelines([line_of(to_json(pair))] if pair is not None else [])
             counts.tasks += 1

@@ -44,7 +44,7 @@ class SupervisedTraining:
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
 
-    def drawn(self, stage_step: int) -> tuple[Samples, int]:
+    def draw_examples(self, stage_step: int) -> tuple[Samples, int]:
         """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
         count = self.stage.config.loop.groups_per_step
         sequences = range(stage_step * count, (stage_step + 1) * count)
@@ -168,11 +168,11 @@ def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: S
     found: list[list[Sample]] = []
     for answer in example.answers:
         if answer.samples and example.tokenizer == tokenizer:
-            found.append([given_sample(each.token_ids, _mask(each)) for each in answer.samples])
+            found.append([make_sample(each.token_ids, _mask(each)) for each in answer.samples])
         else:
             whole = (*example.prompt, *answer.messages)
             ids, mask = renderer.demonstration(whole, len(example.prompt), stop, truncated=answer.truncated)
-            found.append([given_sample(ids, mask)])
+            found.append([make_sample(ids, mask)])
     return found
 
 
@@ -183,7 +183,7 @@ def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
     return next((mark for mark in marks for text in said if mark in text), "")
 
 
-def given_sample(ids: Sequence[int], mask: Sequence[int] | Bools) -> Sample:
+def make_sample(ids: Sequence[int], mask: Sequence[int] | Bools) -> Sample:
     """A sample that nobody's weights are known to have sampled."""
     zeros = np.zeros(len(ids), np.float32)
     return Sample(

@@ -23,7 +23,7 @@ from launch.run.saving import checkpoint, restore, wait_written
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.system.device import filled_in, require_device, resolved_run
+from rlsys.system.device import describe_filled_keys, require_device, resolve_run
 
 
 def check(config: RunConfig) -> None:
@@ -92,7 +92,7 @@ def _gpu_plan(config: RunConfig) -> GpuPlan | None:
     device = expected_device(config.recipe.cluster)
     if not device.gpus_per_actor:
         return None
-    full = resolved_run(config, device)
+    full = resolve_run(config, device)
     training = [(stage.name, stage.config) for stage in full.stages if stage_of(stage.kind).has_length]
     cluster = full.recipe.cluster
     ram = psutil.virtual_memory().total if is_local(cluster) and not runs_elsewhere(cluster, device) else None
@@ -123,7 +123,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             facts = [f"not known: {error if str(error) != str(problem) else 'the error at the end says why'}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
-    lines.append(f"{'device':<25} {filled_in(config.recipe, expected_device(config.recipe.cluster))}")
+    lines.append(f"{'device':<25} {describe_filled_keys(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
     plan = _gpu_plan(config)
     if plan is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.rewards import solved
+from envs.rewards import counts_as_solved
 from rlsys.config.generate import GenerateConfig
 from rlsys.records import GroupRecord, PairRecord, Tokens, TrajectoryRecord, record_of
 from rlsys.samples import sample_trajectory
@@ -69,18 +69,18 @@ def _spans(mask: Bools) -> tuple[tuple[int, int], ...]:
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
-def graded(group: GroupRecord) -> list[tuple[float, TrajectoryRecord]]:
+def graded_trajectories(group: GroupRecord) -> list[tuple[float, TrajectoryRecord]]:
     return [(each.reward, each) for each in group.trajectories if each.reward is not None]
 
 
 def is_solved(trajectory: TrajectoryRecord, reward: Any) -> bool:
     """reward: its config."""
-    return solved(reward, Reward(value=trajectory.reward or 0.0, parts=trajectory.parts))
+    return counts_as_solved(reward, Reward(value=trajectory.reward or 0.0, parts=trajectory.parts))
 
 
-def kept(group: GroupRecord, config: GenerateConfig, reward: Any) -> list[TrajectoryRecord]:
+def select_trajectories(group: GroupRecord, config: GenerateConfig, reward: Any) -> list[TrajectoryRecord]:
     """The trajectories of a task that are worth training on, in the order of their siblings; none of them twice."""
-    found = graded(group)
+    found = graded_trajectories(group)
     if config.keep == "best":
         highest = max((value for value, _ in found), default=0.0)
         found = [(value, each) for value, each in found if value == highest]
@@ -99,7 +99,7 @@ def pair_of(group: GroupRecord) -> PairRecord | None:
     An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair. One
     without any is text, of a teacher.
     """
-    found = [(value, each) for value, each in graded(group) if len(each.samples) <= 1]
+    found = [(value, each) for value, each in graded_trajectories(group) if len(each.samples) <= 1]
     if not found:
         return None
     (better, chosen), (worse, rejected) = (pick(found, key=lambda pair: pair[0]) for pick in (max, min))

@@ -14,8 +14,8 @@ import torch
 
 from learners.algorithms.base import Moments
 from learners.algorithms.terms import CreditTerms
-from rlsys.advantages import multi_discount_gae, normalized, penalize_kl
-from rlsys.batch import MicroBatch, masked
+from rlsys.advantages import multi_discount_gae, penalize_kl, standardize
+from rlsys.batch import MicroBatch, apply_mask
 from rlsys.losses import kl_estimate
 
 
@@ -50,8 +50,8 @@ def token_rewards(row: MicroBatch, terms: CreditTerms) -> torch.Tensor:
         raise ValueError("a row without reference_logprobs: expected the reference model's pass, for algorithm.kl_coef")
     policy_T = row.behavior_logprobs if row.proximal_logprobs is None else row.proximal_logprobs
     keep = row.loss_mask.bool()
-    reference_T = masked(row.reference_logprobs, keep)
-    kl_T = kl_estimate(masked(policy_T, keep), reference_T, kind=terms.kl_kind, clamp=terms.kl_clamp)
+    reference_T = apply_mask(row.reference_logprobs, keep)
+    kl_T = kl_estimate(apply_mask(policy_T, keep), reference_T, kind=terms.kl_kind, clamp=terms.kl_clamp)
     return penalize_kl(rewards_MT, kl_T, coef=terms.kl_coef)
 
 
@@ -74,4 +74,4 @@ def estimate(row: MicroBatch, rewards_MT: torch.Tensor, *, discount: float, lam:
 def normalize(rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
     """Advantages with mean 0 and standard deviation 1 over the sampled tokens of the whole batch, on all ranks."""
     mean, std, _ = moments([row.advantages for row in rows], [row.loss_mask for row in rows])
-    return [replace(row, advantages=normalized(row.advantages, row.loss_mask, mean=mean, std=std)) for row in rows]
+    return [replace(row, advantages=standardize(row.advantages, row.loss_mask, mean=mean, std=std)) for row in rows]

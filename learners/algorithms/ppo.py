@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import VALUES, Moments
-from learners.algorithms.terms import Clips, Configured, CreditTerms, scored
+from learners.algorithms.terms import Clips, Configured, CreditTerms, raw_scores
 from rlsys.errors import require, require_bounds
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PPO(Configured):
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The rewards as they are: the critic is the baseline."""
-        return scored(rewards)
+        return raw_scores(rewards)
 
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""

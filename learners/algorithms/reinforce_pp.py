@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learners.algorithms.base import Moments
-from learners.algorithms.terms import Configured, CreditTerms, relative_to_group, scored
+from learners.algorithms.terms import Configured, CreditTerms, raw_scores, relative_to_group
 
 if TYPE_CHECKING:
     from rlsys.batch import MicroBatch
@@ -32,7 +32,7 @@ class ReinforcePP(Configured):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The rewards as they are, or less their group's mean: then None where all are equal."""
         if not self.config.group_baseline:
-            return scored(rewards)
+            return raw_scores(rewards)
         return relative_to_group(rewards, normalize_std=False)
 
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:

@@ -153,7 +153,7 @@ def relative_to_others(rewards: Sequence[float]) -> list[float] | None:
     return with_signal(leave_one_out(torch.tensor(rewards, dtype=torch.float64)).tolist())
 
 
-def scored(rewards: Sequence[float]) -> list[float] | None:
+def raw_scores(rewards: Sequence[float]) -> list[float] | None:
     """The rewards themselves, for algorithms that find advantages on the learner. None when all siblings failed."""
     return None if all(math.isnan(reward) for reward in rewards) else list(rewards)
 
@@ -206,7 +206,7 @@ def clipped_loss(
     measured: dict[str, torch.Tensor] = {}
     if terms.is_correction != "none":
         old_T = logp_T.detach() if row.proximal_logprobs is None else row.proximal_logprobs
-        weights_T, measured = _corrected(terms, old_T, row)
+        weights_T, measured = _correct(terms, old_T, row)
     policy = clipped_policy_loss(
         logp_T,
         old_T,
@@ -232,12 +232,12 @@ def gradient_loss(
     weights_T = row.weights
     measured: dict[str, torch.Tensor] = {}
     if terms.is_correction != "none":
-        weights_T, measured = _corrected(terms, logp_T.detach(), row)
+        weights_T, measured = _correct(terms, logp_T.detach(), row)
     policy = policy_gradient_loss(logp_T, row.advantages, row.loss_mask, denominator=denominator, weights=weights_T)
     return _with_terms(terms, policy, measured, logp_T, entropy_T, row, denominator)
 
 
-def _corrected(terms: Terms, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _correct(terms: Terms, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     from rlsys.off_policy import importance_weights  # torch behind it
 
     correction_T, stopped_T = importance_weights(

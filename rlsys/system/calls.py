@@ -52,7 +52,7 @@ async def within(answer: Awaitable[T], timeout_s: float) -> T:
         waiting.cancel()
 
 
-def lost_node(error: BaseException) -> str:
+def describe_lost_node(error: BaseException) -> str:
     """`the Ray node 5e3c0f5a died (terminated unexpectedly: health check failed)`; empty where no node was lost.
 
     Where Ray does not know yet: that the process, or its node, is gone.
@@ -71,7 +71,7 @@ def lost_node(error: BaseException) -> str:
 
 def is_node_lost(error: BaseException) -> bool:
     """Whether its node is gone, and not the process alone."""
-    return bool(lost_node(error)) and type(error).__name__ != _UNCLEAR
+    return bool(describe_lost_node(error)) and type(error).__name__ != _UNCLEAR
 
 
 async def call(ref: Any, what: str, timeout_s: float) -> Any:
@@ -92,7 +92,7 @@ async def ask_to_stop(handle: Any) -> None:
 
 def reason(error: BaseException) -> str:
     """One line: what was raised on the other side, not where Ray heard of it; or that its whole node is gone."""
-    if node := lost_node(error):
+    if node := describe_lost_node(error):
         return node
     cause = getattr(error, "cause", None) or error
     lines = [line for line in str(cause).strip().split("\n") if line.strip()]

@@ -117,23 +117,23 @@ def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
     return replace(
         recipe,
         model=replace(model, gradient_checkpointing=_or(model.gradient_checkpointing, device.gradient_checkpointing)),
-        engine=resolved_engine(recipe.engine, device),
+        engine=resolve_engine(recipe.engine, device),
         rollout=replace(
             recipe.rollout,
             threads=_or(recipe.rollout.threads, device.engine_threads),
             in_flight=_or(recipe.rollout.in_flight, 2 * recipe.engine.max_num_seqs),
         ),
-        learner=resolved_learner(recipe.learner, device),
+        learner=resolve_learner(recipe.learner, device),
         loop=replace(
             loop,
             mismatch_limit=_or(loop.mismatch_limit, limit),
             running_kv=loop.running_kv or device.running_kv,
         ),
-        cluster=resolved_cluster(recipe.cluster, device),
+        cluster=resolve_cluster(recipe.cluster, device),
     )
 
 
-def filled_in(recipe: RecipeConfig, device: Device) -> str:
+def describe_filled_keys(recipe: RecipeConfig, device: Device) -> str:
     """The keys that the recipe leaves to this device, and what they are there, in one line."""
     full = resolve(recipe, device)
     found = [
@@ -144,12 +144,12 @@ def filled_in(recipe: RecipeConfig, device: Device) -> str:
     return f"{device.torch_device}: {', '.join(found) or 'every key is given'}"
 
 
-def resolved_engine(engine: EngineConfig, device: Device) -> EngineConfig:
+def resolve_engine(engine: EngineConfig, device: Device) -> EngineConfig:
     """Of a policy or, on its own, of a judge."""
     return replace(engine, enforce_eager=_or(engine.enforce_eager, device.enforce_eager))
 
 
-def resolved_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
+def resolve_learner(learner: LearnerConfig, device: Device) -> LearnerConfig:
     """Of a recipe or, on its own, of ranks that no driver started."""
     return replace(
         learner,
@@ -172,12 +172,12 @@ def require_device(learner: LearnerConfig, device: Device) -> None:
         )
 
 
-def resolved_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:
+def resolve_cluster(cluster: ClusterConfig, device: Device) -> ClusterConfig:
     """Of a recipe or, before anything else, of a local cluster that is to start."""
     return replace(cluster, object_store_mb=_or(cluster.object_store_mb, device.object_store_mb))
 
 
-def resolved_run(config: RunConfig, device: Device) -> RunConfig:
+def resolve_run(config: RunConfig, device: Device) -> RunConfig:
     """The recipe and every stage of it."""
     stages = tuple(replace(stage, config=resolve(stage.config, device)) for stage in config.stages)
     return replace(config, recipe=resolve(config.recipe, device), stages=stages)

@@ -97,7 +97,7 @@ def _try(folder: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _taken(folder: Path) -> Iterator[bool]:
+def _try_lock(folder: Path) -> Iterator[bool]:
     """Whether the lock was free, and then it is held inside."""
     held = None
     with contextlib.suppress(OSError):  # gone meanwhile, or not ours
@@ -113,7 +113,7 @@ def find_abandoned(root: Path) -> list[Path]:
     """Folders that nobody holds."""
     found = []
     for folder in root.glob(f"{PREFIX}*"):
-        with _taken(folder) as free:
+        with _try_lock(folder) as free:
             found += [folder] if free else []
     return found
 
@@ -125,7 +125,7 @@ def sweep(root: Path) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    with _taken(folder) as free:
+    with _try_lock(folder) as free:
         if free:
             shutil.rmtree(folder, ignore_errors=True)
 

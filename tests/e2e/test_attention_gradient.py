@@ -12,7 +12,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from transformers.utils import is_flash_attn_2_available
 
 from learners import attention
-from learners.policy import computed_at, pack_ids, row_inputs
+from learners.policy import output_positions, pack_ids, row_inputs
 from tests.device import name
 
 LENGTHS = (150, 37, 260)
@@ -34,7 +34,7 @@ def gradient(key: str, dtype: torch.dtype, window: int | None) -> torch.Tensor:
     samples = [torch.randint(128, (length,)).tolist() for length in LENGTHS]
     inputs = row_inputs(model, *pack_ids(samples, name()))
     hidden = model.base_model(**inputs).last_hidden_state[0]
-    hidden = hidden.index_select(0, computed_at(inputs, torch.arange(sum(LENGTHS), device=name())))
+    hidden = hidden.index_select(0, output_positions(inputs, torch.arange(sum(LENGTHS), device=name())))
     torch.manual_seed(1)
     direction = torch.randn(hidden.shape).to(hidden)
     (hidden * direction).float().sum().backward()

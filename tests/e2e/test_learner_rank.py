@@ -301,7 +301,7 @@ def test_a_loaded_checkpoint_continues_to_the_same_bits(learner, path, zero_stag
         learner.update(batch(step))
     snapshot, saved = Snapshot(), tensors(learner)
     learner.save(tmp_path / "learner", snapshot)
-    snapshot.copied()
+    snapshot.wait_copied()
     expected_report = learner.update(batch(3))
     expected = tensors(learner)
     snapshot.write()  # after the step that followed: what is written is what was copied

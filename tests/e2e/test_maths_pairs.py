@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.maths import FRESH, HELD_OUT, Pair, cases, pairs, rates, shares, wrong
-from envs.rewards.maths.compare import decided
+from envs.rewards.maths.compare import decide
 
 UNTUNED_MISSED = 0.12
 MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
@@ -21,7 +21,7 @@ def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
     assert blind.missed <= MISSED * blind.equal and blind.accepted <= ACCEPTED * blind.unequal, shown
     # What is told at once is what the algebra says, too.
     for pair in table:
-        assert decided(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair
+        assert decide(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair
 
 
 def test_on_pairs_that_no_rule_was_tuned_on_it_is_seldom_wrong() -> None:

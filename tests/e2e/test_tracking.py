@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.observe.tracking import SERVICE, Tracker, nested
+from launch.observe.tracking import SERVICE, Tracker, flatten_config
 from rlsys.config.output import WandbConfig
 from rlsys.types import EpisodeEnd, Group, Message, Reward, Task, Ticket, Timings, Trajectory
 from tests.e2e.runs import ROOT
@@ -52,16 +52,16 @@ def group(*values: float) -> Group:
 
 
 def tell_episodes(tracker: Tracker, step: int, group: Group) -> None:
-    chosen = tracker.chosen(step, [each.reward for each in group.trajectories])
+    chosen = tracker.choose_episodes(step, [each.reward for each in group.trajectories])
     tracker.episodes(step, [group.trajectories[place] for place in chosen])
 
 
 def test_what_reaches_wandb(tmp_path: Path) -> None:
-    tracker = Tracker(CONFIG, tmp_path, "recipe", nested(to_yaml(compose("quickstart", []))))
+    tracker = Tracker(CONFIG, tmp_path, "recipe", flatten_config(to_yaml(compose("quickstart", []))))
     for step in range(1, 6):
         tracker.log({"step": step, "reward/mean": step / 2, "stage": "rl"})
         tell_episodes(tracker, step, group(0.5, 1.0, 0.0))
-    tracker.evaluated(5, "greedy", {"accuracy": 0.25, "reward": None})
+    tracker.log_evaluation(5, "greedy", {"accuracy": 0.25, "reward": None})
     tracker.finish()
 
     run = run_record(tmp_path)

@@ -91,12 +91,12 @@ def test_what_ranks_on_two_nodes_wrote_comes_whole_to_all_and_old_versions_go(tm
             assert folders == [{folder.on_node(node).folder} for node in nodes]
             assert all(values(each) == expected(version) for each in brought)
             size = sum(part.bytes for part in sent.parts)
-            assert distributor.moved()[0] == 2 * size  # half to each of the two, all to the third
+            assert distributor.transfer_progress()[0] == 2 * size  # half to each of the two, all to the third
             await distributor.keep(version)
             kept = {path.name for node in nodes for path in folder.on_node(node).folder.iterdir()}
             assert kept == {f"v{version:06d}"}
         assert await distributor.bring(sent, nodes[2]) == brought[2]  # a worker that came up late
-        assert distributor.moved()[0] == 2 * size
+        assert distributor.transfer_progress()[0] == 2 * size
 
     run(scenario, tmp_path)
 
@@ -105,7 +105,7 @@ def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
     async def scenario(distributor: WeightDistributor, folder: WeightFolder, nodes: list[str]) -> None:
         sent = send(folder, nodes[:1], 1)
         assert await distributor.bring(sent, nodes[0]) == sent
-        assert distributor.moved()[0] == 0
+        assert distributor.transfer_progress()[0] == 0
         sent = send(replace(folder, digests=False), nodes[:1], 2)
         assert await distributor.bring(sent, nodes[0]) == sent
         with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
@@ -121,7 +121,7 @@ def test_a_store_that_is_killed_in_a_delivery_takes_over_what_it_had(tmp_path: P
         sent = send(folder, nodes[:1], 5, numbers=2_000_000)  # 8 MB each
         bringing = [asyncio.create_task(distributor.bring(sent, node)) for node in nodes[1:]]
         pid = await asyncio.to_thread(pid_of, distributor, nodes[victim])
-        while not distributor.moved()[0]:
+        while not distributor.transfer_progress()[0]:
             await asyncio.sleep(0.005)
         os.kill(pid, signal.SIGKILL)
         brought = await asyncio.gather(*bringing)

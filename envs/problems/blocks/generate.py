@@ -142,7 +142,7 @@ def possible(state: State) -> Iterator[Action]:
                 yield Action(Verb.UNSTACK, fact.block, fact.under)
 
 
-def flawed(instance: Instance, plan: Plan, rng: random.Random) -> Plan:
+def make_flawed(instance: Instance, plan: Plan, rng: random.Random) -> Plan:
     """The plan of somebody who makes one mistake, so that a step cannot be done or the goal is missed.
 
     Of the kinds that this plan allows, one is drawn: stopping early, leaving a step out, doing a step twice, doing two

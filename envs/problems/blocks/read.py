@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from envs.problems.blocks.execute import Fact, Kind, Plan, State, blocks_of, contradiction, solves
-from envs.problems.blocks.generate import Instance, flawed, shortest_plan
+from envs.problems.blocks.generate import Instance, make_flawed, shortest_plan
 from envs.problems.blocks.words import (
     NO_ACTION,
     PLAN,
@@ -88,7 +88,7 @@ class Problem:
 def problem(task: Task) -> Problem:
     """What the task's record asks. Raises BadInput naming the task."""
     where = f"task {task.task_id}"
-    return _problem(**_asked(task.record, where), where=where)
+    return _problem(**_question_parts(task.record, where), where=where)
 
 
 def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
@@ -97,7 +97,7 @@ def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
     The record then always has "initial" and "goal", and where a verdict is asked for "plan" and its "plan_length" in
     actions. The executor says which verdict is right, whatever the file says. Raises BadInput naming `where`.
     """
-    words = _asked(fields, where)
+    words = _question_parts(fields, where)
     asked = _problem(**words, where=where)
     question = statement(sort_facts(asked.state, sorted(blocks_of(asked.initial))), sorted(asked.goal))
     if asked.plan is None:
@@ -112,7 +112,7 @@ def stored_plan(record: Mapping[str, Any], where: str) -> Plan | None:
     return read_pddl_plan(stored, where) if isinstance(stored, str) and stored.strip().startswith("(") else None
 
 
-def _asked(record: Mapping[str, Any], where: str) -> dict[str, str]:
+def _question_parts(record: Mapping[str, Any], where: str) -> dict[str, str]:
     """The words of "initial", "goal" and, where a verdict is asked for, "plan"."""
     fields = _from_query(text_field(record, "query", where), where) if "query" in record else record
     words = {key: text_field(fields, key, where) for key in ("initial", "goal")}
@@ -163,7 +163,7 @@ def read_tasks(source: str, *, split: str | None = None) -> list[Task]:
     return found
 
 
-def made_up(instances: list[Instance], seed: int, *, verify_share: float) -> Iterator[Task]:
+def generate_tasks(instances: list[Instance], seed: int, *, verify_share: float) -> Iterator[Task]:
     """What is drawn for a task depends on its instance alone: the same tasks whatever their number."""
     for instance in instances:
         rng = random.Random(derive("blocksworld task", seed, instance.question))
@@ -229,7 +229,7 @@ def plan_of(task: Task, asked: Problem, rng: random.Random, *, mistaken: bool) -
         raise BadInput(
             "the goal holds already" if plan == () else "no plan reaches the goal", where=f"task {task.task_id}"
         )
-    plan = flawed(Instance(initial=asked.state, goal=asked.goal), plan, rng) if mistaken else plan
+    plan = make_flawed(Instance(initial=asked.state, goal=asked.goal), plan, rng) if mistaken else plan
     return f"{plan_words(plan)}\n{PLAN_END}"
 
 
@@ -243,4 +243,4 @@ def verdict_on(asked: Problem, *, mistaken: bool, reason: bool) -> str:
 def _to_verify(instance: Instance, rng: random.Random) -> Plan:
     plan = shortest_plan(instance.initial, instance.goal)
     assert plan  # every arrangement can be reached, and the goal does not hold at the start
-    return plan if rng.random() < 0.5 else flawed(instance, plan, rng)
+    return plan if rng.random() < 0.5 else make_flawed(instance, plan, rng)

@@ -76,7 +76,7 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Prob
     if not candidates:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    listed = tuple(_listed(rng, num_nodes, edges))
+    listed = tuple(_list_edges(rng, num_nodes, edges))
     return Problem(kind=Kind.CONNECTIVITY, num_nodes=num_nodes, edges=listed, source=source, target=target)
 
 
@@ -97,7 +97,7 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
     else:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
-    turned = [rng.sample(edge, 2) for edge in _listed(rng, num_nodes, edges)]
+    turned = [rng.sample(edge, 2) for edge in _list_edges(rng, num_nodes, edges)]
     return Problem(
         kind=Kind.SHORTEST_PATH,
         num_nodes=num_nodes,
@@ -108,7 +108,7 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
     )
 
 
-def _listed(rng: random.Random, num_nodes: int, edges: _Edges) -> _Edges:
+def _list_edges(rng: random.Random, num_nodes: int, edges: _Edges) -> _Edges:
     """NLGift's order: by the smaller node; the other ends in one order that is drawn for the graph."""
     order = rng.sample(range(num_nodes), num_nodes)
     return sorted(edges, key=lambda edge: (edge[0], order.index(edge[1])))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from envs.problems.graphs.encodings import NAMES, Encoding, label
-from envs.protocols.graph_rl import formatted
+from envs.protocols.graph_rl import is_well_formed
 
 MAX_SENTENCE = 4000  # characters; a longer one is unreadable
 MAX_ADDENDS = 400  # tokens that a length in front of a path is read from
@@ -122,7 +122,7 @@ def labels(num_nodes: int, encoding: Encoding) -> Labels:
 def split_parts(text: str) -> Parts:
     """Of several complete parts of one name, the last counts."""
     return Parts(
-        well_formed=formatted(text),
+        well_formed=is_well_formed(text),
         response=_last_part(text, "<response>", "</response>"),
         answer=_last_part(text, "<answer>", "</answer>"),
     )
@@ -164,7 +164,7 @@ def read_step(sentence: str, names: Labels) -> Claim | None:
 def read_path_answer(answer: str, names: Labels) -> Claim | None:
     """A path in arrows and its length: what is called one, else the number or sum after it. None without exactly one
     path. Where several lengths are named, `several`: an answer is one."""
-    return _read_path(_tokens(_unlisted(answer)), names, strict=False)
+    return _read_path(_tokens(_strip_item_numbers(answer)), names, strict=False)
 
 
 def read_yes_no(answer: str) -> str | None:
@@ -173,7 +173,7 @@ def read_yes_no(answer: str) -> str | None:
     return words.pop() if len(words) == 1 else None
 
 
-def _unlisted(answer: str) -> str:
+def _strip_item_numbers(answer: str) -> str:
     """Without the numbers of a list's items, where it begins as one: `1. Path: 0->3->2` and `2. Length: 4`."""
     item = 0
 

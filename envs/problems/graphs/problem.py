@@ -62,10 +62,10 @@ def from_record(record: Mapping[str, Any], where: str) -> Problem:
     """The inverse of `to_record`; other keys are ignored. Raises BadInput that starts with `where`."""
     kind = record.get("kind")
     if kind not in tuple(Kind):
-        raise BadInput(where=where, key='"kind"', found=_shown(kind), expected=f"one of {', '.join(Kind)}")
+        raise BadInput(where=where, key='"kind"', found=_shorten(kind), expected=f"one of {', '.join(Kind)}")
     rows = record.get("edges")
     if not isinstance(rows, (list, tuple)):
-        raise BadInput(where=where, key='"edges"', found=_shown(rows), expected="a list")
+        raise BadInput(where=where, key='"edges"', found=_shorten(rows), expected="a list")
     num_nodes = whole(record.get("num_nodes"), f'{where}: "num_nodes"')
     source, target = (whole(record.get(key), f'{where}: "{key}"') for key in ("source", "target"))
     return make_problem(Kind(kind), num_nodes, rows, source, target, where)
@@ -83,16 +83,16 @@ def make_problem(kind: Kind, num_nodes: int, rows: Any, source: int, target: int
     edges: list[tuple[int, int]] = []
     for row in rows:
         if wrong := _wrong_row(row, width, num_nodes):
-            raise BadInput(f"edge {_shown(row)}: {wrong}", where=where)
+            raise BadInput(f"edge {_shorten(row)}: {wrong}", where=where)
         a, b = row[:2]
         key, weight = (a, b) if a < b else (b, a), row[2] if width == 3 else 0
         if key not in found:
             found[key] = weight
             edges.append((a, b))
         elif found[key] != weight:
-            raise BadInput(f"edge {_shown(row)}: listed before with weight {found[key]}", where=where)
+            raise BadInput(f"edge {_shorten(row)}: listed before with weight {found[key]}", where=where)
     if wrong := _wrong_nodes(source, target, num_nodes):
-        raise BadInput(f"question {_shown([source, target])}: {wrong}", where=where)
+        raise BadInput(f"question {_shorten([source, target])}: {wrong}", where=where)
     weights = tuple(found.values()) if width == 3 else ()
     return Problem(kind=kind, num_nodes=num_nodes, edges=tuple(edges), weights=weights, source=source, target=target)
 
@@ -104,7 +104,7 @@ def _wrong_row(row: Any, width: int, num_nodes: int) -> str:
     if width == 3:
         weight = row[2]
         if type(weight) not in (int, float) or not 0 < weight < 1e12:  # also refuses nan, and true
-            return f"weight {_shown(weight)}, expected a number above 0"
+            return f"weight {_shorten(weight)}, expected a number above 0"
     return _wrong_nodes(row[0], row[1], num_nodes)
 
 
@@ -116,11 +116,11 @@ def _wrong_nodes(a: Any, b: Any, num_nodes: int) -> str:
 
 def whole(value: Any, what: str) -> int:
     if type(value) is not int:
-        raise BadInput(f"{what} is {_shown(value)}", expected="a whole number")
+        raise BadInput(f"{what} is {_shorten(value)}", expected="a whole number")
     return value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "..."
 
@@ -134,7 +134,7 @@ def graph_of(problem: Problem) -> networkx.Graph[Any]:
     return graph
 
 
-def connected(problem: Problem) -> bool:
+def is_connected(problem: Problem) -> bool:
     return bool(networkx.has_path(graph_of(problem), problem.source, problem.target))
 
 
@@ -172,7 +172,7 @@ def all_shortest_paths(problem: Problem) -> Iterator[tuple[int, ...]]:
 def truth(problem: Problem) -> str:
     """`yes`, `no`, or the length of the shortest path. Raises BadInput for a shortest path that does not exist."""
     if problem.kind is Kind.CONNECTIVITY:
-        return "yes" if connected(problem) else "no"
+        return "yes" if is_connected(problem) else "no"
     length = shortest_length(problem)
     if length is None:
         raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to find")

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 import networkx
 
 from envs.problems.graphs.encodings import Encoding, incident_row, label
-from envs.problems.graphs.problem import Kind, Problem, Weight, connected, graph_of, shortest_path, total
+from envs.problems.graphs.problem import Kind, Problem, Weight, graph_of, is_connected, shortest_path, total
 from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
@@ -36,7 +36,7 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     """
     if problem.kind is Kind.CONNECTIVITY:
         steps = edge_steps(problem, encoding)
-        return Solution(think=_search(problem, encoding), steps=steps, answer=VERDICTS[connected(problem)])
+        return Solution(think=_search(problem, encoding), steps=steps, answer=VERDICTS[is_connected(problem)])
     best = shortest_path(problem)
     if best is None:
         raise BadInput(f"no path between node {problem.source} and node {problem.target}: nothing to show")
@@ -53,7 +53,7 @@ def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     """
     good = solve(problem, encoding, rng, num_paths=num_paths)
     if problem.kind is Kind.CONNECTIVITY:
-        if not connected(problem):  # the only way to a yes is an edge that does not exist
+        if not is_connected(problem):  # the only way to a yes is an edge that does not exist
             invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
             return replace(good, steps=invented, answer=VERDICTS[True])
         return replace(good, steps="", answer=VERDICTS[False])

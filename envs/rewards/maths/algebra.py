@@ -66,7 +66,7 @@ def is_same_statement(given: str, gold: str) -> bool:
 
 def near(text: str, value: Fraction, within: Fraction) -> bool:
     """Whether an expression is a number as far from `value` as rounding takes it."""
-    number = _parsed(text)
+    number = _parse(text)
     if number is None or number.free_symbols:
         return False
     return bool(abs(_number(number) - _rational(value)) <= _rational(within))
@@ -79,8 +79,8 @@ def _rational(value: Fraction) -> Any:
 def _same_expression(given: str, gold: str) -> bool:
     if _CONSTANT.search(given) and _CONSTANT.search(gold):
         given, gold = _CONSTANT.sub("+C", given), _CONSTANT.sub("+C", gold)
-    theirs = _parsed(gold)
-    ours = _parsed(given) if theirs is not None else None
+    theirs = _parse(gold)
+    ours = _parse(given) if theirs is not None else None
     return ours is not None and _equal(ours, theirs)
 
 
@@ -133,7 +133,7 @@ def _equation(sides: tuple[str, ...]) -> Any:
     """What the equation says is zero, without denominators; None where it cannot be read."""
     if len(sides) != 2:
         return None
-    left, right = _parsed(sides[0]), _parsed(sides[1])
+    left, right = _parse(sides[0]), _parse(sides[1])
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return None
     return sympy.together(left - right).as_numer_denom()[0]
@@ -166,7 +166,7 @@ def _variable(text: str) -> str | None:
     for part in re.split(r"\\(?:cup|cap|setminus|mathbb\{R\})|,", text):
         statement = relation(part.strip())
         for side in statement.sides if statement is not None else ():
-            found |= {str(symbol) for symbol in getattr(_parsed(side), "free_symbols", ())}
+            found |= {str(symbol) for symbol in getattr(_parse(side), "free_symbols", ())}
     return None if not found else found.pop() if len(found) == 1 else ""
 
 
@@ -177,7 +177,7 @@ def _same_half_space(given: str, gold: str) -> bool:
         found = relation(text)
         if found is None or len(found.sides) != 2 or found.operators[0] not in ("<", ">", r"\le", r"\ge"):
             return False
-        left, right = (_parsed(side) for side in found.sides)
+        left, right = (_parse(side) for side in found.sides)
         if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
             return False
         zeros.append((left - right if found.operators[0] in (">", r"\ge") else right - left, "e" in found.operators[0]))
@@ -198,12 +198,12 @@ def _region(text: str, variable: Any) -> Any:
             return None if None in sets else joined(*sets)
     found = relation(text)
     if found is not None:
-        sides = [_parsed(side) for side in found.sides]
+        sides = [_parse(side) for side in found.sides]
         if not all(isinstance(side, sympy.Expr) and side.free_symbols <= {variable} for side in sides):
             return None
         pairs = zip(sides, found.operators, sides[1:], strict=False)
         statements = (_RELATIONS[operator](left, right) for left, operator, right in pairs)
-        return sympy.Intersection(*(_solved(statement, variable) for statement in statements))
+        return sympy.Intersection(*(_solve(statement, variable) for statement in statements))
     held = collection(text)
     if held is None:
         return None
@@ -212,7 +212,7 @@ def _region(text: str, variable: Any) -> Any:
         # Inequalities beside each other hold both, unless that is impossible: x < 1, x > 3.
         both = None if None in sets else sympy.Intersection(*sets)
         return sympy.Union(*sets) if both is not None and both.is_empty else both
-    ends = [_parsed(element) for element in held.elements]
+    ends = [_parse(element) for element in held.elements]
     if not all(isinstance(end, sympy.Expr) and not end.free_symbols for end in ends):
         return None
     if held.kind == "set":
@@ -222,14 +222,14 @@ def _region(text: str, variable: Any) -> Any:
     return sympy.Interval(*ends, left_open=held.kind[0] == "(", right_open=held.kind[1] == ")")
 
 
-def _solved(statement: Any, variable: Any) -> Any:
+def _solve(statement: Any, variable: Any) -> Any:
     if statement in (sympy.true, sympy.false):
         return sympy.S.Reals if statement else sympy.S.EmptySet
     return sympy.solveset(statement, variable, sympy.S.Reals)
 
 
 @lru_cache(maxsize=256)  # siblings of one group share the gold
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """An expression or a matrix of exact numbers, `i` the imaginary unit; None for what is neither."""
     text = _LOG_BASE.sub(r"_{\1}", text)
     if _nesting(text) > MAX_NESTING or _UNREADABLE.search(text) or (_TURNED.search(text) and "matrix}" not in text):
@@ -242,7 +242,7 @@ def _parsed(text: str) -> Any:
         parsed = latex2sympy(
             latex, is_real=True, convert_degrees=False, normalization_config=None, conversion_config=_READING
         )
-        return _evaluated(parsed)
+        return _evaluate(parsed)
     except MemoryError:
         raise
     except Exception:  # the parser's errors share no type; RecursionError is one of them
@@ -255,7 +255,7 @@ def _fraction(decimal: re.Match[str]) -> str:
     return f"^{{{fraction}}}" if power else fraction
 
 
-def _evaluated(parsed: Any) -> Any:
+def _evaluate(parsed: Any) -> Any:
     if isinstance(parsed, sympy.Basic):
         parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
     if isinstance(parsed, sympy.MatrixExpr):

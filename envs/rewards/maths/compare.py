@@ -1,6 +1,6 @@
 """Are two mathematical answers the same? Numbers exactly, lists and sets and intervals and matrices by what they hold.
 
-`decided` is pure, quick and bounded: it says True, False, or None where algebra is needed. `equivalent` then asks
+`decide` is pure, quick and bounded: it says True, False, or None where algebra is needed. `equivalent` then asks
 SymPy, without a deadline: text that a model wrote goes there only inside `envs.rewards.maths.grader`.
 """
 
@@ -22,15 +22,15 @@ from envs.rewards.maths.structure import (
     as_tuple,
     collection,
     is_variable,
-    labelled,
     named_interval,
     named_matrix,
+    parse_labelled,
     relation,
     spans,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
 from envs.rewards.maths.units import infer_unit, same_unit, split_unit
-from envs.rewards.maths.words import choice, said, same_choices, same_words
+from envs.rewards.maths.words import choice, extract_statement, same_choices, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
@@ -60,7 +60,7 @@ _WORD = re.compile(r"[A-Za-z]{3}")
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
-def decided(given: str, golds: Sequence[str]) -> Verdict:
+def decide(given: str, golds: Sequence[str]) -> Verdict:
     """Whether `given` is one of `golds`; None where only algebra can tell. Raises nothing."""
     return _any(_compare(given, gold, PLAIN) for gold in golds)
 
@@ -115,10 +115,10 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
         verdict = same_based(_value(given), _value(gold))
     if verdict is not None:
         return verdict
-    if labelled(given) is not None or labelled(gold) is not None:
+    if parse_labelled(given) is not None or parse_labelled(gold) is not None:
         return _same(given, gold, means, MAX_DEPTH)
     verdict = _statement(given, gold, means, MAX_DEPTH)
-    what = said(given) if verdict is False and is_prose(given) and not said(gold) else ""
+    what = extract_statement(given) if verdict is False and is_prose(given) and not extract_statement(gold) else ""
     return _compare(what, gold, means) if what else verdict
 
 
@@ -143,7 +143,7 @@ def _statement(given: str, gold: str, means: Means, depth: int) -> Verdict:
     if theirs is not None and theirs.kind == r"\approx":
         return _any(_statement(given, side, means, depth) for side in _values(theirs))
     if ours is not None and ours.kind == r"\approx":
-        return _approximated(ours, gold, means, depth)
+        return _compare_approximation(ours, gold, means, depth)
     if "<" in (ours and ours.kind, theirs and theirs.kind):
         return _same_region(given, gold, means, depth)
     if ours is not None or theirs is not None:
@@ -159,7 +159,7 @@ def _values(found: Relation) -> tuple[str, ...]:
     return tuple(side for at, side in enumerate(found.sides) if side and not (at == 0 and is_variable(side)))
 
 
-def _approximated(given: Relation, gold: str, means: Means, depth: int) -> Verdict:
+def _compare_approximation(given: Relation, gold: str, means: Means, depth: int) -> Verdict:
     """`\\sqrt2 \\approx 1.414` is given for the one and for the other side, if the second is the first one rounded."""
     sides = _values(given)
     pairs = zip(sides, sides[1:], given.operators[-len(sides) + 1 :], strict=False)
@@ -300,7 +300,7 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     if len(given.elements) != len(gold.elements):
         return False
     if "list" in kinds:
-        return _paired(given.elements, gold.elements, means, depth)
+        return _pair_members(given.elements, gold.elements, means, depth)
     pairs = list(zip(given.elements, gold.elements, strict=True))
     verdict = _all(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
     if verdict or given.kind != "ratio":
@@ -309,7 +309,7 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     return _all(means.same(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
-def _paired(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+def _pair_members(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
     left = list(range(len(golds)))
     unknown = False

@@ -1,6 +1,6 @@
 """A pool of processes that grade mathematics, each answer under a hard deadline.
 
-What `envs.rewards.maths.compare.decided` can tell is told at once, in this process. The rest goes to a worker over a
+What `envs.rewards.maths.compare.decide` can tell is told at once, in this process. The rest goes to a worker over a
 pipe. A worker that does not answer in time is killed and replaced, and no other answer pays for it. What an answer
 itself caused, such as `9^{9^9}`, is the answer's result: it is wrong, and counted. What the gold answer or the machine
 caused is a typed failure. Works from any event loop and from plain threads; nothing runs before the first answer that
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cachetools import LRUCache
 
-from envs.rewards.maths.compare import MAX_ANSWER, decided
+from envs.rewards.maths.compare import MAX_ANSWER, decide
 from envs.services.stats import ToolStats
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Failure, FailureKind
@@ -143,7 +143,7 @@ class Grader:
         self.close()
 
     def _at_once(self, given: str, gold: str) -> bool | None:
-        verdict = decided(given, (gold,))
+        verdict = decide(given, (gold,))
         if verdict is None:
             with self._lock:
                 verdict = self._known.get((given, gold))

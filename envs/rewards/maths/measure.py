@@ -81,7 +81,7 @@ def measure(unit: str) -> Measure | None:
             at = mark.end()
             continue
         match = _FACTOR.match(unit, at)
-        part = _named(match["name"]) if match is not None else None
+        part = _find_unit(match["name"]) if match is not None else None
         factors += 1
         if match is None or part is None or factors > MAX_FACTORS:
             return None
@@ -91,34 +91,34 @@ def measure(unit: str) -> Measure | None:
         for name, exponent in part.powers:
             powers[name] = powers.get(name, 0) + exponent * power
         at = match.end()
-    return _done(factor, powers) if factors and not below else None
+    return _make_measure(factor, powers) if factors and not below else None
 
 
-def _done(factor: Fraction, powers: dict[str, int]) -> Measure:
+def _make_measure(factor: Fraction, powers: dict[str, int]) -> Measure:
     return Measure(factor, tuple(sorted((name, power) for name, power in powers.items() if power)))
 
 
-def _named(name: str) -> Measure | None:
+def _find_unit(name: str) -> Measure | None:
     if name in _PLAIN:
-        return _defined(_PLAIN[name])
+        return _define(_PLAIN[name])
     for size, rest in ((0, name), *((_PREFIXES[p], name[1:]) for p in _PREFIXES if name[:1] == p)):
         if rest in _SYMBOLS and not (size and name in ("cd", "Pa")):
-            return _sized(rest, size)
+            return _scale_unit(rest, size)
     low = name if name in _FULL else name.lower().removesuffix("s") if len(name) > 3 else ""
     for word, size in (("", 0), *_LONG.items()):
         if low.startswith(word) and low[len(word) :] in _FULL:
-            return _sized(_FULL[low[len(word) :]], size)
+            return _scale_unit(_FULL[low[len(word) :]], size)
         if word and name.startswith(word) and name[len(word) :] in _FULL:
-            return _sized(_FULL[name[len(word) :]], size)
+            return _scale_unit(_FULL[name[len(word) :]], size)
     return None
 
 
-def _sized(symbol: str, size: int) -> Measure:
-    found = _defined(_SYMBOLS[symbol])
+def _scale_unit(symbol: str, size: int) -> Measure:
+    found = _define(_SYMBOLS[symbol])
     return Measure(found.factor * Fraction(10) ** size, found.powers)
 
 
-def _defined(text: str) -> Measure:
+def _define(text: str) -> Measure:
     """Of `1000 g m s^-2`: what stands in the tables is in base units."""
     factor, *parts = text.split()
     split = [part.partition("^") for part in parts]

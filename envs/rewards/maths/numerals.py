@@ -126,7 +126,7 @@ def _cardinal(names: list[str]) -> int | None:
     return total + current
 
 
-def based(text: str) -> tuple[str, int] | None:
+def parse_based(text: str) -> tuple[str, int] | None:
     """`2a_{16}` is ("2A", 16); None for what has no base, and where a digit is not below it."""
     match = _PREFIXED.fullmatch(text)
     if match is not None:
@@ -141,7 +141,7 @@ def based(text: str) -> tuple[str, int] | None:
 
 def same_based(given: str, gold: str) -> bool | None:
     """Whether they are the same digits, and the same base where both name one; None where neither does."""
-    ours, theirs = based(given), based(gold)
+    ours, theirs = parse_based(given), parse_based(gold)
     if ours is None and theirs is None:
         return None
     if ours is not None and theirs is not None:

@@ -108,10 +108,10 @@ def same_quantity(given: Quantity, gold: Quantity) -> bool:
     if not same_unit(given.unit, gold.unit):
         step = ratio(given.unit, gold.unit)
         return step is not None and given.value * step == gold.value
-    return given.value == gold.value or _rounded(given, gold) or _rounded(gold, given)
+    return given.value == gold.value or _is_rounding(given, gold) or _is_rounding(gold, given)
 
 
-def _rounded(decimal: Quantity, exact: Quantity) -> bool:
+def _is_rounding(decimal: Quantity, exact: Quantity) -> bool:
     """Whether 0.333333 is written for 1/3: correctly rounded, and only where no finite decimal would be exact."""
     if decimal.decimals is None or decimal.decimals < ROUNDED_FROM or exact.decimals is not None:
         return False

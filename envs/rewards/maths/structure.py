@@ -61,7 +61,7 @@ def collection(text: str) -> Collection | None:
         matrix = _matrix(text) or _components(text)
         if matrix is not None:
             return matrix
-    parts = labelled(text)
+    parts = parse_labelled(text)
     if parts is not None:
         return Collection("parts", parts)
     if r"\cup" in text:
@@ -101,14 +101,14 @@ def _matrix(text: str) -> Collection | None:
         text = inside
     turned = _TRANSPOSED.fullmatch(text) if "^" in text else None
     if turned is not None:
-        return _transposed(turned["body"].strip())
+        return _transpose(turned["body"].strip())
     matrix = _MATRIX.fullmatch(text)
     if matrix is None or matrix[2] == "v":
         return None
     return _cells([row.split("&") for row in matrix[1].strip().removesuffix(r"\\").split(r"\\")])
 
 
-def _transposed(body: str) -> Collection | None:
+def _transpose(body: str) -> Collection | None:
     """Of a matrix, and of a row such as `(1, 2, 3)`, which becomes a column."""
     held = collection(body)
     if held is None or not ((held.kind == "()" and len(held.elements) > 1) or held.kind.startswith("matrix")):
@@ -132,7 +132,7 @@ def named_matrix(text: str, kind: str) -> Collection | None:
     return _cells([[cell if at == row else "0" for at in range(len(cells))] for row, cell in enumerate(cells)])
 
 
-def labelled(text: str) -> tuple[str, ...] | None:
+def parse_labelled(text: str) -> tuple[str, ...] | None:
     """What stands behind `(a)`, `(b)` and so on, in order, each once; None where the labels are no such series."""
     if ")" not in text and ":" not in text:
         return None
@@ -289,7 +289,7 @@ def spans(text: str) -> tuple[Span, ...] | None:
         return None
     if held.kind == "union":
         parts = [spans(part) for part in held.elements]
-        return None if any(part is None for part in parts) else _merged(span for part in parts for span in part or ())
+        return None if any(part is None for part in parts) else _merge(span for part in parts for span in part or ())
     if held.kind not in ("()", "(]", "[)", "[]", "set"):
         return None
     ends = [_end(element) for element in held.elements]
@@ -297,7 +297,7 @@ def spans(text: str) -> tuple[Span, ...] | None:
     if len(known) != len(ends):
         return None
     if held.kind == "set":
-        return _merged((point, True, point, True) for point in known)
+        return _merge((point, True, point, True) for point in known)
     if len(known) != 2 or not known[0] < known[1]:
         return None
     return ((known[0], held.kind[0] == "[", known[1], held.kind[1] == "]"),)
@@ -310,7 +310,7 @@ def _end(text: str) -> Fraction | float | None:
     return number.value if number is not None and not number.unit else None
 
 
-def _merged(parts: Iterable[Span]) -> tuple[Span, ...]:
+def _merge(parts: Iterable[Span]) -> tuple[Span, ...]:
     """[0, 1] and (1, 2] are [0, 2]; [0, 1) and (1, 2] stay two."""
     merged: list[Span] = []
     for span in sorted(parts, key=lambda span: (span[0], not span[1])):

@@ -161,7 +161,7 @@ def clean(text: str) -> str:
         text = last_boxed(text) or text
     if not text.isascii():
         text = _ascii(spell_out(text))
-    text = _undelimited(text).replace(r"\$", "\u00a4").replace("$", "\u00a4").replace("~", " ").replace(";", ",")
+    text = _strip_delimiters(text).replace(r"\$", "\u00a4").replace("$", "\u00a4").replace("~", " ").replace(";", ",")
     text = text.replace("{,}", ",").replace("{:}", ":").replace(r"\colon", ":")
     if "," in text and ("." in text or "\u20ac" in text):
         text = _DECIMAL_COMMA.sub(lambda number: number.group().replace(".", "").replace(",", "."), text)
@@ -205,7 +205,7 @@ def _letter(letter: str) -> str:
     return plain if plain.isascii() and kind != "No" else letter
 
 
-def _undelimited(text: str) -> str:
+def _strip_delimiters(text: str) -> str:
     """Without the marks of mathematics or Markdown around the whole: `$5$`, `**5**`; in `$5$ and $6$` without each."""
     for _ in range(MAX_DELIMITERS):
         bare = text.removesuffix(".").strip()

@@ -88,7 +88,7 @@ _CURRENCIES = "\u00a4\u20ac\u00a3\u20b9\u00a5"
 
 def split_unit(text: str) -> tuple[str, str]:
     """`6\\pi \\text{ cm}^2` gives ("6\\pi", "cm2"), `\\$5` ("5", "$"), `18 eggs` ("18", "egg"); else (text, "")."""
-    measured = _measured(text)
+    measured = _parse_measured(text)
     if measured is not None:
         return measured
     sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
@@ -104,7 +104,7 @@ def split_unit(text: str) -> tuple[str, str]:
     return _split_words(text)
 
 
-def _measured(text: str) -> tuple[str, str] | None:
+def _parse_measured(text: str) -> tuple[str, str] | None:
     """`6\\text{ m}\\cdot\\text{s}^{-1}` is ("6", "m s^-1"): a number and a product of units that have names."""
     if not text[-1:] or text[-1] not in _UNIT_ENDS and not text[-1].isalpha():
         return None
@@ -166,7 +166,7 @@ def _unit(name: str, *, bare: bool) -> str:
     power_of_next = ""
     for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):
         low = word.lower()
-        known = _known(word)
+        known = _resolve_unit(word)
         if word[0] == "^" or (low in ("squared", "cubed") and words):
             words[-1:] = [last + _POWERS.get(low, word[-1]) for last in words[-1:]]
         elif low in _POWERS and not words and not power_of_next:
@@ -188,7 +188,7 @@ def _unit(name: str, *, bare: bool) -> str:
     return re.sub(" ?/ ?", "/", " ".join(words)) if words and words[-1] != "/" else ""
 
 
-def _known(word: str) -> str | None:
+def _resolve_unit(word: str) -> str | None:
     """`Mm` is no mm and `H` no hour: another case is only another spelling where the word means nothing itself."""
     low = word.lower()
     loose = _UNITS.get(low) or _UNITS.get(_singular(low))

@@ -36,7 +36,7 @@ _SAID = re.compile(
 )
 
 
-def said(text: str) -> str:
+def extract_statement(text: str) -> str:
     """What a sentence says of its subject: `The function is odd` gives "odd", `It diverges` "diverges"; "" for none."""
     match = _SAID.fullmatch(flat(text).strip(" .!")) if len(text) < 200 else None
     return (match["what"] or match["verb"]) if match is not None else ""
@@ -80,9 +80,9 @@ def same_words(given: str, gold: str) -> bool:
     place = ordinal(flat(gold))
     if place is not None and ordinal(flat(given)) == place:
         return True
-    return _spelled(given) == _spelled(gold)
+    return _spell(given) == _spell(gold)
 
 
-def _spelled(text: str) -> str:
+def _spell(text: str) -> str:
     words = " ".join(_PUNCTUATION.sub(" ", flat(text)).casefold().split())
     return _ARTICLE.sub("", _SUBJECT.sub("", words)) or words

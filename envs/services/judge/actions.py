@@ -79,11 +79,11 @@ def advance(thinking: Thinking, text: str) -> Thinking | None:
     elif thinking.state == "solution_step":
         after = replace(after, state="reflection")
     else:
-        after = _reflected(after, verdict.value, goal)
+        after = _reflect(after, verdict.value, goal)
     return replace(after, state="answer") if after.steps + 1 >= after.max_steps else after
 
 
-def _reflected(thinking: Thinking, value: str, new_goal: str) -> Thinking:
+def _reflect(thinking: Thinking, value: str, new_goal: str) -> Thinking:
     goals = (*thinking.goals, (thinking.current_goal, value != "missed"))
     if value == "solved":
         return replace(thinking, state="answer", goals=goals)

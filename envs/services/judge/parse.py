@@ -32,18 +32,18 @@ def answer_of(text: str) -> str:
     return "" if text.lstrip().startswith("<think>") else text
 
 
-def _decided(value: str | None, accepting: str) -> Verdict | None:
+def _make_verdict(value: str | None, accepting: str) -> Verdict | None:
     return None if value is None else Verdict(value=value, accepted=value == accepting)
 
 
 def process(text: str) -> Verdict | None:
     """SWiRL: the last whole word GOOD or BAD."""
-    return _decided(step_verdict(text), "GOOD")
+    return _make_verdict(step_verdict(text), "GOOD")
 
 
 def outcome(text: str) -> Verdict | None:
     """SWiRL: the last whole word YES or NO."""
-    return _decided(outcome_verdict(text), "YES")
+    return _make_verdict(outcome_verdict(text), "YES")
 
 
 def research(text: str) -> Verdict | None:
@@ -60,7 +60,7 @@ def research(text: str) -> Verdict | None:
     if not isinstance(value, str):
         value = (_RESEARCH.findall(text) or [""])[-1]
     value = value.strip().lower()
-    return _decided(value if value in ("correct", "incorrect") else None, "correct")
+    return _make_verdict(value if value in ("correct", "incorrect") else None, "correct")
 
 
 def reference(text: str) -> Verdict | None:
@@ -69,13 +69,13 @@ def reference(text: str) -> Verdict | None:
     What a judge weighs on the way, and a form that it repeats, stand before the line that it was told to end with.
     """
     found = _JUDGEMENT.findall(text)
-    return _decided(found[-1].lower() if found else None, "correct")
+    return _make_verdict(found[-1].lower() if found else None, "correct")
 
 
 def first_reference(text: str) -> Verdict | None:
     """The first one, by the authors' pattern: of answers to their own wording."""
     match = _FIRST_JUDGEMENT.search(text)
-    return _decided(match and match[1].lower(), "correct")
+    return _make_verdict(match and match[1].lower(), "correct")
 
 
 def extract(text: str) -> Verdict | None:
@@ -114,18 +114,18 @@ def order(text: str) -> Verdict | None:
 
 def clarify(text: str) -> Verdict | None:
     thought, goal = parse_tagged(text, "clarification"), parse_tagged(text, "goal")
-    return _thought(thought[0], goal=goal[0]) if thought and goal else None
+    return _parse_thought(thought[0], goal=goal[0]) if thought and goal else None
 
 
 def decompose(text: str) -> Verdict | None:
     """The thought is all proposals, the goal the first of them."""
     sentences = parse_tagged(text, "sentence")
-    return _thought(" ".join(sentences), goal=sentences[0]) if sentences else None
+    return _parse_thought(" ".join(sentences), goal=sentences[0]) if sentences else None
 
 
 def plain(text: str) -> Verdict | None:
     """Any text: a step of the solution, or the final answer."""
-    return _thought(text.strip()) if text.strip() else None
+    return _parse_thought(text.strip()) if text.strip() else None
 
 
 def reflection(text: str) -> Verdict | None:
@@ -158,5 +158,5 @@ def _flag(text: str, tag: str) -> bool | None:
     return True if word.startswith("true") else False if word.startswith("false") else None
 
 
-def _thought(text: str, **parts: str) -> Verdict:
+def _parse_thought(text: str, **parts: str) -> Verdict:
     return Verdict(value="thought", parts={"thought": text, **parts})

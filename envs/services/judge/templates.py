@@ -45,7 +45,7 @@ class Prompts:
 
     def __init__(self, folder: str | None = None) -> None:
         """Raises BadInput for a file that is named after no kind, lacks a slot, or has one of another name."""
-        files = {path.stem: path for path in FOLDER.glob("*.md")} | _own(folder)
+        files = {path.stem: path for path in FOLDER.glob("*.md")} | _own_files(folder)
         self._templates = {kind: _read(kind, files[kind]) for kind in KINDS}
         self._labels = {kind: _labels(template) for kind, template in self._templates.items()}
 
@@ -59,7 +59,7 @@ class Prompts:
         check(request)
         fields = KINDS[request.kind].fields
         labels = self._labels[request.kind]
-        shown = {name: prepared(request.fields[name], field, labels) for name, field in fields.items()}
+        shown = {name: prepare_field(request.fields[name], field, labels) for name, field in fields.items()}
         return _SLOT.sub(lambda slot: shown[slot[1]], self._templates[request.kind])
 
 
@@ -81,7 +81,7 @@ def check_kind(kind: str) -> None:
         raise BadRequest(("kind",), f"no kind {kind[:80]!r}{nearest(kind, KINDS)}")
 
 
-def prepared(text: str, field: Field, labels: re.Pattern[str]) -> str:
+def prepare_field(text: str, field: Field, labels: re.Pattern[str]) -> str:
     """A field's text as it stands in the prompt, in which nothing that a model wrote has a label of the prompt."""
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
     kept = text.strip()
@@ -89,13 +89,13 @@ def prepared(text: str, field: Field, labels: re.Pattern[str]) -> str:
         kept = "\n".join(kept.split("\n")[-field.last_lines :])
     kept = kept[-field.max_chars :]
     if not field.hostile:
-        return _WHOLE_MARK.sub(_broken, kept)
-    kept = (CUT if len(kept) < len(text.strip()) else "") + labels.sub(r"\1", _MARK.sub(_broken, kept))
+        return _WHOLE_MARK.sub(_break_mark, kept)
+    kept = (CUT if len(kept) < len(text.strip()) else "") + labels.sub(r"\1", _MARK.sub(_break_mark, kept))
     fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(kept))]))
     return f"{fence}\n{kept}\n{fence}"
 
 
-def _broken(mark: re.Match[str]) -> str:
+def _break_mark(mark: re.Match[str]) -> str:
     return f"{mark[0][0]} {mark[0][1:]}" if mark[0][-1] != ":" else f"{mark[0][:-1]} :"
 
 
@@ -109,7 +109,7 @@ def _labels(template: str) -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(sorted(found))})[^\w:\n]{{0,4}}[:\uff1a]" if found else r"(?!)()", re.IGNORECASE)
 
 
-def _own(folder: str | None) -> dict[str, Path]:
+def _own_files(folder: str | None) -> dict[str, Path]:
     if folder is None:
         return {}
     printed = {path.name: path for path in FOLDER.iterdir() if path.is_dir()}

@@ -211,7 +211,7 @@ class Batcher(Generic[Answer]):
             self._searched[task] = len(group), started
             try:
                 queries = [asked.key[0] for asked in group]
-                found = await self._found(queries, k)
+                found = await self._run_search(queries, k)
                 if len(found) != len(group):
                     raise ValueError(f"{len(found)} answers to {len(group)} queries")
                 self._pace_s = (time.monotonic() - started) / max(_length(queries), 1)
@@ -233,7 +233,7 @@ class Batcher(Generic[Answer]):
         if size <= self._cache.maxsize:
             self._cache[key] = answer, size
 
-    async def _found(self, queries: list[str], k: int) -> Sequence[Answer]:
+    async def _run_search(self, queries: list[str], k: int) -> Sequence[Answer]:
         """What a search found, in a thread or at once."""
         if self._in_loop and self._pace_s * _length(queries) <= BRIEF_S:
             return self._search(queries, k)

@@ -112,7 +112,7 @@ def _pooling(path: str) -> Pooling:
 
 
 def _check_modules(path: str) -> None:
-    modules = _stated(path, "modules.json")
+    modules = _read_json(path, "modules.json")
     for module in modules if isinstance(modules, list) else ():
         kind = str(module.get("type", "") if isinstance(module, dict) else module).rpartition(".")[2]
         if kind not in MODULES:
@@ -122,7 +122,7 @@ def _check_modules(path: str) -> None:
 
 
 def _record(path: str, file: str) -> dict[str, Any] | None:
-    found = _stated(path, file)
+    found = _read_json(path, file)
     if found is not None and not isinstance(found, dict):
         raise BadInput(
             f"its {file} holds a {type(found).__name__}", key="encoder", found=path, expected="keys and values"
@@ -130,10 +130,10 @@ def _record(path: str, file: str) -> dict[str, Any] | None:
     return found
 
 
-def _stated(path: str, file: str) -> Any:
+def _read_json(path: str, file: str) -> Any:
     """A JSON file of the model's, from its folder or the hub. None where the model has none."""
     try:
-        place = Path(path) / file if Path(path).is_dir() else _fetched(path, file)
+        place = Path(path) / file if Path(path).is_dir() else _fetch(path, file)
         return None if place is None or not place.is_file() else json.loads(place.read_text())
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -142,7 +142,7 @@ def _stated(path: str, file: str) -> Any:
         ) from error
 
 
-def _fetched(name: str, file: str) -> Path | None:
+def _fetch(name: str, file: str) -> Path | None:
     """Raises OSError where the hub cannot be asked, or has no such model."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError

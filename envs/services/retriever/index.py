@@ -62,7 +62,7 @@ def check_facts(path: Path, expected: Facts) -> None:
         if key == "encoder" and isinstance(found, dict) and found.get("identity") == value["identity"]:
             continue  # the same weights from another folder
         if found != value:
-            built, expected_one = _told(key, found), _told(key, value)
+            built, expected_one = _format_facts(key, found), _format_facts(key, value)
             raise BadInput(f"{where} was built with {key} {built}", expected=f"{expected_one}; give another --index")
 
 
@@ -78,7 +78,7 @@ def readable(directory: Path, delete: str) -> Iterator[None]:
         ) from error
 
 
-def _told(key: str, facts: Any) -> str:
+def _format_facts(key: str, facts: Any) -> str:
     if isinstance(facts, dict) and key == "corpus":
         return f"{str(facts.get('digest'))[:8]} of {facts.get('documents')} passages"
     if isinstance(facts, dict) and key == "encoder":

@@ -173,7 +173,7 @@ class RetrieverServer(HttpService):
         waits = {"arrive_s": config.arrive_s, "stop_s": config.deadline_s}
         limit = config.max_body_kb << 10
         super().__init__(
-            "retriever server", self._opened, host=config.host, port=config.port, max_body_bytes=limit, **waits
+            "retriever server", self._open, host=config.host, port=config.port, max_body_bytes=limit, **waits
         )
 
     def start(self, corpus: Corpus | None = None) -> str:
@@ -194,7 +194,7 @@ class RetrieverServer(HttpService):
         """Refuse new requests, answer those under way, end the thread. False where a search hangs and it cannot end."""
         return super().stop() and not (self._app is not None and self._app.hangs)
 
-    def _opened(self) -> RetrieverApp:
+    def _open(self) -> RetrieverApp:
         assert self._app is not None, "loaded before the thread starts"
         return self._app
 

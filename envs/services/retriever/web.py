@@ -96,17 +96,17 @@ def _document(entry: Mapping[str, Any], number: int) -> Document | None:
     named = attributes.items() if isinstance(attributes, dict) else ()
     facts = [f"{key}: {value}" for key, value in named if isinstance(value, (str, int, float))]
     told = [entry.get(key) for key in ("answer", "snippet", "description")]
-    text = _joined([*told, *facts], MAX_TEXT)
+    text = _join([*told, *facts], MAX_TEXT)
     if not text:
         return None
     link = entry.get("link")
     usable = isinstance(link, str) and link.startswith(("https://", "http://")) and plain(link, 500) == link
     return Document(
-        id=str(link) if usable else f"web:{number}", contents=contents(_joined([entry.get("title")], MAX_TITLE), text)
+        id=str(link) if usable else f"web:{number}", contents=contents(_join([entry.get("title")], MAX_TITLE), text)
     )
 
 
-def _joined(parts: Iterable[object], limit: int) -> str:
+def _join(parts: Iterable[object], limit: int) -> str:
     words = (plain(str(part), limit) for part in parts if isinstance(part, (str, int, float)))
     return " ".join(word for word in words if word)[:limit]
 

@@ -44,17 +44,17 @@ class Sandbox:
             text = f"ValueError: the code has {size} bytes, at most {self._config.code_kb * 1024} are run"
             return Execution(text=text, outcome=Outcome.ERROR, seconds=0.0)
         if not self._workers:
-            raise _failed(FailureKind.INFRA, "the sandbox is not started")
+            raise _make_failure(FailureKind.INFRA, "the sandbox is not started")
         idle = self._idle
         try:
             async with asyncio.timeout(self._config.queue_timeout_s):
                 worker = await idle.get()
         except TimeoutError:
             detail = f"no free worker within {self._config.queue_timeout_s:g} s"
-            raise _failed(FailureKind.TIMEOUT, detail) from None
+            raise _make_failure(FailureKind.TIMEOUT, detail) from None
         if idle is not self._idle:
             idle.put_nowait(worker)  # for the next who waits, to hear the same
-            raise _failed(FailureKind.INFRA, "the sandbox was closed")
+            raise _make_failure(FailureKind.INFRA, "the sandbox was closed")
         # A caller that gives up does not stop the execution: it ends by its own deadline and the worker stays warm.
         running = asyncio.create_task(self._execute(worker, code))
         self._running.add(running)
@@ -88,7 +88,7 @@ class Sandbox:
         except BaseException as error:
             await asyncio.gather(*(worker.end() for worker in workers))
             if isinstance(error, WorkerLost):
-                raise _failed(FailureKind.INFRA, f"a worker did not start: {error}") from error
+                raise _make_failure(FailureKind.INFRA, f"a worker did not start: {error}") from error
             raise
         self._workers = workers
         for worker in workers:
@@ -105,7 +105,7 @@ class Sandbox:
                     return await worker.run(code, self._config.timeout_s + _GRACE_S)
                 except (WorkerLost, LayerRefused) as lost:
                     reason = str(lost)
-            raise _failed(FailureKind.INFRA, reason)
+            raise _make_failure(FailureKind.INFRA, reason)
         finally:
             idle.put_nowait(worker)
 
@@ -128,7 +128,7 @@ async def probe(config: SandboxConfig) -> tuple[Layer, ...]:
     return refused
 
 
-def _failed(kind: FailureKind, detail: str) -> ToolFailed:
+def _make_failure(kind: FailureKind, detail: str) -> ToolFailed:
     return ToolFailed(kind, "tool:sandbox", detail)
 
 

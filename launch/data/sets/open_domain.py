@@ -40,7 +40,7 @@ def _musique_paragraphs(split: str, count: int) -> Files:
     return Files(names=names, hub=hub, split=split, count=count)
 
 
-def stored(record: Located) -> Iterable[Passage]:
+def stored_passages(record: Located) -> Iterable[Passage]:
     try:
         found = document(dict(record.fields))
     except BadInput as error:
@@ -133,6 +133,6 @@ OPEN_DOMAIN = (
                 names=("wiki-18.jsonl.gz", "wiki-18.jsonl", "wiki18_100w.jsonl"), hub=("PeterJinGo/wiki-18-corpus",)
             )
         },
-        passages=stored,
+        passages=stored_passages,
     ),
 )

@@ -117,7 +117,7 @@ def _nlgift(kind: Kind, train: int, test: int) -> PublicSet:
 GRAPHS = (_nlgift(Kind.CONNECTIVITY, 821, 822), _nlgift(Kind.SHORTEST_PATH, 780, 780))
 
 
-def asked(way: str) -> Callable[[Located], Iterable[Row]]:
+def make_reader(way: str) -> Callable[[Located], Iterable[Row]]:
     def rows(record: Located) -> Iterable[Row]:
         """No row where a fact is not asked about in this way."""
         ways = record.lower.get("eval")
@@ -163,7 +163,7 @@ def _wikidyk(name: str, way: str, title: str) -> PublicSet:
                 count=12_290,  # facts
             )
         },
-        rows=asked(way),
+        rows=make_reader(way),
         same=by_fact,
         twin=by_question,
         style="free",

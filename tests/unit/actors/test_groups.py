@@ -83,13 +83,11 @@ def test_ranks_on_other_nodes_are_ready_for_what_they_send() -> None:
         async def ensure(self, nodes: Any) -> None:
             ensured.append(list(nodes))
 
-        folder = "here"
-
     ensured: list[list[str]] = []
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        assert await pool.publisher.folder_on(["a", "b"]) == "here"
+        assert await pool.publisher.folder_on(["a", "b"]) == "their folder"
 
     run(Script(), scenario, distributor=Sends())
     assert ensured == [["here"], ["a", "b"]]  # the worker's own node, then those of the ranks

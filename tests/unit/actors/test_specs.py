@@ -11,7 +11,7 @@ import pytest
 from actors.specs import IDLE, EngineFailed, EngineStats, completion, engine_environment, make_engine_spec
 from rlsys.config.engine import EngineConfig
 from rlsys.metrics import merge, values
-from rlsys.system.device import DEVICES, resolved_engine
+from rlsys.system.device import DEVICES, resolve_engine
 from rlsys.types import TurnStop
 
 ENGINE = EngineConfig(max_model_len=640, kv_cache_mb=99)
@@ -20,7 +20,7 @@ ENGINE = EngineConfig(max_model_len=640, kv_cache_mb=99)
 def test_the_device_decides_what_nobody_asked_for() -> None:
     common = {"model_path": "m", "seed": 3, "threads": 2}
     cpu, gpu = (
-        make_engine_spec(resolved_engine(ENGINE, DEVICES[name]), DEVICES[name], dtype="auto", **common)
+        make_engine_spec(resolve_engine(ENGINE, DEVICES[name]), DEVICES[name], dtype="auto", **common)
         for name in ("cpu", "cuda")
     )
     assert (cpu.enforce_eager, gpu.enforce_eager) == (True, False)
@@ -28,10 +28,10 @@ def test_the_device_decides_what_nobody_asked_for() -> None:
     assert (gpu.dtype, gpu.kv_cache_mb, gpu.block_size, gpu.chunked_prefill) == ("bfloat16", None, None, True)
     assert not gpu.fp32_head
     assert (cpu.running_kv, gpu.running_kv) == ("recompute", "keep")
-    kept = resolved_engine(ENGINE, DEVICES["cpu"])
+    kept = resolve_engine(ENGINE, DEVICES["cpu"])
     assert make_engine_spec(kept, DEVICES["cpu"], dtype="auto", running_kv="keep", **common).running_kv == "keep"
     assert (cpu.max_model_len, cpu.seed, cpu.threads) == (640, 3, 2)
-    gpu_engine = resolved_engine(ENGINE, DEVICES["cuda"])
+    gpu_engine = resolve_engine(ENGINE, DEVICES["cuda"])
     assert make_engine_spec(gpu_engine, DEVICES["cuda"], dtype="float32", **common).dtype == "float32"
 
 

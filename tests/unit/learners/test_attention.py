@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from learners.attention import shared_starts
+from learners.attention import find_shared_starts
 from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
 
 PROMPT = [9, 8, 7, 6, 5]
@@ -35,7 +35,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=6))
 def test_what_stands_in_for_a_token_follows_the_same_tokens(row: list[list[int]]) -> None:
     ids, positions, bounds = pack_ids(row, "cpu")
-    shared = shared_starts(ids, bounds)
+    shared = find_shared_starts(ids, bounds)
     starts = [[*sample[: end + 1]] for sample in row for end in range(len(sample))]
     alike = any(a[0] == b[0] for a, b in zip(row, row[1:], strict=False))
     assert (shared is not None) == alike
@@ -66,7 +66,7 @@ def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
     given: list[int] = []
     policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: given.append(ids[0].numel()))
     found, gradients = scores(policy, ROW)
-    monkeypatch.setattr("learners.policy.shared_starts", lambda ids, bounds: None)
+    monkeypatch.setattr("learners.policy.find_shared_starts", lambda ids, bounds: None)
     expected, plain = scores(policy, ROW)
     whole = sum(map(len, ROW))
     assert given == [whole - 6 - 7 - 5 - 2, whole]
@@ -81,7 +81,7 @@ def test_a_critic_shares_too(paths: dict[str, str], monkeypatch: pytest.MonkeyPa
     ids, positions, bounds = pack_ids(ROW, "cpu")
     needed = torch.ones_like(ids, dtype=torch.bool)
     found = critic(ids, positions, bounds, needed)
-    monkeypatch.setattr("learners.policy.shared_starts", lambda ids, bounds: None)
+    monkeypatch.setattr("learners.policy.find_shared_starts", lambda ids, bounds: None)
     torch.testing.assert_close(found, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from learners import meeting
-from learners.meeting import collective_timeout_s, describe_links, measure_gbps, open_store, timed_out
+from learners.meeting import collective_timeout_s, describe_links, is_timeout, measure_gbps, open_store
 
 GLOO = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"
 
@@ -36,7 +36,7 @@ def test_a_collective_ends_before_the_call_that_it_hangs_in() -> None:
     ],
 )
 def test_a_collective_that_waited_in_vain_is_known_by_what_torch_says(error: Exception | None, expected: bool) -> None:
-    assert timed_out(error) is expected
+    assert is_timeout(error) is expected
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

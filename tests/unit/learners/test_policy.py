@@ -33,7 +33,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 
 from learners import attention
 from learners.policy import PolicyModel, load_policy, pack_ids
-from learners.rope import scaled_copy
+from learners.rope import copy_scaled
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES
 from tests.refused import refused
@@ -206,15 +206,15 @@ def test_a_larger_rope_base_is_applied_once_and_saved_with_the_model(path, tmp_p
 
 
 def test_a_scaled_copy_is_what_engines_can_load(path, tmp_path) -> None:
-    copy = scaled_copy(path, 10.0, tmp_path / "run" / "copy")
-    assert scaled_copy(path, 10.0, tmp_path / "run" / "copy") == copy  # as a run that goes on does
+    copy = copy_scaled(path, 10.0, tmp_path / "run" / "copy")
+    assert copy_scaled(path, 10.0, tmp_path / "run" / "copy") == copy  # as a run that goes on does
     scaled = load_policy(path, dtype="float32", attention_key="packed_sdpa", rope_theta_scale=10.0)
     plain = AutoModelForCausalLM.from_pretrained(copy)
     logp = plain(torch.tensor([SAMPLES[0]])).logits[0, :-1].log_softmax(-1)
     expected = logp[torch.arange(len(SAMPLES[0]) - 1), SAMPLES[0][1:]]
     torch.testing.assert_close(logprobs(scaled, SAMPLES[:1])[0][1:], expected, rtol=1e-5, atol=1e-5)
-    assert scaled_copy(path, 1.0, tmp_path / "other") == path and not (tmp_path / "other").exists()
-    assert scaled_copy(copy, 10.0, tmp_path / "third") == copy
+    assert copy_scaled(path, 1.0, tmp_path / "other") == path and not (tmp_path / "other").exists()
+    assert copy_scaled(copy, 10.0, tmp_path / "third") == copy
 
 
 def test_a_model_without_rope_cannot_be_scaled(tmp_path) -> None:

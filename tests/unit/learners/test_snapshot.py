@@ -38,7 +38,7 @@ def test_a_tensor_is_copied_once_until_the_originals_may_change() -> None:
     tensor, snapshot = torch.ones(3), Snapshot()
     first = snapshot.on_host(tensor)
     assert snapshot.on_host({"hf": tensor})["hf"] is first
-    snapshot.copied()
+    snapshot.wait_copied()
     tensor.zero_()
     assert snapshot.on_host(tensor).tolist() == [0, 0, 0] and first.tolist() == [1, 1, 1]
 

@@ -9,8 +9,8 @@ from rlsys.advantages import (
     group_advantages,
     leave_one_out,
     multi_discount_gae,
-    normalized,
     penalize_kl,
+    standardize,
 )
 
 NAN = float("nan")
@@ -143,7 +143,7 @@ def test_the_kl_penalty_is_shared_by_the_streams_and_discounted_in_each() -> Non
 
 def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() -> None:
     advantages, mask = torch.tensor([1.0, NAN, 3.0, 5.0, 7.0]), torch.tensor([1, 0, 1, 1, 1])
-    result = normalized(advantages, mask, mean=4.0, std=math.sqrt(5.0))
+    result = standardize(advantages, mask, mean=4.0, std=math.sqrt(5.0))
     close(result, [-3 / math.sqrt(5), 0, -1 / math.sqrt(5), 1 / math.sqrt(5), 3 / math.sqrt(5)], 1e-6)
     kept = result[mask.bool()]
     assert float(kept.mean()) == pytest.approx(0, abs=1e-7) and float(kept.std(correction=0)) == pytest.approx(1)
@@ -151,4 +151,4 @@ def test_normalized_advantages_have_mean_zero_and_deviation_one_over_the_mask() 
 
 def test_equal_advantages_are_normalized_to_zero_and_not_to_their_rounding() -> None:
     equal = torch.tensor([0.3, 0.3], dtype=torch.float64)
-    close(normalized(equal, torch.ones(2), mean=0.1 + 0.2, std=4e-17), [0, 0], 0)
+    close(standardize(equal, torch.ones(2), mean=0.1 + 0.2, std=4e-17), [0, 0], 0)

@@ -64,7 +64,7 @@ async def simulate(
             await asyncio.sleep(0)
             await buffer.release(pending[0], live_version=pending[1])
         taken = await taking
-        buffer.trained()
+        buffer.mark_trained()
         assert groups_per_step <= len(taken) <= groups_per_step + spare
         keen = [g.ticket for g in taken if g.ticket.sequence not in sparing]
         assert max((version - started.start_version for started in keen), default=0) <= max_lag
@@ -109,7 +109,7 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         buffer.start(fast)
         await buffer.finish(group(fast))
         assert [g.ticket for g in await buffer.take(0)] == [fast]  # the slow one may still be trained at version 1
-        buffer.trained()
+        buffer.mark_trained()
         await buffer.release(1, live_version=1)
         newer = ticket(2, start_version=await begun(buffer))
         buffer.start(newer)
@@ -120,7 +120,7 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         assert not waiting.done()
         await buffer.finish(group(slow))
         assert [g.ticket for g in await waiting] == [slow]
-        buffer.trained()
+        buffer.mark_trained()
         assert buffer.open_tickets == [newer]
 
     asyncio.run(scenario())
@@ -144,7 +144,7 @@ def test_groups_in_the_steppers_hands_are_open_until_they_are_trained() -> None:
         await buffer.finish(group(started))
         await buffer.take(0)
         assert buffer.open_tickets == [started]
-        buffer.trained()
+        buffer.mark_trained()
         assert buffer.open_tickets == []
 
     asyncio.run(scenario())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rlsys.clock import deadline, stopped
+from rlsys.clock import deadline, pause_deadlines
 from tests.unit.envs.services.test_guard import play as run
 
 
@@ -14,10 +14,10 @@ def test_what_is_waited_for_with_a_stopped_clock_is_no_part_of_the_deadline() ->
     async def scenario() -> tuple[float, float]:
         async with deadline(10.0) as clock:
             await asyncio.sleep(4)
-            with stopped():
+            with pause_deadlines():
                 await asyncio.sleep(1000)
             await asyncio.sleep(5)
-            with stopped():
+            with pause_deadlines():
                 await asyncio.sleep(100)
         return clock.ran_s, clock.waited_s
 
@@ -29,7 +29,7 @@ def test_what_is_left_of_it_ends_it_after_the_wait() -> None:
         try:
             async with deadline(10.0) as clock:
                 await asyncio.sleep(4)
-                with stopped():
+                with pause_deadlines():
                     await asyncio.sleep(1000)
                 await asyncio.sleep(7)
         except TimeoutError:
@@ -41,15 +41,15 @@ def test_what_is_left_of_it_ends_it_after_the_wait() -> None:
 
 def test_a_stop_within_a_stop_counts_once_and_one_without_a_deadline_does_nothing() -> None:
     async def scenario() -> float:
-        with stopped():
+        with pause_deadlines():
             await asyncio.sleep(1)
         async with deadline(10.0) as clock:
-            with stopped():
+            with pause_deadlines():
                 await asyncio.sleep(20)
-                with stopped():
+                with pause_deadlines():
                     await asyncio.sleep(20)
             await asyncio.sleep(3)
-        with stopped():  # of nothing: that deadline is over
+        with pause_deadlines():  # of nothing: that deadline is over
             await asyncio.sleep(1)
         return clock.waited_s
 
@@ -60,7 +60,7 @@ def test_who_is_cancelled_while_the_clock_stands_still_leaves_as_ever() -> None:
     async def scenario() -> None:
         async def waits() -> None:
             async with deadline(10.0):
-                with stopped():
+                with pause_deadlines():
                     await asyncio.Event().wait()
 
         task = asyncio.create_task(waits())
@@ -80,7 +80,7 @@ def test_who_cleans_up_after_a_deadline_may_wait_too_and_is_late_all_the_same() 
                 try:
                     await asyncio.sleep(20)
                 finally:
-                    with stopped():
+                    with pause_deadlines():
                         await asyncio.sleep(5)
         return asyncio.get_running_loop().time() - began
 
@@ -90,7 +90,7 @@ def test_who_cleans_up_after_a_deadline_may_wait_too_and_is_late_all_the_same() 
 def test_two_tasks_of_an_episode_that_wait_at_the_same_time_stop_it_until_the_last_goes_on() -> None:
     async def scenario() -> float:
         async def waits(seconds: float) -> None:
-            with stopped():
+            with pause_deadlines():
                 await asyncio.sleep(seconds)
 
         async with deadline(10.0) as clock:
@@ -105,7 +105,7 @@ def test_a_deadline_within_a_deadline_stands_still_with_it() -> None:
     async def scenario() -> tuple[float, float]:
         async with deadline(10.0) as outer:
             async with deadline(5.0) as inner:
-                with stopped():
+                with pause_deadlines():
                     await asyncio.sleep(100)
                 await asyncio.sleep(4)
             await asyncio.sleep(5)
@@ -117,7 +117,7 @@ def test_a_deadline_within_a_deadline_stands_still_with_it() -> None:
 def test_a_task_that_outlives_its_deadline_ends_its_wait_in_peace() -> None:
     async def scenario() -> str:
         async def waits() -> str:
-            with stopped():
+            with pause_deadlines():
                 await asyncio.sleep(100)
             return "done"
 

@@ -35,7 +35,7 @@ def test_uniform_is_every_task_once_per_epoch_whatever_is_seen() -> None:
     for sequence in range(30):
         drawn = curriculum.draw(sequence)
         assert (drawn.epoch, drawn.task) == order.draw(sequence)
-        curriculum.seen(sequence, False, 1.0)
+        curriculum.record_group(sequence, False, 1.0)
     assert curriculum.state() == {}
 
 
@@ -62,7 +62,7 @@ def test_difficulty_follows_the_signal_down_to_the_floor() -> None:
     curriculum = made(name="difficulty", floor=0.1)
     for sequence in range(400):
         level = curriculum.draw(sequence).level
-        curriculum.seen(sequence, level == "10", 0.5 if level == "10" else 1.0)
+        curriculum.record_group(sequence, level == "10", 0.5 if level == "10" else 1.0)
     row = curriculum.row()
     easy, hard = 8 * 0.1, len(TASKS) - 8
     assert row["curriculum/share/1"] == pytest.approx(easy / (easy + hard), abs=0.01)
@@ -80,7 +80,7 @@ def test_a_task_without_signal_rests_twice_as_long_each_time_and_comes_back() ->
         drawn = curriculum.draw(sequence)
         if drawn.task.task_id == "dull":
             draws.append(sequence)
-        curriculum.seen(sequence, drawn.task.task_id != "dull", 0.0)
+        curriculum.record_group(sequence, drawn.task.task_id != "dull", 0.0)
     gaps = [after - before for before, after in zip(draws, draws[1:], strict=False)]
     rests = [2, 4, 8, 8]  # draws: 1, 2, 4 epochs of two tasks, then never more
     assert all(rest < gap <= rest + 2 for gap, rest in zip(gaps, rests, strict=False))
@@ -103,7 +103,7 @@ def test_a_rest_is_counted_in_draws_however_many_tasks_rest(size: int, dull: set
                 assert rest < sequence - last[number] <= rest + 2 * size
             last[number] = sequence
             streaks[number] += 1
-        curriculum.seen(sequence, number not in dull, 0.5)
+        curriculum.record_group(sequence, number not in dull, 0.5)
 
 
 def test_where_everything_rests_a_rest_is_as_long_and_a_resumed_one_goes_on_alike() -> None:
@@ -113,23 +113,23 @@ def test_where_everything_rests_a_rest_is_as_long_and_a_resumed_one_goes_on_alik
     whole, saved = dull(), {}
     for sequence in range(120):
         whole.draw(sequence)
-        whole.seen(sequence, False, 0.0)
+        whole.record_group(sequence, False, 0.0)
         if sequence == 60:
             saved = json.loads(json.dumps(whole.state()))
     resumed = made(saved, name="difficulty", max_rest=8)
     for sequence in range(61, 120):
         resumed.draw(sequence)
-        resumed.seen(sequence, False, 0.0)
+        resumed.record_group(sequence, False, 0.0)
     assert resumed.state() == whole.state()
 
 
 def test_what_was_never_drawn_or_has_failed_changes_no_row() -> None:
     curriculum = made(name="difficulty")
     before = curriculum.row()
-    curriculum.seen(99, True, 1.0)
+    curriculum.record_group(99, True, 1.0)
     curriculum.draw(0)
     after = curriculum.row()
-    curriculum.seen(0, None, 1.0)
+    curriculum.record_group(0, None, 1.0)
     assert before == after == curriculum.row()
 
 
@@ -138,7 +138,7 @@ def test_a_state_that_counted_rests_in_epochs_is_read() -> None:
     curriculum = made(name="difficulty")
     for sequence in range(5):
         curriculum.draw(sequence)
-        curriculum.seen(sequence, True, 0.5)
+        curriculum.record_group(sequence, True, 0.5)
     state = json.loads(json.dumps(curriculum.state()))
     for level in state["levels"].values():
         del level["drawn"]
@@ -156,7 +156,7 @@ def test_where_everything_rests_the_next_of_the_order_is_drawn_all_the_same() ->
     counts: Counter[str] = Counter()
     for sequence in range(100):
         counts[curriculum.draw(sequence).task.task_id] += 1
-        curriculum.seen(sequence, False, 0.0)
+        curriculum.record_group(sequence, False, 0.0)
         assert max(counts.values()) <= sequence // 5 + 1  # none twice before all were drawn once more
     assert set(counts.values()) == {20}
 
@@ -166,7 +166,7 @@ def test_failures_say_nothing_about_a_task() -> None:
     before = curriculum.row()
     for sequence in range(20):
         curriculum.draw(sequence)
-        curriculum.seen(sequence, None, None)
+        curriculum.record_group(sequence, None, None)
     assert curriculum.row() == before
 
 
@@ -174,11 +174,11 @@ def test_staged_adds_a_level_when_the_last_one_is_passed_and_never_goes_back() -
     curriculum = made(name="staged", pass_at=0.5, pass_groups=4)
     for sequence in range(4):
         assert curriculum.draw(sequence).level == "1"
-        curriculum.seen(sequence, True, 0.6)
+        curriculum.record_group(sequence, True, 0.6)
     levels = set()
     for sequence in range(4, 30):
         levels.add(curriculum.draw(sequence).level)
-        curriculum.seen(sequence, True, 0.0)
+        curriculum.record_group(sequence, True, 0.0)
     assert levels == {"1", "10"}
 
 
@@ -186,7 +186,7 @@ def test_staged_waits_for_the_reward() -> None:
     curriculum = made(name="staged", order=("10", "1"), pass_at=0.5, pass_groups=4)
     for sequence in range(20):
         assert curriculum.draw(sequence).level == "10"
-        curriculum.seen(sequence, True, 0.4)
+        curriculum.record_group(sequence, True, 0.4)
 
 
 @pytest.mark.parametrize("name", ["difficulty", "staged", "mixed"])
@@ -196,7 +196,7 @@ def test_a_resumed_one_draws_what_it_would_have_drawn(name: str) -> None:
     for sequence in range(25):
         whole.draw(sequence)
         if sequence >= 3:  # three are open
-            whole.seen(sequence - 3, (True, False, None)[sequence % 3], 0.9)
+            whole.record_group(sequence - 3, (True, False, None)[sequence % 3], 0.9)
     saved = whole.state()
     written = json.dumps(saved)
     resumed = made(json.loads(written), **config)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsys.files import is_there, link_or_copy, unpacked
+from rlsys.files import is_there, link_or_copy, unpack
 
 
 def descriptors() -> int:
@@ -16,14 +16,14 @@ def descriptors() -> int:
 def test_a_compressed_file_is_unpacked_once_as_long_as_it_is_the_same(tmp_path: Path) -> None:
     plain = tmp_path / "a.jsonl"
     plain.write_bytes(b"one\n")
-    assert unpacked(plain) == plain
+    assert unpack(plain) == plain
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(b"one\n"))
-    first, before = unpacked(path), descriptors()
-    assert all(unpacked(path) == first for _ in range(3)) and descriptors() == before
+    first, before = unpack(path), descriptors()
+    assert all(unpack(path) == first for _ in range(3)) and descriptors() == before
     assert first.read_bytes() == b"one\n"
     path.write_bytes(gzip.compress(b"two lines\n"))
-    assert unpacked(path).read_bytes() == b"two lines\n" and first.read_bytes() == b"one\n"
+    assert unpack(path).read_bytes() == b"two lines\n" and first.read_bytes() == b"one\n"
 
 
 def test_a_link_to_nothing_is_not_there(tmp_path: Path) -> None:

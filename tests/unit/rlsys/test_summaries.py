@@ -74,7 +74,7 @@ def rests(signal: bool | None) -> bool:
         CurriculumConfig(name="difficulty"), [Task(task_id="a", question="?")], lambda _: "", seed=0
     )
     curriculum.draw(0)
-    curriculum.seen(0, signal, 0.5)
+    curriculum.record_group(0, signal, 0.5)
     return curriculum.row()["curriculum/resting"] == 1
 
 

@@ -40,7 +40,7 @@ _libc.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_u
 _libc.syscall.restype = ctypes.c_long
 
 
-def _checked(result: int, call: str) -> int:
+def _check(result: int, call: str) -> int:
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{call}: {os.strerror(code)}")
@@ -48,32 +48,32 @@ def _checked(result: int, call: str) -> int:
 
 
 def unshare(flags: int) -> None:
-    _checked(_libc.unshare(flags), "unshare")
+    _check(_libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, flags: int) -> None:
-    _checked(_libc.setns(fd, flags), "setns")
+    _check(_libc.setns(fd, flags), "setns")
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     texts = [os.fsencode(text) for text in (source, target, kind)]
-    _checked(_libc.mount(*texts, flags, data.encode()), f"mount {kind or 'bind'} on {target}")
+    _check(_libc.mount(*texts, flags, data.encode()), f"mount {kind or 'bind'} on {target}")
 
 
 def make_root(directory: str) -> None:
     """Make a mount point the root of this mount namespace and let go of the old root (pivot_root(2), NOTES)."""
     os.chdir(directory)
-    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
-    _checked(_libc.umount2(b".", MNT_DETACH), "umount")
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", MNT_DETACH), "umount")
     os.chdir("/")
 
 
 def set_host_name(name: str) -> None:
-    _checked(_libc.sethostname(name.encode(), len(name)), "sethostname")
+    _check(_libc.sethostname(name.encode(), len(name)), "sethostname")
 
 
 def prctl(option: int, value: int = 0, pointer: int = 0) -> None:
-    _checked(_libc.prctl(option, value, pointer, 0, 0), f"prctl {option}")
+    _check(_libc.prctl(option, value, pointer, 0, 0), f"prctl {option}")
 
 
 def drop_bounding_set() -> None:
@@ -86,8 +86,8 @@ def drop_bounding_set() -> None:
 def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
-    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
 
 
 def syscall(call: str, number: int, *arguments: Any) -> int:
-    return _checked(_libc.syscall(ctypes.c_long(number), *arguments), call)
+    return _check(_libc.syscall(ctypes.c_long(number), *arguments), call)

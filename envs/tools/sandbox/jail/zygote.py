@@ -66,8 +66,8 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
     if not limits.weaker:
         setup.enter(trees)
         _become_first_process(requests, answers)
-    landlock_abi, no_landlock = _tried(landlock.abi)
-    children, no_watch = _tried(lambda: memory.children(proc, "self"))
+    landlock_abi, no_landlock = _try(landlock.abi)
+    children, no_watch = _try(lambda: memory.children(proc, "self"))
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that it looks at
     linux.drop_bounding_set()
@@ -127,7 +127,7 @@ def _become_first_process(requests: int, answers: int) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, 9)
 
 
-def _tried(call: Callable[[], T]) -> tuple[T | None, str]:
+def _try(call: Callable[[], T]) -> tuple[T | None, str]:
     """What the kernel answers, or None and why it does not."""
     try:
         return call(), ""

@@ -59,7 +59,7 @@ class FakeStore:
         self.disks.tokens.add(token)
         return f"grpc://{self.node}"
 
-    def found(self, published: WeightManifest) -> list[int]:
+    def list_present(self, published: WeightManifest) -> list[int]:
         own = {number for number, part in enumerate(published.parts) if part.node == self.node}
         brought = {number for version, number in self.disks.parts.get(self.node, ()) if version == published.version}
         return sorted(own | brought)
@@ -139,7 +139,7 @@ def test_a_store_has_longer_to_answer_than_it_may_take_itself(disks: Disks, monk
 
 def test_every_node_gets_what_it_lacks_once_and_old_versions_go(disks: Disks, fake_ray: FakeRay) -> None:
     async def scenario(distributor: WeightDistributor) -> None:
-        assert distributor.moved() == (0, 0.0)
+        assert distributor.transfer_progress() == (0, 0.0)
         await distributor.ensure(["a", "a"])
         assert not distributor.folder.digests  # one node: nobody would look at them
         await distributor.ensure(["b", "c"])
@@ -152,10 +152,10 @@ def test_every_node_gets_what_it_lacks_once_and_old_versions_go(disks: Disks, fa
         assert Counter(node for node, _, _ in disks.fetched) == {"a": 12, "b": 12, "c": 24}
         assert len(disks.fetched) == len(set(disks.fetched)) and disks.most == 8
         assert all(source != node for node, _, source in disks.fetched)
-        carried, seconds = distributor.moved()
+        carried, seconds = distributor.transfer_progress()
         assert carried == 480 and 0 < seconds < 10
         await distributor.bring(version, "c")  # a worker that came up late
-        assert distributor.moved() == (480, seconds)
+        assert distributor.transfer_progress() == (480, seconds)
         await distributor.keep(4)
         assert sorted(disks.kept) == [("a", 4), ("b", 4), ("c", 4)]
 
@@ -177,7 +177,7 @@ def test_what_was_sent_for_one_node_comes_to_no_second_one(disks: Disks) -> None
         await distributor.bring(version, "a")
         with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
             await distributor.bring(version, "b")
-        assert not disks.fetched and distributor.moved() == (0, 0.0)
+        assert not disks.fetched and distributor.transfer_progress() == (0, 0.0)
 
     run(scenario)
 
@@ -256,7 +256,7 @@ def test_another_node_is_asked_for_what_one_does_not_give(disks: Disks) -> None:
         await distributor.bring(version, "b")
         await distributor.bring(version, "c")
         assert [source for node, _, source in disks.fetched if node == "c"] == ["b", "b"]
-        assert distributor.moved()[0] == 40
+        assert distributor.transfer_progress()[0] == 40
         assert len(disks.starts) == 3  # nobody was taken for dead
 
     run(scenario)

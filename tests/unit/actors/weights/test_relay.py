@@ -44,15 +44,15 @@ def test_the_first_who_asks_gets_a_part_from_its_owner_and_the_next_from_whoever
 
 def test_rare_parts_come_first() -> None:
     relay = Relay(["a", "a", "a"], uploads=3)
-    relay.found("b", [0, 1])
+    relay.mark_found("b", [0, 1])
     assert relay.begin("c") == (2, "a")
 
 
 def test_a_part_on_its_way_is_no_longer_as_rare_as_one_that_is_not() -> None:
     relay = Relay(["a", "b", "a"], uploads=3)
-    relay.found("c", [0, 2])
+    relay.mark_found("c", [0, 2])
     assert relay.begin("d") == (1, "b")
-    relay.found("c", [])
+    relay.mark_found("c", [])
     # Part 1 has one holder and one on the way, the others one holder each: the idle source of those that are alike.
     assert relay.begin("e") == (0, "a") and relay.begin("f") == (2, "a")
     relay.end("d", 1, arrived=True)
@@ -65,40 +65,40 @@ def test_nobody_sends_more_than_it_may_and_each_gives_first_what_it_alone_has() 
     relay.end("b", 0, arrived=True)
     assert relay.begin("b") == (2, "a")
     assert relay.begin("c") == (0, "b")  # a has no room
-    assert relay.lacking("b") == [1, 2] and relay.orphaned("c") == []
+    assert relay.lacking("b") == [1, 2] and relay.list_orphaned("c") == []
 
 
 def test_a_source_that_fails_is_passed_over_for_the_next() -> None:
     relay = Relay(["a"], uploads=1)
-    relay.found("b", [0])
+    relay.mark_found("b", [0])
     assert relay.begin("c") == (0, "a")
-    relay.failed(0, "a")
+    relay.mark_failed(0, "a")
     relay.end("c", 0, arrived=False)
     assert relay.begin("c") == (0, "b")
 
 
 def test_a_part_that_nobody_has_is_an_orphan_once_nobody_brings_it() -> None:
     relay = Relay(["a", "a"], uploads=2)
-    assert relay.begin("b") == (0, "a") and relay.orphaned("b") == []
-    relay.failed(0, "a")
-    assert relay.orphaned("b") == []  # it may still be found where it was
+    assert relay.begin("b") == (0, "a") and relay.list_orphaned("b") == []
+    relay.mark_failed(0, "a")
+    assert relay.list_orphaned("b") == []  # it may still be found where it was
     relay.end("b", 0, arrived=False)
-    assert relay.orphaned("b") == [0] and relay.orphaned("a") == [0]
-    relay.found("a", [0, 1])
-    assert relay.orphaned("b") == []
+    assert relay.list_orphaned("b") == [0] and relay.list_orphaned("a") == [0]
+    relay.mark_found("a", [0, 1])
+    assert relay.list_orphaned("b") == []
 
 
 def test_a_source_that_fails_again_and_again_is_believed_no_more() -> None:
     relay = Relay(["a"], uploads=1)
     for _ in range(2):
         assert relay.begin("b") == (0, "a")
-        relay.failed(0, "a")
-        relay.found("a", [0])
+        relay.mark_failed(0, "a")
+        relay.mark_found("a", [0])
         relay.end("b", 0, arrived=False)
-    assert relay.begin("b") is None and relay.orphaned("b") == [0]
+    assert relay.begin("b") is None and relay.list_orphaned("b") == [0]
 
 
 def test_a_node_that_lost_everything_lacks_everything() -> None:
     relay = Relay(["a", "b"], uploads=1)
-    relay.found("b", [])
-    assert relay.lacking("b") == [0, 1] and relay.orphaned("b") == [1]
+    relay.mark_found("b", [])
+    assert relay.lacking("b") == [0, 1] and relay.list_orphaned("b") == [1]

@@ -91,10 +91,10 @@ def test_a_store_finds_what_is_whole_and_keeps_one_version(tmp_path: Path) -> No
         parts.append(Part(name=name, bytes=size, digest=digest, node="n1" if content == b"own" else "n2"))
     (tmp_path / "v000007/bucket-002.safetensors").unlink()
     published = WeightManifest(version=7, parts=tuple(parts))
-    assert NodeWeightStore(here).found(published) == [0, 1]
+    assert NodeWeightStore(here).list_present(published) == [0, 1]
     (tmp_path / "v000007/bucket-001.safetensors").write_bytes(b"damaged")
     store = NodeWeightStore(here)
-    assert store.found(published) == [0]
+    assert store.list_present(published) == [0]
     for version in ("v000006", "v-00001"):
         (tmp_path / version).mkdir()
     store.keep(7)

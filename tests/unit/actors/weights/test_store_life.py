@@ -43,14 +43,14 @@ def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_
         address = source.serve("token")
         assert source.serve("token") == address and address.startswith("grpc://127.0.0.1:")
         target.serve("token")
-        assert target.found(published) == []
+        assert target.list_present(published) == []
         target.fetch(published, 0, address, 20)
         brought = tmp_path / "b/v000002/p.safetensors"
-        assert brought.read_bytes() == b"weights" and target.found(published) == [0]
+        assert brought.read_bytes() == b"weights" and target.list_present(published) == [0]
         brought.write_bytes(b"damaged")
-        assert target.found(published) == [0]  # it brought it itself, and looks at no byte twice
+        assert target.list_present(published) == [0]  # it brought it itself, and looks at no byte twice
         target.keep(3)
-        assert target.known == set() and target.found(published) == []
+        assert target.known == set() and target.list_present(published) == []
     finally:
         source.stop()
     with pytest.raises(SourceFailed):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from envs.problems.word_problems import TEMPLATES, Problem, Template, flawed, generate
+from envs.problems.word_problems import TEMPLATES, Problem, Template, generate, make_flawed
 from envs.tools.calculator import calculate
 from tests.refused import refused
 
@@ -63,7 +63,7 @@ def test_a_mistake_always_ends_in_a_wrong_whole_number() -> None:
     rng = random.Random(0)
     kinds = set()
     for problem in generate(1000, 5):
-        steps = flawed(problem.steps, rng)
+        steps = make_flawed(problem.steps, rng)
         assert steps[-1][1] != problem.answer
         assert all(calculate(expression) == f"{result}.0" for expression, result in steps)
         kinds.add("early" if steps == problem.steps[:-1] else len(steps))
@@ -72,7 +72,7 @@ def test_a_mistake_always_ends_in_a_wrong_whole_number() -> None:
 
 def test_mistakes_of_a_sum_are_the_expected_ones() -> None:
     problem = Problem(question="", steps=(("6 + 3", 9),))
-    seen = {flawed(problem.steps, random.Random(seed))[0] for seed in range(300)}
+    seen = {make_flawed(problem.steps, random.Random(seed))[0] for seed in range(300)}
     operators = {("6 - 3", 3), ("6 * 3", 18), ("6 / 3", 2)}
     numbers = {("6 + 1", 7), ("6 + 2", 8), ("6 + 4", 10), ("6 + 5", 11), ("6 + 13", 19)}
     assert seen == operators | numbers

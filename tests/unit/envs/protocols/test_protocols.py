@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from envs.base import Step
 from envs.episode import UNLIMITED, max_turns, read_turn
 from envs.protocols import PROTOCOLS, Answer, Call, Malformed, Parsed, Protocol, o2_searcher
-from envs.protocols.graph_rl import formatted, write_parts
+from envs.protocols.graph_rl import is_well_formed, write_parts
 from envs.protocols.icrl import INVALID_ACTION
 from envs.protocols.record import Asked, write_answer
 from envs.protocols.research import RESEARCH
@@ -171,7 +171,7 @@ def test_a_message_is_read_as_its_table_says(name: str, text: str, parsed: Parse
     ],
 )
 def test_graph_format_is_each_tag_once_in_order(text: str, is_formatted: bool) -> None:
-    assert formatted(text) is is_formatted
+    assert is_well_formed(text) is is_formatted
 
 
 # Limits

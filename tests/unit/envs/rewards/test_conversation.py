@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
 from envs.rewards.asks import resolve_requests
-from envs.rewards.swirl import MAX_JUDGED, SwirlReward, SwirlRewardConfig, shown, without_headings
+from envs.rewards.swirl import MAX_JUDGED, SwirlReward, SwirlRewardConfig, render_conversation, without_headings
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS, MAX_CHARS
@@ -93,7 +93,7 @@ def test_five_long_articles_all_keep_their_beginnings_and_earlier_words_their_en
 @example([(at % 2 == 0, 2_000) for at in range(600)], MAX_JUDGED)
 def test_any_conversation_fits(sizes: list[tuple[bool, int]], last: int) -> None:
     talk = [Message(role="assistant" if mine else "user", content="x" * size) for mine, size in sizes]
-    text = shown([*talk, Message(role="assistant", content="y" * last)], SWIRL)
+    text = render_conversation([*talk, Message(role="assistant", content="y" * last)], SWIRL)
     assert len(text) <= MAX_CHARS and text.endswith("[my message]\n" + "y" * last)
     assert text.count("[result]") == sum(not mine for mine, _ in sizes)
 
@@ -139,7 +139,9 @@ def test_a_calculation_is_shown_once_too() -> None:
         Message(role="assistant", content="<math_exp>6 * 8</math_exp>"),
         Message(role="user", content="6 * 8 -> 48.0"),
     ]
-    assert "[result]\n48.0\n" in shown([*talk, Message(role="assistant", content="<answer>48</answer>")], SWIRL_MATH)
+    assert "[result]\n48.0\n" in render_conversation(
+        [*talk, Message(role="assistant", content="<answer>48</answer>")], SWIRL_MATH
+    )
 
 
 # -- the labels of other kinds ----------------------------------------------------------------------------------------

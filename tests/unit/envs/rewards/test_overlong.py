@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards import make_reward, solved
+from envs.rewards import counts_as_solved, make_reward
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.length import overlong
 from envs.rewards.long_cot import LongCotRewardConfig
@@ -55,7 +55,7 @@ def test_it_is_a_part_of_the_sum_and_says_why() -> None:
     answer = transcript("<answer>24</answer>", golds=("24",), token_ids=tuple(range(80)))
     scored = reward(answer)
     assert scored.parts == {"correct": 1.0, "format": 0.1, "overlong": -0.25} and scored.value == pytest.approx(0.85)
-    assert solved(config, scored)
+    assert counts_as_solved(config, scored)
     *_, finding = reward.findings(answer)
     assert finding.rule == "80 tokens: 20 past 60, -0.5 from 100 on" and finding.span is None
     short = transcript("<answer>24</answer>", golds=("24",), num_tokens=60)

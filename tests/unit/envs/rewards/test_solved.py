@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from envs.rewards import REWARDS, RewardTraits, measure_of, solved, solved_by, traits_of
+from envs.rewards import REWARDS, RewardTraits, counts_as_solved, measure_of, solved_by, traits_of
 from rlsys.choices import choose
 from rlsys.types import Reward
 
@@ -54,7 +54,7 @@ class SaysSo(Elsewhere):
 )
 def test_only_the_right_answer_solves_a_task(name: str, parts: dict[str, float], expected: bool) -> None:
     reward = Reward(value=sum(parts.values()), parts=parts)
-    assert solved(SimpleNamespace(name=name), reward) is expected
+    assert counts_as_solved(SimpleNamespace(name=name), reward) is expected
 
 
 def test_a_number_is_an_accuracy_only_where_the_reward_says_what_is_right() -> None:

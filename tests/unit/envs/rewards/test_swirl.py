@@ -11,9 +11,9 @@ from envs.rewards.swirl import (
     SwirlReward,
     SwirlRewardConfig,
     Verdicts,
-    cut,
     equalise_sizes,
-    kept,
+    passes_filter,
+    select_trajectories,
     step_rewards,
     verdicts_in,
 )
@@ -66,11 +66,11 @@ def test_step_rewards_and_filters(judgements: str, right: bool, steps: tuple[int
     said = [{"G": "so GOOD", "B": "so BAD", "?": "hm"}[each] for each in judgements]
     assert step_rewards(said) == steps
     filters = ("none", "process", "outcome", "both")
-    assert {each for each in filters if kept(each, judgements=said, right=right)} == passes
+    assert {each for each in filters if passes_filter(each, judgements=said, right=right)} == passes
 
 
 def test_a_trajectory_without_judgements_is_not_sound() -> None:
-    assert not kept("process", judgements=[], right=True)
+    assert not passes_filter("process", judgements=[], right=True)
 
 
 @pytest.mark.parametrize(("aggregate", "value"), [("mean", 2 / 3), ("last", 1.0), ("all", 0.0)])
@@ -129,7 +129,7 @@ JUDGED = [  # sound and right, sound and wrong, unsound and right, unsound and w
 )
 def test_the_four_sets_are_cut_from_one_file(keep: str, chosen: list[int]) -> None:
     def drawn(**keys: object) -> list[int]:
-        return cut(JUDGED, VerdictsConfig(keep=keep, **keys), seed=1, where="f")  # type: ignore[arg-type]
+        return select_trajectories(JUDGED, VerdictsConfig(keep=keep, **keys), seed=1, where="f")  # type: ignore[arg-type]
 
     assert drawn() == chosen
     assert len(drawn(equal=True)) == 2 and set(drawn(equal=True)) <= set(chosen)
@@ -141,11 +141,11 @@ def test_the_four_sets_are_cut_from_one_file(keep: str, chosen: list[int]) -> No
 
 def test_what_nobody_judged_is_in_no_filtered_set() -> None:
     bare = [verdicts_in({"judgements": ["GOOD"], "correct": True}), verdicts_in({})]
-    assert cut(bare, VerdictsConfig(), seed=0, where="f") == [0, 1]
+    assert select_trajectories(bare, VerdictsConfig(), seed=0, where="f") == [0, 1]
     with refused(says="f: record 2 has no verdict for"):
-        cut(bare, VerdictsConfig(keep="both"), seed=0, where="f")
+        select_trajectories(bare, VerdictsConfig(keep="both"), seed=0, where="f")
     with pytest.raises(BadInput, match=r"verdicts\.keep=outcome, expected those of a judge stage with reward"):
-        cut([Verdicts(("GOOD",), None)], VerdictsConfig(equal=True), seed=0, where="f")
+        select_trajectories([Verdicts(("GOOD",), None)], VerdictsConfig(equal=True), seed=0, where="f")
 
 
 def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:

@@ -12,7 +12,7 @@ from envs.problems.sums import RECHECK
 from envs.protocols.styles import STYLES
 from envs.rewards.answer import same_answer
 from envs.text.words import last_boxed
-from envs.worlds.questions import QuestionsConfig, QuestionsWorld, written_solution
+from envs.worlds.questions import QuestionsConfig, QuestionsWorld, find_solution
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
@@ -218,4 +218,4 @@ def test_gsm8k_gives_a_demonstration_for_every_task() -> None:
         text = world.demonstration(task, 0).messages[-1].content
         assert "<<" not in text and "####" not in text
         assert same_answer(last_boxed(text) or "", task.answers)
-    assert "48/2 = 24 clips" in written_solution(next(t for t in world.tasks("all") if t.task_id.endswith(":1")))
+    assert "48/2 = 24 clips" in find_solution(next(t for t in world.tasks("all") if t.task_id.endswith(":1")))

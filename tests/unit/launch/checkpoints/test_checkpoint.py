@@ -71,13 +71,13 @@ def test_any_damage_is_one_line_that_names_the_file_and_the_older_one(
     assert line.startswith(str(damaged))
     assert line.endswith("--resume-from step-000100")
     assert "\n" not in line
-    older = run.named("step-000100")
+    older = run.checkpoint_named("step-000100")
     assert run.load_state(older).mark == 300
     assert run.verify(older, print)
 
 
 def test_no_flipped_bit_of_the_drivers_part_is_read(tmp_path: Path) -> None:
-    folder = made(tmp_path).named("step-000160")
+    folder = made(tmp_path).checkpoint_named("step-000160")
     whole = (folder / "driver.json").read_bytes()
     for place in range(0, len(whole), 7):
         (folder / "driver.json").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -130,7 +130,7 @@ def test_without_digests_what_does_not_fit_is_still_named(tmp_path: Path, change
 
 def test_a_renewed_checkpoint_keeps_the_digests_of_its_weights(tmp_path: Path) -> None:
     run = made(tmp_path)
-    newest = run.named("step-000160")
+    newest = run.checkpoint_named("step-000160")
     before = read_digests(newest)
     run.renew_checkpoint(newest, DriverState(step=160, stage_index=1))
     assert run.load_state(newest).stage_index == 1
@@ -143,8 +143,8 @@ def test_a_renewed_checkpoint_keeps_the_digests_of_its_weights(tmp_path: Path) -
 def test_newer_checkpoints_are_set_aside_and_kept(tmp_path: Path) -> None:
     run = made(tmp_path)
     with refused("--resume-from", says="step-000010: no such checkpoint in"):
-        run.named("step-000010")
-    older = run.named("step-000100")
+        run.checkpoint_named("step-000010")
+    older = run.checkpoint_named("step-000100")
     assert [path.name for path in run.set_aside_after(older)] == ["aside-step-000160"]
     assert run.newest() == older
     assert run.set_aside_after(older) == []
@@ -161,7 +161,7 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
 
     recipe = compose("quickstart", []).recipe
     run = made(tmp_path)
-    newest = run.named("step-000160")
+    newest = run.checkpoint_named("step-000160")
     for given in (run.path, newest, newest / "hf"):
         assert find_checkpoint(recipe, str(given)) == str((newest / "hf").resolve())
     flip(newest / OPTIMIZER)  # no evaluation reads it
@@ -178,12 +178,12 @@ def test_an_evaluation_looks_at_the_model_alone(tmp_path: Path) -> None:
     (newest / "hf" / "config.json").unlink()
     with refused(says="step-000160/hf/config.json"):
         find_checkpoint(recipe, str(run.path))  # and the older one is not played in its name
-    assert find_checkpoint(recipe, str(run.named("step-000100"))) is not None
+    assert find_checkpoint(recipe, str(run.checkpoint_named("step-000100"))) is not None
 
 
 def test_much_to_compare_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    folder = made(tmp_path).named("step-000160")
+    folder = made(tmp_path).checkpoint_named("step-000160")
     verify(folder, said.append)
     assert said == []
     monkeypatch.setattr(checkpoints, "LONG_BYTES", 1000)

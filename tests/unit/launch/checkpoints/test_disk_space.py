@@ -91,7 +91,7 @@ def test_the_plan_has_the_line_and_refuses(
 ) -> None:
     argv = ["train", "quickstart", "--dry-run", "--run-dir", str(tmp_path / "run"), *QUICK]
     assert run(argv) == 0
-    assert f"checkpoints (disk)        {room().told()}; " in capsys.readouterr().out
+    assert f"checkpoints (disk)        {room().describe()}; " in capsys.readouterr().out
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=9_000_000))
     assert run(argv) == 2
     assert "too little room for checkpoints" in capsys.readouterr().err

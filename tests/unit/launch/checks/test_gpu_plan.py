@@ -15,7 +15,7 @@ from launch.checks.models import KNOWN
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
-from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolve_run
 
 BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
 DATA: list[str] = []  # overrides that name some problems, in the place of those that the recipes name
@@ -85,7 +85,7 @@ def test_a_recipe_without_its_problems_is_refused(tmp_path: Path, capsys: pytest
 
 def test_what_a_node_keeps_in_ram_is_refused_past_it() -> None:
     config = compose("gpu/qwen2.5-32b-16xa100", [])
-    full = resolved_run(config, DEVICES["cuda"]).stages[0].config
+    full = resolve_run(config, DEVICES["cuda"]).stages[0].config
     for ram, fits in ((None, True), (1200e9, True), (1000e9, False)):
         plan = gpu_plan(full, [("rl", full)], DEVICES["cuda"], None, ram)
         assert (plan.problem is None) == fits
@@ -108,7 +108,7 @@ def test_the_context_that_is_advised_fits(capsys: pytest.CaptureFixture[str]) ->
     config = compose(
         "gpu/qwen2.5-7b-8xa100", [*DATA, "engine.max_model_len=65536", "engine.gpu_memory_utilization=0.92"]
     )
-    full = resolved_run(config, DEVICES["cuda"]).stages[0].config
+    full = resolve_run(config, DEVICES["cuda"]).stages[0].config
     card = 22.0
     for _ in range(2):
         shape = shape_of(KNOWN["Qwen/Qwen2.5-7B"])

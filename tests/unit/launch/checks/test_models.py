@@ -133,7 +133,7 @@ def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv(hub.OFFLINE, "0")
-    hub.fetched_config.cache_clear()
+    hub.fetch_config.cache_clear()
 
 
 def test_another_name_is_asked_of_the_hub_and_a_download_comes_first(

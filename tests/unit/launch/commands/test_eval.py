@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envs.worlds.calculator import CalculatorConfig
-from launch.commands.eval import split_to_evaluate, trained_on
+from launch.commands.eval import find_training_data, split_to_evaluate
 from launch.config.compose import compose, to_yaml
 from rlsys import choices
 
@@ -40,15 +40,15 @@ def test_what_a_checkpoint_was_trained_on_is_what_its_last_stage_read(
     overrides: list[str], data: str | None, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoints" / "step-000001" / "hf"
-    assert trained_on(str(checkpoint)) is None
+    assert find_training_data(str(checkpoint)) is None
     (tmp_path / "config.yaml").write_text(to_yaml(compose("quickstart", overrides)))
-    assert trained_on(str(checkpoint)) == data
+    assert find_training_data(str(checkpoint)) == data
 
 
 def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     (tmp_path / "config.yaml").write_text("env: {name: theirs.World, data: a.jsonl}\nstages: [{kind: rl, steps: 1}]\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert trained_on(str(tmp_path / "checkpoints")) == "a.jsonl"
+    assert find_training_data(str(tmp_path / "checkpoints")) == "a.jsonl"
     assert not (tmp_path / "ran").exists()
     assert str(tmp_path) not in choices.search_paths  # nor would an actor look there for a module of the user's own

@@ -12,7 +12,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.server import JudgeServerConfig
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from launch.commands.serve import SERVICES
-from launch.commands.shared import chosen
+from launch.commands.shared import config_from_options
 
 
 def parsed(service: str, *options: str) -> argparse.Namespace:
@@ -47,8 +47,8 @@ def test_the_options_of_a_retriever_reach_its_server(monkeypatch: pytest.MonkeyP
 def test_a_judge_without_options_is_what_its_configuration_says() -> None:
     options = parsed("judge", "--model", "m")
     assert (options.host, options.port) == ("127.0.0.1", 8100)
-    assert chosen(JudgeServerConfig, options) == JudgeServerConfig()
-    judge, usual = chosen(JudgeConfig, options), JudgeConfig(model="m")
+    assert config_from_options(JudgeServerConfig, options) == JudgeServerConfig()
+    judge, usual = config_from_options(JudgeConfig, options), JudgeConfig(model="m")
     assert judge.outage_s == 60.0  # a script waits for less than a run
     assert (judge.deadline_s, judge.max_concurrent, judge.max_tokens) == (
         usual.deadline_s,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from launch.data.records import by_question
-from launch.data.selection import apart, apportion, drawn, shingles, without_near
+from launch.data.selection import apart, apportion, draw_rows, shingles, without_near
 from launch.observe.progress import Bar
 from rlsys.errors import BadInput
 
@@ -19,17 +19,17 @@ def names(rows: list[dict[str, str]]) -> list[str]:
 
 
 def test_smaller_draws_lie_in_larger_ones_and_the_order_of_the_source_does_not_matter() -> None:
-    small, large = (names(drawn(ROWS, take, seed=1, same=by_question)) for take in (10, 100))
+    small, large = (names(draw_rows(ROWS, take, seed=1, same=by_question)) for take in (10, 100))
     assert len(small) == 10 and set(small) < set(large) and large == sorted(large, key=names(ROWS).index)
     shuffled = random.Random(0).sample(ROWS, len(ROWS))
-    assert set(names(drawn(shuffled, 10, seed=1, same=by_question))) == set(small)
-    assert set(names(drawn(ROWS, 10, seed=2, same=by_question))) != set(small)
-    assert drawn(ROWS, 1_000, seed=1, same=by_question) == ROWS
+    assert set(names(draw_rows(shuffled, 10, seed=1, same=by_question))) == set(small)
+    assert set(names(draw_rows(ROWS, 10, seed=2, same=by_question))) != set(small)
+    assert draw_rows(ROWS, 1_000, seed=1, same=by_question) == ROWS
 
 
 def test_rows_that_are_the_same_are_drawn_together() -> None:
     twice = [{"question": f"q{number // 2}"} for number in range(40)]
-    some = names(drawn(twice, 10, seed=3, same=by_question))
+    some = names(draw_rows(twice, 10, seed=3, same=by_question))
     assert len(set(some)) == 5
 
 
@@ -40,10 +40,10 @@ def test_shares_by_the_largest_remainders() -> None:
 
 
 def test_a_stratified_draw_keeps_the_shares() -> None:
-    some = drawn(ROWS, 40, seed=1, same=by_question, stratify="level")
+    some = draw_rows(ROWS, 40, seed=1, same=by_question, stratify="level")
     assert [row["level"] for row in some].count("hard") == 10
     with pytest.raises(BadInput, match="--stratify type: a row without it, which has level"):
-        drawn(ROWS, 40, seed=1, same=by_question, stratify="type")
+        draw_rows(ROWS, 40, seed=1, same=by_question, stratify="type")
 
 
 def test_what_is_held_out_and_what_comes_twice_is_left_out_with_its_reason() -> None:

@@ -35,7 +35,7 @@ def test_the_average_increase_is_the_papers() -> None:
     ours, zero = ({f"{n}/greedy": play(value) for n, value in enumerate(row)} for row in (SFT, ZERO))
     found = averages(ours | {"graphs/greedy": play(0.7, group="")}, zero)
     assert found["real/greedy"].increase == pytest.approx(0.106, abs=5e-4) and found["real/greedy"].sets == 8
-    assert found["real/greedy"].told() == "mean 0.446 over 8 sets, average increase +10.6%"
+    assert found["real/greedy"].describe() == "mean 0.446 over 8 sets, average increase +10.6%"
     assert averages(ours, dict(list(zero.items())[:7]))["real/greedy"].increase is None  # not of all eight
     assert averages(ours, zero | {"0/greedy": play(0.0)})["real/greedy"].increase is None
 
@@ -66,7 +66,7 @@ def test_single_steps_beside_their_tasks() -> None:
     assert found is not None
     assert (found.both, found.steps_alone, found.task_alone, found.neither) == (1, 1, 1, 1)
     assert (found.single, found.whole, found.p) == (pytest.approx(5 / 7), 0.6, pytest.approx(0.679, abs=1e-3))
-    assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in found.told()
+    assert "steps and task right 1, steps alone 1, task alone 1, neither 1" in found.describe()
     assert steps_of("whole/greedy", single, scored({"x": 1.0}), {name: name[0] for name in single.tasks}) is None
 
 

@@ -149,7 +149,7 @@ def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
     (finding,) = watching.findings()
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "cut", 4, 13)
     assert (finding.steps, finding.of) == (4 + 5, 13)
-    assert finding.told().startswith("in 9 of 13 steps of stage rl, from step 4: 100% of the episodes")
+    assert finding.describe().startswith("in 9 of 13 steps of stage rl, from step 4: 100% of the episodes")
 
 
 # -- a policy that was right before ------------------------------------------------------------------------------------
@@ -255,8 +255,10 @@ def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
 
 def test_the_first_line_that_raised_is_named() -> None:
     watching = watch()
-    watching.heard(Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'x' (world.py:61 in step)"))
-    watching.heard(Failure(kind=FailureKind.DATA, where="reward", detail="another"))
+    watching.record_failure(
+        Failure(kind=FailureKind.DATA, where="environment", detail="KeyError: 'x' (world.py:61 in step)")
+    )
+    watching.record_failure(Failure(kind=FailureKind.DATA, where="reward", detail="another"))
     (sentence,) = said(watching, rows(PATIENCE, episode__raised=0.12))
     assert "12.0% of the episodes" in sentence
     assert sentence.endswith("; the first: data in environment: KeyError: 'x' (world.py:61 in step)")

@@ -23,10 +23,10 @@ def row(step: int, greedy: float, sampled: float = 0.5, *, width: float = 0.03, 
 def test_the_newest_is_compared_with_the_best_before_it() -> None:
     found = fall([row(0, 0.7), row(10, 0.95), row(20, 0.9), row(30, 0.0, 0.4)])
     assert found is not None and (found.play, found.best, found.best_step, found.now) == ("greedy", 0.95, 10, 0.0)
-    assert found.told() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
+    assert found.describe() == "held-out accuracy fell from 0.950 to 0.000 (greedy, from step 10 to 30)"
     (finding,) = fallen([row(0, 0.95), row(12, 0.0)], STAGES)
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "held_out", 0, 12)
-    assert "lower stages.rl.learner.lr=0.03" in finding.told() and finding.told().startswith(
+    assert "lower stages.rl.learner.lr=0.03" in finding.describe() and finding.describe().startswith(
         "after step 12 of stage rl"
     )
 

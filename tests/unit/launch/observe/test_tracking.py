@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.observe.tracking import Gauges, cells, listed, nested, spread, wandb_mode
+from launch.observe.tracking import Gauges, cells, flatten_config, resolve_listing, spread, wandb_mode
 from rlsys.config.output import WandbConfig
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Reward, Task, Timings, Trajectory
 from tests.refused import refused
@@ -53,7 +53,7 @@ def test_a_cell_is_bounded() -> None:
 
 
 def test_the_configuration_is_nested_and_its_stages_have_names() -> None:
-    config = nested(to_yaml(compose("quickstart", ["learner.lr=3e-5", "wandb.tags=[a,b]"])))
+    config = flatten_config(to_yaml(compose("quickstart", ["learner.lr=3e-5", "wandb.tags=[a,b]"])))
     assert config["learner"]["lr"] == 3e-5 and config["env"]["name"] == "calculator"
     assert list(config["wandb"]["tags"]) == ["a", "b"]
     assert set(config["stages"]) == {"sft", "rl"} and config["stages"]["sft"]["steps"] == 200
@@ -81,14 +81,14 @@ def test_wandbs_variables_hold_where_the_configuration_says_nothing(monkeypatch:
     """None is what wandb fills in from its own variables."""
     for variable in ("WANDB_PROJECT", "WANDB_NAME"):
         monkeypatch.delenv(variable, raising=False)
-    ours = listed(WandbConfig(), "quickstart seed 3")
+    ours = resolve_listing(WandbConfig(), "quickstart seed 3")
     assert (ours["project"], ours["name"]) == ("rlsys", "quickstart seed 3")
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     monkeypatch.setenv("WANDB_NAME", "x")
-    assert set(listed(WandbConfig(), "quickstart seed 3").values()) == {None}
+    assert set(resolve_listing(WandbConfig(), "quickstart seed 3").values()) == {None}
     said = WandbConfig(project="p", name="n", entity="e", group="g", tags=("a",), notes="t")
     expected = {"project": "p", "name": "n", "entity": "e", "group": "g", "tags": ["a"], "notes": "t"}
-    assert listed(said, "quickstart seed 3") == expected
+    assert resolve_listing(said, "quickstart seed 3") == expected
 
 
 class Gauge:

@@ -47,7 +47,7 @@ def test_a_signal_that_reaches_our_handler(early: cleanup.Early, number: int) ->
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_whose_exception_is_lost_ends_the_process_all_the_same(early: cleanup.Early) -> None:
     lost()
-    assert cleanup.noted() == [signal.SIGTERM]
+    assert cleanup.pending_signals() == [signal.SIGTERM]
     with pytest.raises(SystemExit) as caught:
         cleanup.stop_if_asked()
     assert caught.value.code == 143
@@ -74,7 +74,7 @@ def test_a_handler_that_ray_put_over_ours_changes_no_exit_code(early: cleanup.Ea
 def test_without_a_signal_nothing_ends(early: cleanup.Early) -> None:
     os.kill(os.getpid(), signal.SIGCHLD)
     cleanup.stop_if_asked()
-    assert cleanup.noted() == []
+    assert cleanup.pending_signals() == []
 
 
 class Process:

@@ -30,7 +30,7 @@ from launch.run.nodes import (
     mark_folders,
     name_node,
 )
-from launch.run.rundir import locked
+from launch.run.rundir import open_locked
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.config.rollout import RolloutConfig
@@ -206,4 +206,4 @@ def test_a_file_system_without_locks_is_no_other_process(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(BadInput, match=f"^--run-dir d: {said}"):
-        locked(tmp_path / ".lock", "wb", "--run-dir d", "another process is running in it")
+        open_locked(tmp_path / ".lock", "wb", "--run-dir d", "another process is running in it")

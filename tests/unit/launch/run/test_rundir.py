@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from launch.config.compose import compose, to_yaml
-from launch.run.rundir import RunDir, choose_run_dir, sampled
+from launch.run.rundir import RunDir, choose_run_dir, sample_groups
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
 from tests import made
@@ -136,4 +136,4 @@ def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(t
 def test_whole_groups_are_kept_spread_over_all(
     groups: int, size: int, episodes: int | None, expected: list[int]
 ) -> None:
-    assert sampled(range(groups), size, episodes) == expected
+    assert sample_groups(range(groups), size, episodes) == expected

@@ -9,7 +9,7 @@ from launch.run.rundir import RunDir
 from launch.run.saving import rewind
 from rlsys.buffer import SlotBuffer
 from rlsys.curriculum import make_curriculum
-from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
 
@@ -22,7 +22,7 @@ stages: [{name: first, kind: rl, steps: 2}, {name: second, kind: rl, steps: 3}]
 
 def run_of(tmp_path: Path) -> Run:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    config = resolved_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
+    config = resolve_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
     return bandit_run(config, RunDir(tmp_path / "run"), BanditPool())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launch.checkpoints.checkpoint import RESERVE, DriverState
-from launch.checks.machine import killed_too_early
+from launch.checks.machine import advise_stop_deadline
 from launch.config.compose import compose
 from launch.run import session
 from launch.run.run import Run
@@ -23,7 +23,7 @@ from launch.run.tasks import Tasks
 from launch.stages.train import train
 from rlsys.errors import BadInput, RunFailed, describe_error
 from rlsys.journal import ledger, read_journal, surviving
-from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
 
@@ -52,7 +52,7 @@ class Pool(BanditPool):
 def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose parts are started by `go_through`."""
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    config = resolved_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
+    config = resolve_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
     directory = RunDir(tmp_path / "run")
     directory.keep_reserve()
     pool = Pool()
@@ -108,7 +108,7 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
 
 def test_a_signal_from_before_the_loop_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = bandit(tmp_path, monkeypatch)
-    monkeypatch.setattr(session.cleanup, "noted", lambda: [signal.SIGTERM])
+    monkeypatch.setattr(session.cleanup, "pending_signals", lambda: [signal.SIGTERM])
     assert asyncio.run(go_through(run, train, engines=True)) == 143
     assert summary(run)["status"] == "stopped"
     assert run.state.step == 0
@@ -179,12 +179,12 @@ def test_a_stop_ends_the_checkpoint_that_is_written_and_saves_what_came_after_it
 
 
 def test_a_job_that_would_be_killed_before_its_last_checkpoint_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert killed_too_early(30) is None  # no job
+    assert advise_stop_deadline(30) is None  # no job
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    said = killed_too_early(30)
+    said = advise_stop_deadline(30)
     assert said is not None and "after 3 s" in said and '"RAY_JOB_STOP_WAIT_TIME_S": "50"' in said
     monkeypatch.setenv("RAY_JOB_STOP_WAIT_TIME_S", "50")
-    assert killed_too_early(30) is None
+    assert advise_stop_deadline(30) is None
 
 
 def test_the_closing_line_counts_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

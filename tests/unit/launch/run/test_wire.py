@@ -21,7 +21,7 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.calls import SERVICE_TOKEN
-from rlsys.system.device import DEVICES, resolve, resolved_run
+from rlsys.system.device import DEVICES, resolve, resolve_run
 from tests.refused import refused
 
 KEY = "sk-very-secret-key"
@@ -90,7 +90,7 @@ def test_a_judge_that_cannot_be_served_is_said_before_anything_starts(tmp_path: 
 
 def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for_it() -> None:
     def limit(*overrides: str) -> float:
-        run = resolved_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
+        run = resolve_run(compose.compose("quickstart", list(overrides)), DEVICES["cpu"])
         playing = [each.config for each in run.stages if each.kind == "rl"]
         pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {}, playing=playing)
         return pool.members[0].spec.block_s
@@ -109,7 +109,7 @@ def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_pla
     given: list[str], waves: int, groups: int
 ) -> None:
     run = compose.compose("quickstart", ["engine.max_num_seqs=2", "stages.rl.rollout.episode_timeout_s=900", *given])
-    run = resolved_run(run, DEVICES["cpu"])
+    run = resolve_run(run, DEVICES["cpu"])
     pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
     (stage,) = (each.config for each in run.stages if each.name == "rl")
     plan = rollout_plan(stage, "rl", group_size=4, temperature=1.0)

@@ -12,10 +12,10 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from launch.cli import run
 from launch.config.compose import compose
-from launch.stages.generate import begun_with, generate_missing, plan_of, weights_of
+from launch.stages.generate import generate_missing, identify_play, plan_of, weights_of
 from launch.stages.store import Counts, TrajectoryStore, pairs_path, store_path, write_out
 from launch.stages.supervised import samples_of
-from launch.stages.trajectories import group_record, kept, pair_of, weights_id
+from launch.stages.trajectories import group_record, pair_of, select_trajectories, weights_id
 from rlsys.config.generate import GenerateConfig, TeacherConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
@@ -64,7 +64,7 @@ def test_filters() -> None:
     )  # fmt: skip
 
     def keeping(**changes: Any) -> list[int]:
-        return siblings(kept(played, GenerateConfig(**changes), REWARD))
+        return siblings(select_trajectories(played, GenerateConfig(**changes), REWARD))
 
     assert keeping() == [0, 1, 3, 4]  # neither the failure nor the repetition
     assert keeping(keep="correct") == [1, 3, 4]
@@ -96,7 +96,7 @@ def test_pairs_are_best_against_worst_without_ties() -> None:
 
 def test_what_was_sampled_is_what_is_trained(tmp_path: Path) -> None:
     two_turns = (turn([1, 2], [5, 6]), turn([1, 2, 5, 6, 9, 9], [7]))
-    record = line(kept(entry(trajectory(0, 1.0, turns=two_turns)), GenerateConfig(), REWARD)[0])
+    record = line(select_trajectories(entry(trajectory(0, 1.0, turns=two_turns)), GenerateConfig(), REWARD)[0])
     assert record["samples"] == [{"token_ids": [1, 2, 5, 6, 9, 9, 7], "sampled": [[2, 4], [6, 7]]}]
     assert record["task"] == {"source": "hand", "task_id": "t:1", "question": "2 + 3?", "answers": ["5"]}
     assert record["weight_versions"] == [[[3, 0, 2]], [[3, 0, 1]]]
@@ -111,7 +111,7 @@ def test_an_answer_that_is_only_an_end_is_an_answer() -> None:
         messages=(Message(role="user", content="2 + 3?"), Message(role="assistant", content="")),
     )
     played = entry(silent, trajectory(1, 1.0))
-    (record,) = kept(entry(silent), GenerateConfig(), REWARD)
+    (record,) = select_trajectories(entry(silent), GenerateConfig(), REWARD)
     ((sample,),) = samples_of(read_answer(line(record), "line 1"), None, "vocabulary-1", ())  # type: ignore[arg-type]
     assert made.ids_and_mask(sample) == ((1, 2, 9), (0, 0, 1))
     pair = pair_of(played)
@@ -181,7 +181,7 @@ def test_what_is_played_is_not_played_again(tmp_path: Path) -> None:
     output = tmp_path / "a.jsonl"
 
     async def go(pool: BanditPool, count: Any) -> None:
-        played = TrajectoryStore(store_path(output), begun_with(recipe, "w", "v"))
+        played = TrajectoryStore(store_path(output), identify_play(recipe, "w", "v"))
         quiet = {"say": lambda self, text: said.append(text), "doing": lambda *_: None, "count": staticmethod(count)}
         progress = type("Quiet", (), quiet)()
         try:
@@ -272,9 +272,9 @@ def test_nothing_is_counted_as_solved_where_nobody_says_what_is(tmp_path: Path) 
         counts.append(write_out(played, tmp_path / "out.jsonl", recipe, 1))
         played.close()
     said, silent = counts
-    assert (said.solved, "1 solved, 1 failed" in said.told(), said.tokens) == (1, True, 6)
-    assert (silent.solved, "solved" in silent.told(), "solved" in silent.row()) == (None, False, False)
-    assert "mean reward 0.750, 1 failed" in silent.told()
+    assert (said.solved, "1 solved, 1 failed" in said.describe(), said.tokens) == (1, True, 6)
+    assert (silent.solved, "solved" in silent.describe(), "solved" in silent.row()) == (None, False, False)
+    assert "mean reward 0.750, 1 failed" in silent.describe()
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

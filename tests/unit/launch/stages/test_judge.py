@@ -12,7 +12,7 @@ import pytest
 from actors.scoring import RewardService, ScoringSpec
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
-from launch.stages.judge import Verdict, begun_with, counts_of, judge_missing, trajectories, write_out
+from launch.stages.judge import Verdict, counts_of, identify_judging, judge_missing, trajectories, write_out
 from launch.stages.store import LineStore
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import RunFailed
@@ -169,12 +169,12 @@ def test_verdicts_go_on_where_the_run_directory_was_moved(tmp_path: Path) -> Non
     for folder in (tmp_path / "here", tmp_path / "there"):
         folder.mkdir()
         jsonl(folder / "tries.jsonl", PLAYED)
-        begun.append(begun_with(stage, folder / "tries.jsonl"))
+        begun.append(identify_judging(stage, folder / "tries.jsonl"))
     assert begun[0] == begun[1] and begun[0]["reward.outcome"] is None
     jsonl(tmp_path / "there" / "tries.jsonl", PLAYED[1:])
-    assert begun_with(stage, tmp_path / "there" / "tries.jsonl") != begun[0]
+    assert identify_judging(stage, tmp_path / "there" / "tries.jsonl") != begun[0]
     with pytest.raises(RunFailed, match=r"stages.judged: .*/gone.jsonl is missing"):
-        begun_with(stage, tmp_path / "gone.jsonl")
+        identify_judging(stage, tmp_path / "gone.jsonl")
 
 
 def test_counts_follow_from_verdicts() -> None:

@@ -13,7 +13,7 @@ from launch.config.extend import goes_on, refuse_other_config
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.base import Stage, StageKeys, maker_of, needs_engines, stage_of
-from launch.stages.supervised import given_sample
+from launch.stages.supervised import make_sample
 from launch.stages.train import arithmetic
 from learners.algorithms import ALGORITHMS
 from learners.algorithms.dpo import DPOConfig
@@ -344,7 +344,7 @@ class Drill(Stage):
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.stages.supervised import Prepared, train_steps
 
-        samples = [given_sample((7, 1), (0, 1))] * stage.config.loop.groups_per_step
+        samples = [make_sample((7, 1), (0, 1))] * stage.config.loop.groups_per_step
         await run.begin_stage(stage)
         await train_steps(run, stage, lambda _: Prepared(samples))
 

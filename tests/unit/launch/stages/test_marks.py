@@ -11,7 +11,7 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.judged import JudgedRewardConfig
 from envs.rewards.long_cot import LongCotRewardConfig
 from launch.config.compose import compose
-from launch.stages.rl import READ, seen
+from launch.stages.rl import READ, finds_answer
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 from tests.refused import refused
@@ -65,5 +65,5 @@ def test_the_table_says_what_the_rewards_do(text: str) -> None:
     )
     for config in (AnswerRewardConfig(), LongCotRewardConfig(kind="classic")):
         reward = make_reward(config)(transcript)
-        assert (reward.value >= 1) is seen(config, text), (config.name, reward)
+        assert (reward.value >= 1) is finds_answer(config, text), (config.name, reward)
     assert READ["judged"](JudgedRewardConfig(answer="message")) == ()

@@ -26,7 +26,7 @@ from launch.stages.train import has_trained_nothing, train
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.journal import Dispatched, HealthNote, ledger, read_journal, surviving
-from rlsys.system.device import DEVICES, resolved_run
+from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
 
@@ -64,7 +64,7 @@ def play(
     """One process's worth of a run: resumes when the directory has a checkpoint."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(HEAD + (stages or f"stages: [{{name: rl, kind: rl, steps: {steps}}}]\n"))
-    config = resolved_run(compose(str(recipe), []), DEVICES["cpu"])
+    config = resolve_run(compose(str(recipe), []), DEVICES["cpu"])
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()

@@ -20,7 +20,7 @@ from ray.exceptions import (
 
 from rlsys.errors import RunFailed
 from rlsys.system import calls
-from rlsys.system.calls import LISTEN_S, call, is_node_lost, lost_node, reason, within
+from rlsys.system.calls import LISTEN_S, call, describe_lost_node, is_node_lost, reason, within
 
 NODE = "5e3c0f5a71d4b8f0a8f3c1d2"
 
@@ -120,20 +120,20 @@ ALONE = died(
     ],
 )
 def test_a_lost_node_is_called_so(error: RayError, said: str) -> None:
-    assert lost_node(error) == reason(error) == said
+    assert describe_lost_node(error) == reason(error) == said
     assert is_node_lost(error) is not isinstance(error, ActorUnavailableError)  # of that one Ray learns later
 
 
 @pytest.mark.parametrize("error", [KILLED, ALONE, ActorDiedError()])
 def test_an_actor_that_died_alone_is_not_its_node(error: RayError) -> None:
-    assert lost_node(error) == "" and is_node_lost(error) is False
+    assert describe_lost_node(error) == "" and is_node_lost(error) is False
     assert reason(error).startswith(f"{type(error).__name__}: ")
 
 
 def test_what_code_in_an_actor_says_of_nodes_is_its_own_error() -> None:
     cause = ValueError("its node has died")
     error = RayTaskError("step", "Traceback\nValueError: its node has died\n", cause).as_instanceof_cause()
-    assert lost_node(error) == "" and reason(error) == "ValueError: its node has died"
+    assert describe_lost_node(error) == "" and reason(error) == "ValueError: its node has died"
 
 
 def test_a_call_without_an_answer_says_who_what_how_long_and_what_to_try() -> None:

@@ -14,7 +14,16 @@ from rlsys.config.loop import LoopConfig
 from rlsys.config.model import ModelConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.config.rollout import RolloutConfig
-from rlsys.system.device import DEVICES, FILLED_IN, choose, filled_in, hidden, require_resolved, resolve, resolved_run
+from rlsys.system.device import (
+    DEVICES,
+    FILLED_IN,
+    choose,
+    describe_filled_keys,
+    hidden,
+    require_resolved,
+    resolve,
+    resolve_run,
+)
 
 
 def values(recipe: RecipeConfig) -> list[Any]:
@@ -42,8 +51,10 @@ def test_what_no_key_says_is_of_the_device() -> None:
 
 
 def test_the_line_of_what_a_device_fills_in_names_what_the_recipe_leaves() -> None:
-    assert filled_in(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith("cuda: every key is given")
-    said = filled_in(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
+    assert describe_filled_keys(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]).startswith(
+        "cuda: every key is given"
+    )
+    said = describe_filled_keys(RecipeConfig(learner=LearnerConfig(tokens_per_row=99)), DEVICES["cuda"])
     assert "engine.enforce_eager=false" in said and "tokens_per_row" not in said
 
 
@@ -72,7 +83,7 @@ def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
     own = RecipeConfig(learner=LearnerConfig(tokens_per_row=99))
     stages = tuple(StageConfig(name=name, kind="rl", steps=1, config=own) for name in "ab")
     plain = replace(own, learner=LearnerConfig())
-    config = resolved_run(RunConfig(recipe=plain, stages=stages), DEVICES["cuda"])
+    config = resolve_run(RunConfig(recipe=plain, stages=stages), DEVICES["cuda"])
     assert config.recipe.learner.tokens_per_row == 16384
     assert [values(stage.config)[1:4] for stage in config.stages] == [[False, 8, 99]] * 2
 

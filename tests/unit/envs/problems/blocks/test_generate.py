@@ -4,7 +4,7 @@ import random
 from collections import deque
 
 from envs.problems.blocks.execute import HAND_EMPTY, Fact, Kind, State, apply, contradiction, solves, unmet_facts
-from envs.problems.blocks.generate import Instance, arrange, draw, flawed, generate, possible, shortest_plan
+from envs.problems.blocks.generate import Instance, arrange, draw, generate, make_flawed, possible, shortest_plan
 from envs.tasks.splits import is_held_out
 from tests.refused import refused
 
@@ -96,7 +96,7 @@ def test_a_flawed_plan_fails_in_more_than_one_way() -> None:
         instance = draw(rng, 3)
         plan = shortest_plan(instance.initial, instance.goal)
         assert plan
-        wrong = flawed(instance, plan, rng)
+        wrong = make_flawed(instance, plan, rng)
         assert wrong and not solves(instance.initial, instance.goal, wrong)
         failures.add(len(wrong) - len(plan))
     assert {-1, 0, 1} <= failures
@@ -107,4 +107,4 @@ def test_even_a_one_step_plan_can_be_flawed() -> None:
     instance = Instance(initial=frozenset({Fact(Kind.HOLDING, "red")}), goal=goal)
     plan = shortest_plan(instance.initial, goal)
     assert plan and len(plan) == 1
-    assert not solves(instance.initial, instance.goal, flawed(instance, plan, random.Random(0)))
+    assert not solves(instance.initial, instance.goal, make_flawed(instance, plan, random.Random(0)))

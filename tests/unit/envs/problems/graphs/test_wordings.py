@@ -15,8 +15,8 @@ from envs.problems.graphs.problem import (
     Kind,
     Problem,
     all_shortest_paths,
-    connected,
     from_record,
+    is_connected,
     shortest_length,
     shortest_path,
     to_record,
@@ -75,7 +75,7 @@ def test_labels_go_on_after_the_alphabet_and_after_the_names() -> None:
 
 
 def test_the_oracle_on_worked_graphs() -> None:
-    assert (connected(RING), truth(RING)) == (True, "yes")
+    assert (is_connected(RING), truth(RING)) == (True, "yes")
     assert (shortest_length(ROADS), truth(ROADS)) == (4, "4")
     assert list(all_shortest_paths(ROADS)) == [(0, 3, 2)] == [shortest_path(ROADS)]
 

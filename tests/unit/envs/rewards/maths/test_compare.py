@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.maths import FRESH, HELD_OUT, pairs
-from envs.rewards.maths.compare import MAX_ANSWER, decided, equivalent
+from envs.rewards.maths.compare import MAX_ANSWER, decide, equivalent
 
 # (given, gold), told apart without algebra
 SAME = [
@@ -168,35 +168,35 @@ ALGEBRA = [
 
 @pytest.mark.parametrize(("given", "gold"), SAME)
 def test_the_same_answer(given: str, gold: str) -> None:
-    assert decided(given, [gold]) is True and equivalent(given, gold)
+    assert decide(given, [gold]) is True and equivalent(given, gold)
 
 
 @pytest.mark.parametrize(("given", "gold"), DIFFERENT)
 def test_another_answer(given: str, gold: str) -> None:
-    assert decided(given, [gold]) in (False, None) and not equivalent(given, gold)
+    assert decide(given, [gold]) in (False, None) and not equivalent(given, gold)
 
 
 @pytest.mark.parametrize(("given", "gold", "same"), ALGEBRA)
 def test_what_only_algebra_can_tell(given: str, gold: str, same: bool) -> None:
-    assert decided(given, [gold]) is None and equivalent(given, gold) is same
+    assert decide(given, [gold]) is None and equivalent(given, gold) is same
 
 
 def test_any_gold_will_do_and_an_open_one_leaves_it_open() -> None:
-    assert decided("2", ["1", r"\sqrt{4}", "2"]) is True
-    assert decided("2", ["1", r"\sqrt{4}"]) is None
-    assert decided("2", ["1", "3"]) is False
-    assert decided("2", []) is False
+    assert decide("2", ["1", r"\sqrt{4}", "2"]) is True
+    assert decide("2", ["1", r"\sqrt{4}"]) is None
+    assert decide("2", ["1", "3"]) is False
+    assert decide("2", []) is False
 
 
 def test_what_differs_in_shape_needs_no_algebra() -> None:
-    assert decided(r"\sqrt{4}, 1, 2", ["2, 1"]) is False
-    assert decided(r"\{\sqrt{4}\}", [r"[1, 2)"]) is False
-    assert decided("1:2:3", ["1:2"]) is False
+    assert decide(r"\sqrt{4}, 1, 2", ["2, 1"]) is False
+    assert decide(r"\{\sqrt{4}\}", [r"[1, 2)"]) is False
+    assert decide("1:2:3", ["1:2"]) is False
 
 
 def test_a_long_answer_is_compared_as_it_stands() -> None:
     long = "1" * (MAX_ANSWER + 1)
-    assert decided(long, [f" {long} "]) is True and decided(long, ["1"]) is False
+    assert decide(long, [f" {long} "]) is True and decide(long, ["1"]) is False
 
 
 mathematics = st.lists(
@@ -212,8 +212,8 @@ mathematics = st.lists(
 @settings(max_examples=200)
 @given(st.one_of(mathematics, st.text()), mathematics)
 def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
-    assert decided(given, [gold]) in (True, False, None)
-    assert decided(given, [given]) is bool(given.strip())
+    assert decide(given, [gold]) in (True, False, None)
+    assert decide(given, [given]) is bool(given.strip())
 
 
 @pytest.mark.timeout(2)
@@ -287,15 +287,15 @@ def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
 def test_the_longest_answers_are_decided_without_backtracking(unit: str) -> None:
     for length in (100, 200, 400, MAX_ANSWER):  # the bounds of one rule or another
         text = (unit * length)[:length]
-        decided(text, [text[:-1] + "8", "5", "5 km"])
-        decided("5 km", [text])
+        decide(text, [text[:-1] + "8", "5", "5 km"])
+        decide("5 km", [text])
 
 
 def test_what_is_told_at_once_is_seldom_wrong_and_no_less_than_before() -> None:
     told = [
         (pair, verdict)
         for pair in (*pairs(), *pairs(HELD_OUT), *pairs(FRESH))
-        if (verdict := decided(pair.given, (pair.gold,))) is not None
+        if (verdict := decide(pair.given, (pair.gold,))) is not None
     ]
     wrong = [pair for pair, verdict in told if verdict is not pair.equal]
     assert len(told) >= 1678 and not [pair for pair in wrong if not pair.equal and pair.given != "ten percent"], wrong

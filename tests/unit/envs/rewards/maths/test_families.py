@@ -2,7 +2,7 @@
 
 import pytest
 
-from envs.rewards.maths.compare import decided, equivalent
+from envs.rewards.maths.compare import decide, equivalent
 
 SAME = {
     "chinese": [
@@ -303,9 +303,9 @@ def _rows(table: dict[str, list[tuple[str, str]]]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("given", "gold"), _rows(SAME))
 def test_the_same_answer(given: str, gold: str) -> None:
-    assert decided(given, [gold]) is not False and equivalent(given, gold)
+    assert decide(given, [gold]) is not False and equivalent(given, gold)
 
 
 @pytest.mark.parametrize(("given", "gold"), _rows(DIFFERENT))
 def test_another_answer(given: str, gold: str) -> None:
-    assert decided(given, [gold]) is not True and not equivalent(given, gold)
+    assert decide(given, [gold]) is not True and not equivalent(given, gold)

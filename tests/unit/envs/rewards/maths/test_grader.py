@@ -28,7 +28,7 @@ class Scripted(Grader):
 
 @pytest.fixture(autouse=True)
 def _never_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "decided", lambda given, golds: None)
+    monkeypatch.setattr(module, "decide", lambda given, golds: None)
     yield
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envs.rewards.maths.numerals import based, in_digits, ordinal, same_based
+from envs.rewards.maths.numerals import in_digits, ordinal, parse_based, same_based
 
 WORDS = """
     one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -118,7 +118,7 @@ def test_places_are_counted() -> None:
     ],
 )
 def test_digits_and_their_base(text: str, found: tuple[str, int] | None) -> None:
-    assert based(text) == found
+    assert parse_based(text) == found
 
 
 def test_a_base_may_be_left_out_on_one_side() -> None:

@@ -6,7 +6,7 @@ from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.dates import date
 from envs.rewards.maths.measure import ratio
 from envs.rewards.maths.numerals import in_digits
-from envs.rewards.maths.structure import Collection, collection, labelled, named_interval, relation, spans
+from envs.rewards.maths.structure import Collection, collection, named_interval, parse_labelled, relation, spans
 from envs.rewards.maths.units import split_unit
 
 INFINITE = float("inf")
@@ -75,8 +75,12 @@ def test_what_a_text_holds(text: str, found: Collection | None) -> None:
 
 
 def test_parts_are_labelled_in_order() -> None:
-    assert labelled("(a) 1, (b) 2") == ("1", "2") == labelled("(i) 1 (ii) 2")
-    assert labelled("(b) 1 (a) 2") is None and labelled("(a) 1") is None and labelled("(a) 1 (b)") is None
+    assert parse_labelled("(a) 1, (b) 2") == ("1", "2") == parse_labelled("(i) 1 (ii) 2")
+    assert (
+        parse_labelled("(b) 1 (a) 2") is None
+        and parse_labelled("(a) 1") is None
+        and parse_labelled("(a) 1 (b)") is None
+    )
 
 
 def test_degrees_of_a_function_are_no_unit() -> None:

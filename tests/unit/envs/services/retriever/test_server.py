@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.services.app import HttpRefusal, read
+from envs.services.app import HttpRefusal, parse_body
 from envs.services.guard import ToolBusy, ToolRefused
 from envs.services.http import take_port
 from envs.services.json_client import retry_after
@@ -182,7 +182,7 @@ def test_a_body_is_read_by_fastapi_s_rules(url: str, body: bytes, kind: str, sta
 
 def test_a_body_of_a_million_errors_names_the_first() -> None:
     with pytest.raises(HttpRefusal) as caught:
-        read(b'{"queries": [' + b"5," * 1_000_000 + b"5]}", "application/json", Retrieve)
+        parse_body(b'{"queries": [' + b"5," * 1_000_000 + b"5]}", "application/json", Retrieve)
     errors = json.loads(bytes(caught.value.response.body))["detail"]
     assert [error["loc"] for error in errors] == [["body", "queries", 0]]
 
