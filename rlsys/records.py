@@ -158,10 +158,17 @@ def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
     """The inverse of `to_json`. Raises BadInput."""
     other = "not a trajectory that rlsys has written"
     found = read_as(TrajectoryRecord, values, where, other)
-    if type(found.sequence) is not int or type(found.sibling) is not int:
-        raise BadInput(f'{other} ("sequence" or "sibling" is no whole number)', where=where)
-    if not isinstance(found.task, dict) or not all(isinstance(each, Message) for each in found.prompt + found.messages):
-        raise BadInput(f'{other} ("task" is no object, or "prompt" or "messages" no list of messages)', where=where)
+    said = [each.content if isinstance(each, Message) else None for each in found.prompt + found.messages]
+    fits = {
+        '"sequence" and "sibling" are no whole numbers': type(found.sequence) is int and type(found.sibling) is int,
+        '"num_tokens" is no whole number': found.num_tokens is None or type(found.num_tokens) is int,
+        '"task" is no object': isinstance(found.task, dict),
+        '"prompt" and "messages" are no lists of messages': all(isinstance(each, str) for each in said),
+        '"judgements" is no list of texts': all(isinstance(each, str) for each in found.judgements),
+    }
+    for wrong, holds in fits.items():
+        if not holds:
+            raise BadInput(f"{other} ({wrong})", where=where)
     return found
 
 

@@ -318,10 +318,22 @@ def test_files_of_steps_and_of_evaluations_are_found_packed_or_torn(tmp_path: Pa
     training, greedy = (read(found, play) for play in ("training", "greedy"))
     assert [(row.stage_step, row.values["word/wait"]) for row in training] == [(1, 1.0), (2, 0.0)]
     assert [(row.stage_step, row.values["word/wait"]) for row in greedy] == [(0, 0.0), (1, 0.5)]
-    for content, says in (('{"mess\n{}\n', "not JSON"), ('{"messages": 3}\n', "not a trajectory")):
-        (texts / "step-000003.jsonl").write_text(content)
-        with refused(where="step-000003.jsonl line 1", says=says):
-            read(found, "training")
+    (texts / "step-000003.jsonl").write_text('{"mess\n{}\n')
+    with refused(where="step-000003.jsonl line 1", says="not JSON"):
+        read(found, "training")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"messages": 3}, {"messages": [{"role": "assistant", "content": 3}]}, {"num_tokens": "a"}, {"judgements": [1]}],
+)
+def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = made(tmp_path / "a")
+    (path / "trajectories").mkdir()
+    jsonl(path / "trajectories" / "step-000003.jsonl", [said("wait"), said() | wrong])
+    (found,) = opened(path)
+    with refused(where="step-000003.jsonl line 2", says="not a trajectory"):
+        read(found, "training")
 
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
