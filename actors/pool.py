@@ -25,9 +25,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.members import PoolOptions, State, WorkerRecord, await_start, bury, create
+from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, await_start, bury, create
 from actors.placement import NoPlace, has_place, while_placed
-from actors.roster import WorkerRegistry
 from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher

@@ -11,8 +11,7 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from actors.members import PoolOptions, State, WorkerRecord, close
-from actors.roster import WorkerRegistry
+from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, close
 from actors.weights.check import LoadCheck, WeightUpdate, allowed_gap, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult

@@ -8,11 +8,10 @@ from envs.protocols.direct import COT, DIRECT
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.protocols.icrl import ICRL
 from envs.protocols.o2_searcher import O2_SEARCHER
-from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol
+from envs.protocols.record import Answer, Asked, Call, Inline, Malformed, Parsed, Protocol, parse_tags
 from envs.protocols.research import RESEARCH
 from envs.protocols.retool import RETOOL
 from envs.protocols.retrieval import IRCOT, ITER_RETGEN, RAG
-from envs.protocols.scan import parse_tags
 from envs.protocols.swirl import SWIRL, SWIRL_MATH
 
 __all__ = ["PROTOCOLS", "Answer", "Asked", "Call", "Inline", "Malformed", "Parsed", "Protocol", "parse_tags"]

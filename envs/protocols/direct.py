@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.protocols.record import Asked, Protocol
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Protocol, parse_answer
 from envs.protocols.research import write_boxed
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_answer
 from rlsys.types import Message
 
 BOXED_ANSWER = (

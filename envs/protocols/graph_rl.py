@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-from envs.protocols.record import Protocol
-from envs.protocols.scan import parse_answer
+from envs.protocols.record import Protocol, parse_answer
 
 TAGS = ("<think>", "</think>", "<response>", "</response>", "<answer>", "</answer>")
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import Asked, Inline, Protocol
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_first
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Inline, Protocol, parse_first
 from envs.services.retriever.corpus import Document
 from envs.tasks.prompts import with_examples
 from rlsys.types import Message

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import Asked, Call, Parsed, Protocol
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, first_between, parse_first
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Call, Parsed, Protocol, first_between, parse_first
 from rlsys.types import Message
 
 SEARCH_OPEN, SEARCH_CLOSE = "<search>", "</search>"

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
-from envs.protocols.scan import last_between, parse_answer
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol, last_between, parse_answer
 from envs.services.retriever.corpus import Document
 from rlsys.types import Message
 

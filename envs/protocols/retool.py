@@ -16,8 +16,7 @@ that the model wrote: `\\n<interpreter>\\n{output}</interpreter>\\n\\n`. There i
 
 from __future__ import annotations
 
-from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol
-from envs.protocols.scan import parse_answer
+from envs.protocols.record import Asked, Call, Inline, Parsed, Protocol, parse_answer
 from envs.tasks.prompts import with_examples
 from rlsys.types import Message
 

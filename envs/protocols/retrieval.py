@@ -40,9 +40,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envs.protocols.direct import BOXED_ANSWER, COT, DIRECT, ask_with
-from envs.protocols.record import Protocol
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Protocol, parse_tags
 from envs.protocols.research import show_contents, write_boxed
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_tags
 from rlsys.types import Message
 
 THOUGHT_OPEN, THOUGHT_CLOSE = "<think>", "</think>"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.protocols.record import write_answer
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, answer
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
 from envs.text.choice import find_named, letter_in
 from envs.text.words import last_boxed, normalize_answer
 from rlsys.types import Task

@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from envs.protocols.record import Asked, Protocol, one_user_message
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, parse_tags
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Asked, Protocol, one_user_message, parse_tags
 from envs.services.retriever.corpus import Document
 from rlsys.types import Message
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
-from envs.protocols.scan import ANSWER_CLOSE, ANSWER_OPEN, one_answer
+from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Optional, TypeVar
 
 from envs.problems.sub_trajectories import earlier
 from envs.protocols import Call, Protocol
-from envs.protocols.scan import answer
+from envs.protocols.record import answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from ray.exceptions import NodeDiedError, RayError
 
-from actors.members import Assignment, State, WorkerRecord, bury, close, suspect
+from actors.members import Assignment, State, WorkerRecord, WorkerRegistry, bury, close, suspect
 from actors.specs import IDLE
 from actors.worker import WorkerStatus
+from rlsys.errors import RunFailed
 from rlsys.system.supervisor import Supervised
 
 
@@ -79,3 +81,160 @@ def test_one_without_the_newest_weights_serves_nothing_and_is_otherwise_what_it_
     close(late, 7, "too late")
     assert late.without == (7, "too late")
     assert late.state is (State.STALE if state is State.READY else state)
+
+
+def idle(state: State = State.READY) -> WorkerRecord:
+    life = Supervised[Any]("w", lambda: None, asyncio.sleep, str)
+    return WorkerRecord(spec=None, state=state, life=life)  # type: ignore[arg-type]
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+async def asked(roster: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:
+    tasks = [asyncio.create_task(roster.admit(each, company=company)) for each in episodes]
+    await settled()
+    return tasks
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def given(tasks: list[asyncio.Task[Assignment]]) -> list[bool]:
+    return [task.done() for task in tasks]
+
+
+def test_a_worker_is_given_what_it_has_room_for_and_the_rest_waits_in_order_of_arrival() -> None:
+    async def scenario() -> None:
+        one, two = idle(), idle()
+        roster = WorkerRegistry([one, two], in_flight=10)
+        tasks = await asked(roster, *[4] * 7)
+        assert given(tasks) == [True] * 4 + [False] * 3 and (one.in_flight, two.in_flight) == (8, 8)
+        await roster.leave(tasks[3].result())
+        await settled()
+        assert given(tasks) == [True] * 5 + [False] * 2
+
+    run(scenario)
+
+
+def test_one_that_comes_back_gets_its_share_and_no_more() -> None:
+    async def scenario() -> None:
+        late, back = idle(State.STALE), idle(State.STALE)
+        roster = WorkerRegistry([late, back], in_flight=16)
+        tasks = await asked(roster, *[8] * 256)
+        await roster.open(back)
+        await settled()
+        assert (late.in_flight, back.in_flight, sum(given(tasks))) == (0, 16, 2)
+
+    run(scenario)
+
+
+def test_a_group_larger_than_a_workers_room_is_played_and_keeps_its_turn() -> None:
+    async def scenario() -> None:
+        only = idle()
+        roster = WorkerRegistry([only], in_flight=2)
+        small, large, next_small = await asked(roster, 1, 8, 1)
+        assert given([small, large, next_small]) == [True, False, False]  # later small ones do not overtake it
+        await roster.leave(small.result())
+        await settled()
+        assert given([large, next_small]) == [True, False] and only.in_flight == 8
+        await roster.leave(large.result())
+        await settled()
+        assert next_small.done()
+
+    run(scenario)
+
+
+def test_suspects_play_with_their_company_alone_and_when_nobody_else_waits() -> None:
+    async def scenario() -> None:
+        only = idle()
+        roster = WorkerRegistry([only], in_flight=4)
+        (first,) = await asked(roster, 2)
+        suspects = await asked(roster, 2, company="a") + await asked(roster, 2, company="b")
+        (other,) = await asked(roster, 4)
+        assert given([*suspects, other]) == [False] * 3
+        await roster.leave(first.result())
+        await settled()
+        assert given([*suspects, other]) == [False, False, True]
+        await roster.leave(other.result())
+        (late,) = await asked(roster, 2)
+        assert given([*suspects, late]) == [True, False, False]  # there is room, but not beside a suspect
+        await roster.leave(suspects[0].result())
+        await settled()
+        assert given([*suspects, late]) == [True, False, True]
+        (mate,) = await asked(roster, 2, company="b")
+        await roster.leave(late.result())
+        await settled()
+        assert suspects[1].done() and mate.done() and only.in_flight == 4
+
+    run(scenario)
+
+
+def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.members.SUSPECTS_WAIT_S", 0.0)
+
+    async def scenario() -> None:
+        only = idle()
+        roster = WorkerRegistry([only], in_flight=4)
+        first, second = await asked(roster, 2, 2)
+        (suspect,) = await asked(roster, 2, company="a")
+        (late,) = await asked(roster, 2)
+        await asyncio.sleep(0.001)
+        await roster.leave(first.result())
+        await settled()
+        assert given([suspect, late]) == [False, False]  # the worker is kept until it is empty
+        await roster.leave(second.result())
+        await settled()
+        assert given([suspect, late]) == [True, False]
+        await roster.leave(suspect.result())
+        await settled()
+        assert late.done()
+
+    run(scenario)
+
+
+def test_who_gave_up_waiting_holds_no_place() -> None:
+    async def scenario() -> None:
+        only = idle()
+        roster = WorkerRegistry([only], in_flight=2)
+        first, second, third, fourth = await asked(roster, 2, 2, 2, 2)
+        second.cancel()
+        await settled()
+        await roster.leave(first.result())
+        third.cancel()  # its place came in the same turn of the loop
+        await settled()
+        assert fourth.done() and only.playing == {fourth.result()}
+
+    run(scenario)
+
+
+def test_everybody_who_waits_hears_that_the_run_cannot_go_on() -> None:
+    async def scenario() -> None:
+        roster = WorkerRegistry([idle(State.DEAD)], in_flight=2)
+        tasks = await asked(roster, 1, 1) + await asked(roster, 1, company="a")
+        ready = asyncio.create_task(roster.ready())
+        await settled()
+        await roster.fail("no way")
+        await roster.fail("for another reason")
+        for task in [*tasks, ready, *await asked(roster, 1)]:
+            with pytest.raises(RunFailed, match="no way"):
+                await task
+
+    run(scenario)
+
+
+def test_supervision_that_breaks_ends_the_run() -> None:
+    async def scenario() -> None:
+        roster = WorkerRegistry([idle(State.DEAD)], in_flight=2)
+
+        async def broken() -> None:
+            raise KeyError("x")
+
+        await roster.run_in_background(broken())
+        with pytest.raises(RunFailed, match="supervision of the rollout workers broke: KeyError"):
+            await roster.ready()
+
+    run(scenario)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.members import State
+from actors.members import State, WorkerRegistry
 from actors.pool import RolloutPool
-from actors.roster import WorkerRegistry
 from actors.weights.distributor import Superseded
 from actors.weights.publisher import Pace, WeightPublisher
 from rlsys.errors import RunFailed

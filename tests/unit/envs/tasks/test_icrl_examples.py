@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envs.protocols import PROTOCOLS, Answer, Call
-from envs.protocols.scan import last_between
+from envs.protocols.record import last_between
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.transcript import split_inline
 from envs.tasks.prompts import SOLUTION, read_examples

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import envs
 from envs.base import Step, find_demonstrable
-from envs.protocols.scan import answer
+from envs.protocols.record import answer
 from envs.protocols.swirl import OVER_LIMIT, SWIRL_MATH
 from envs.worlds.calculator import CalculatorConfig, CalculatorWorld, annotated_calls
 from launch.config.compose import compose
