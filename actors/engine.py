@@ -63,7 +63,7 @@ class Engine:
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
         self._sockets = own_sockets
-        self._failure: str | None = None
+        self.failure: str | None = None  # why it can answer nothing any more
         self.ending: threading.Thread | None = None  # of vLLM's connections
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
@@ -196,7 +196,7 @@ class Engine:
 
     def stop(self) -> None:
         """End the EngineCore for certain and fail what is in flight. Blocks for some seconds; may be called twice."""
-        grace_s = STOP_GRACE_S if self._failure is None else 0.0  # a broken one does not hear the signal
+        grace_s = STOP_GRACE_S if self.failure is None else 0.0  # a broken one does not hear the signal
         self._fail("it was stopped")
         with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
             self.llm.shutdown(timeout=grace_s)
@@ -219,13 +219,13 @@ class Engine:
         return room
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise EngineFailed(self._failure)
+        if self.failure is not None:
+            raise EngineFailed(self.failure)
 
     def _fail(self, reason: str) -> None:
         """Mark the engine unusable and wake whoever waits for it: frozen requests would wait for ever."""
-        if self._failure is None:
-            self._failure = reason
+        if self.failure is None:
+            self.failure = reason
             self.llm.output_processor.propagate_error(EngineFailed(reason))
 
     def _bury(self, process: Any) -> None:
@@ -266,7 +266,7 @@ class Engine:
             async for output in self.llm.generate(prompt, parameters, request_id, priority=priority):
                 last = output
         if last is None:
-            raise EngineFailed(self._failure or "a request ended without an output")
+            raise EngineFailed(self.failure or "a request ended without an output")
         return last
 
     @contextmanager
@@ -277,7 +277,7 @@ class Engine:
         try:
             yield
         except (EngineDeadError, EngineGenerateError) as error:
-            raise EngineFailed(self._failure or f"the EngineCore broke: {error.__cause__ or error}") from error
+            raise EngineFailed(self.failure or f"the EngineCore broke: {error.__cause__ or error}") from error
 
 
 def engine_arguments(spec: EngineSpec) -> Any:

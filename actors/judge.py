@@ -48,6 +48,10 @@ class EngineChat:
         renderer = ChatRenderer(spec.model_path)
         return cls(await Engine.start(spec), renderer)
 
+    @property
+    def failed(self) -> bool:
+        return self._engine.failure is not None
+
     async def complete(self, question: Question) -> Choice:
         """Raises ToolRefused for a prompt that fills the context."""
         request = TurnRequest(

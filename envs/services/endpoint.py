@@ -41,6 +41,11 @@ class Chat(Protocol):
     where: str  # its address; "" in this process
     own: bool  # it runs in this process: where it does not answer, a restart may help
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is known that only a restart of this process helps."""
+        ...
+
     async def complete(self, question: Question) -> Choice:
         """Raises ToolRefused for a prompt that it cannot take, ToolBusy, or any error of the way there."""
         ...
@@ -51,7 +56,7 @@ class Chat(Protocol):
 class Endpoint:
     """For one event loop; the session opens with the first question."""
 
-    own = False
+    own = failed = False
 
     def __init__(self, url: str, model: str, key: str | None, **options: Any) -> None:
         """options: of `JsonClient`."""

@@ -55,7 +55,7 @@ class Judge(Asks):
     @property
     def broken(self) -> bool:
         """Whether a restart of this process may help: a model of its own answers nobody."""
-        return self._chat.own and self.stats().breaker_open
+        return self._chat.failed or (self._chat.own and self.stats().breaker_open)
 
     async def close(self) -> None:
         await self._cache.close()

@@ -14,6 +14,8 @@ from actors.judge import EngineChat
 from actors.specs import PromptTooLong
 from envs.services.endpoint import Choice, Question
 from envs.services.guard import ToolRefused
+from envs.services.judge.config import JudgeConfig
+from envs.services.judge.judge import Judge
 from rlsys.types import Message, TurnStop
 from tests.made import engine_spec
 
@@ -24,6 +26,7 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
     asked: list[Any] = []
     stops = [TurnStop.EOS, TurnStop.LENGTH, TurnStop.ABORT]
     stopped: list[int] = []
+    engine: Any = SimpleNamespace(spec=engine_spec("judge"), failure=None, stop=lambda: stopped.append(1))
 
     async def generate(ids: Any, request: Any, name: str) -> Any:
         asked.append((ids, request, name))
@@ -31,8 +34,10 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
             raise PromptTooLong(9, 8)
         return SimpleNamespace(text="YES", stop=stops.pop(0))
 
+    engine.generate = generate
+
     async def start(spec: Any) -> Any:
-        return SimpleNamespace(spec=spec, generate=generate, stop=lambda: stopped.append(1))
+        return engine
 
     renderer = SimpleNamespace(prompt_ids=lambda messages: [(each.role, each.content) for each in messages])
     monkeypatch.setattr(actors.judge, "ChatRenderer", lambda path: renderer)
@@ -49,6 +54,9 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
             await chat.complete(question)
         with pytest.raises(ToolRefused, match="a prompt of 9 tokens"):
             await chat.complete(question)
+        assert not Judge(chat, JudgeConfig()).broken
+        engine.failure = "the EngineCore died"  # one failed call is not enough to open the circuit
+        assert Judge(chat, JudgeConfig()).broken
         await chat.close()
 
     asyncio.run(story())
