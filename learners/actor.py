@@ -45,7 +45,7 @@ class LearnerActor:
     def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
         os.environ.update(secrets)
         self._number = number
-        self._built: Batch | None = None
+        self.built: Batch | None = None
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
@@ -89,12 +89,12 @@ class LearnerActor:
     def build(self, plan: BatchPlan) -> frozenset[int]:
         """Fetch what the rows of `plan` are made of, and make them. Returns the groups that are lost."""
         sources, lost = fetch(plan.sources)
-        self._built = None if lost else build_batch(plan, sources)
+        self.built = None if lost else build_batch(plan, sources)
         return lost
 
     def update(self) -> UpdateReport:
         """On the rows that `build` has made."""
-        batch, self._built = self._built, None
+        batch, self.built = self.built, None
         assert batch is not None, "no rows were built"
         return self.rank.update(batch)
 

@@ -35,7 +35,7 @@ _MIN_FILL = 0.8
 # Attention sinks, relative positions: arguments by which some models change the softmax.
 _REFUSED = ("s_aux", "position_bias")
 # Queries whose soft-capped scores are in memory at once.
-_CAPPED_QUERIES = 512
+CAPPED_QUERIES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def _attend_capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
     repeats = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
     outputs, start = [], 0
-    for block in query.split(_CAPPED_QUERIES, dim=2):
+    for block in query.split(CAPPED_QUERIES, dim=2):
         end = start + block.shape[2]
         seen = (block, key[:, :, :end], value[:, :, :end])
         outputs.append(

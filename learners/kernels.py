@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 # oneDNN copies both factors of a weight's gradient. It gets so many tokens at a time, and at least so many per row or
 # column of the weight: then the copies stay in the cache, and adding up the products costs next to nothing.
-_BLOCK, _BLOCK_PER_WIDTH = 512, 2
+BLOCK, BLOCK_PER_WIDTH = 512, 2
 
 
 def serves(weight: torch.Tensor) -> bool:
@@ -80,7 +80,7 @@ def _times(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None
 
 def _multiply_transposed(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Tensor:
     """[M, K], added up over blocks of tokens."""
-    block = max(_BLOCK, _BLOCK_PER_WIDTH * min(grad_NM.shape[1], x_NK.shape[1]))
+    block = max(BLOCK, BLOCK_PER_WIDTH * min(grad_NM.shape[1], x_NK.shape[1]))
     total, *others = map(_block_product, grad_NM.split(block), x_NK.split(block))
     for product in others:
         total += product

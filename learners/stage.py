@@ -123,12 +123,12 @@ class Stage:
 
     def sum_over_ranks(self, numbers: list[float]) -> list[float]:
         """Each number summed over all ranks. A collective: every rank calls, with as many numbers."""
-        return self._reduce(numbers, torch.distributed.ReduceOp.SUM)
+        return self.all_reduce(numbers, torch.distributed.ReduceOp.SUM)
 
     def max_over_ranks(self, numbers: list[float]) -> list[float]:
-        return self._reduce(numbers, torch.distributed.ReduceOp.MAX)
+        return self.all_reduce(numbers, torch.distributed.ReduceOp.MAX)
 
-    def _reduce(self, numbers: list[float], how: Any) -> list[float]:
+    def all_reduce(self, numbers: list[float], how: Any) -> list[float]:
         if self.world_size == 1:
             return numbers
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.torch_device)

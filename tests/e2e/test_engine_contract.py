@@ -214,7 +214,13 @@ def test_no_single_token_is_spelled_out_beside_its_logprob(served: Served) -> No
     parameters = engine_module.sampling_parameters(
         max_tokens=8, temperature=1.0, logprobs=0, flat_logprobs=True, seed=1
     )
-    output = served.run(served.engine._run(PROMPT, parameters, "spelled")).outputs[0]
+    from vllm.inputs import tokens_input
+
+    async def generated() -> Any:
+        (output,) = [each async for each in served.engine.llm.generate(tokens_input(PROMPT), parameters, "spelled")]
+        return output.outputs[0]
+
+    output = served.run(generated())
     assert output.text and output.logprobs.decoded_tokens == [None] * len(output.token_ids)
 
 

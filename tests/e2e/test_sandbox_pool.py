@@ -75,7 +75,7 @@ def test_a_worker_that_dies_twice_is_a_typed_failure_and_the_pool_recovers() -> 
 
 
 def test_a_worker_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_GRACE_S", 0.2)
+    monkeypatch.setattr(pool, "GRACE_S", 0.2)
 
     async def use(sandbox: Sandbox) -> str:
         for process in _workers():

@@ -63,7 +63,7 @@ class Rank:
 class Actor(LearnerActor):
     def start(self, spec: Any, address: tuple[str, int]) -> int:
         self.rank = Rank(busy=spec)  # type: ignore[assignment]
-        self._built = "rows"  # type: ignore[assignment]
+        self.built = "rows"  # type: ignore[assignment]
         return os.getpid()
 
 

@@ -168,13 +168,13 @@ class Grader:
     def _verdict(self, given: str, gold: str) -> bool:
         """What is too much for a worker is a wrong answer, if the worker gets to the end of `gold` by itself."""
         try:
-            return self._run([given, gold])
+            return self.ask_worker([given, gold])
         except LimitReached as spent:
             with self._lock:
                 readable = gold in self._read
             if not readable:
                 try:
-                    self._run([gold])
+                    self.ask_worker([gold])
                 except LimitReached:
                     raise GoldUngradable(f"{spent} while grading {_short(given)} against {_short(gold)}") from spent
                 with self._lock:
@@ -182,7 +182,8 @@ class Grader:
             self.hopeless += 1
             return False
 
-    def _run(self, question: list[str]) -> bool:
+    def ask_worker(self, question: list[str]) -> bool:
+        """The answer of an idle worker, which is replaced where it gives none."""
         worker = self._idle.get_nowait()
         reusable: _Worker | None = None
         try:

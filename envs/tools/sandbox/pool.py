@@ -10,7 +10,7 @@ from envs.tools.sandbox.worker import LayerRefused, Worker, WorkerLost
 from rlsys.errors import BadInput
 from rlsys.types import FailureKind
 
-_GRACE_S = 10.0  # a worker that has not answered this long after the deadline of its execution is replaced
+GRACE_S = 10.0  # a worker that has not answered this long after the deadline of its execution is replaced
 _ATTEMPTS = 2
 
 
@@ -102,7 +102,7 @@ class Sandbox:
                 try:
                     if not worker.alive:
                         await worker.start()
-                    return await worker.run(code, self._config.timeout_s + _GRACE_S)
+                    return await worker.run(code, self._config.timeout_s + GRACE_S)
                 except (WorkerLost, LayerRefused) as lost:
                     reason = str(lost)
             raise _make_failure(FailureKind.INFRA, reason)

@@ -55,8 +55,8 @@ def test_a_weights_gradient_does_not_depend_on_how_many_tokens_are_added_up_at_a
     x, towards = draw(7, shape[1], seed=1).float(), draw(7, shape[0], seed=2).float()
     gradients = []
     for block, per_width in ((1000, 0), (3, 0), (0, 1), (7, 0)):  # at once; 3, 3 and 1 tokens; 5 and 2; all 7
-        monkeypatch.setattr("learners.kernels._BLOCK", block)
-        monkeypatch.setattr("learners.kernels._BLOCK_PER_WIDTH", per_width)
+        monkeypatch.setattr("learners.kernels.BLOCK", block)
+        monkeypatch.setattr("learners.kernels.BLOCK_PER_WIDTH", per_width)
         weight = draw(*shape, seed=3).float().detach().requires_grad_()
         linear(x.detach(), weight, None).backward(towards.detach())
         gradients.append(weight.grad)

@@ -292,7 +292,7 @@ def test_soft_capped_attention_gives_each_sample_what_the_plain_model_gives_it_a
     tmp_path, monkeypatch, block, key
 ) -> None:
     """Gemma 2, whose layers take turns with a window of 4. The cap is low enough to change every number."""
-    monkeypatch.setattr(attention, "_CAPPED_QUERIES", block)
+    monkeypatch.setattr(attention, "CAPPED_QUERIES", block)
     path = save_gemma(tmp_path, 0.5)
     policy = load_policy(path, dtype="float32", attention_key=key)
     logp, _ = logprobs(policy, SAMPLES)
@@ -306,7 +306,7 @@ def test_soft_capped_attention_gives_each_sample_what_the_plain_model_gives_it_a
 
 
 def test_the_gradient_of_soft_capped_attention_is_that_of_the_plain_model(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "_CAPPED_QUERIES", 4)
+    monkeypatch.setattr(attention, "CAPPED_QUERIES", 4)
     path = save_gemma(tmp_path, 0.5)
     ours = gradients(load_policy(path, dtype="float32", attention_key="packed_sdpa"), [SAMPLES])
     plain = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")

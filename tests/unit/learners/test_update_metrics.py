@@ -69,7 +69,7 @@ class ThreadStage(Stage):
     rank: int
     meeting: Meeting
 
-    def _reduce(self, numbers: list[float], how: Any) -> list[float]:
+    def all_reduce(self, numbers: list[float], how: Any) -> list[float]:
         summed = how == torch.distributed.ReduceOp.SUM
         return self.meeting.reduce(self.rank, numbers, math.fsum if summed else max)
 

@@ -18,7 +18,7 @@ class Scripted(Grader):
         super().__init__(workers=1)
         self.answers, self.heard = answers, list[tuple[str, ...]]()
 
-    def _run(self, question: list[str]) -> bool:
+    def ask_worker(self, question: list[str]) -> bool:
         self.heard.append(tuple(question))
         answer = self.answers[question[0]]
         if isinstance(answer, BaseException):
@@ -65,8 +65,8 @@ def test_a_grader_that_is_late_is_counted_and_nothing_is_remembered(error: Excep
 
 def test_one_gold_that_is_matched_is_enough_and_one_that_breaks_counts_where_none_is() -> None:
     class ByGold(Scripted):
-        def _run(self, question: list[str]) -> bool:
-            return super()._run(question[::-1])
+        def ask_worker(self, question: list[str]) -> bool:
+            return super().ask_worker(question[::-1])
 
     with ByGold(no=False, broken=GraderFailed("gone"), yes=True) as grader:
         assert asyncio.run(grader.grade_any("x", ["no", "broken", "yes"])) is True
