@@ -44,7 +44,7 @@ class WeightsConfig:
 
     channel: str = "shm"
     """Transport of new weights to the engines. shm: the shared memory of each node; weights travel to other nodes while
-    the engines go on generating."""
+    the engines continue to generate."""
 
     def __post_init__(self) -> None:
         require(self.channel == "shm", "weights.channel", self.channel, "shm")

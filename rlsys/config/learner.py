@@ -81,8 +81,8 @@ class LearnerConfig:
     start_timeout_s: float = 300.0
     """Timeout of the start of the ranks and of their process group, in seconds."""
     max_restarts: int = 3
-    """Number of restarts of all ranks between two checkpoints, at most, after a rank died or hung. The ranks go on from
-    the last checkpoint; the engines stay up. 0: the first death ends the run."""
+    """Number of restarts of all ranks between two checkpoints, at most, after a rank died or hung. The ranks continue
+    from the last checkpoint; the engines stay up. 0: the first death ends the run."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")

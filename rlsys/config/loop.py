@@ -27,7 +27,7 @@ class LoopConfig:
     token. Above it the engine gets the weights once more; if that does not help, the run stops with the reason. null:
     0.1 for float32, 0.5 for bfloat16."""
     running_kv: Optional[Literal["keep", "recompute"]] = None
-    """Treatment of the KV cache of requests in flight when new weights arrive. keep: generation goes on at once, and
+    """Treatment of the KV cache of requests in flight when new weights arrive. keep: generation continues at once, and
     later tokens are sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute:
     every request in flight is prefilled again, which is exact, and slow with long contexts. null: keep on GPUs,
     recompute on a CPU."""

@@ -34,7 +34,7 @@ class CheckpointConfig:
     """Number of checkpoints that stay on disk, the newest ones."""
     stop_deadline_s: float = 30.0
     """Time limit of a graceful stop after Ctrl-C or SIGTERM, in seconds: the running update ends and the checkpoint is
-    written. After it the last checkpoint stands. The value holds for the whole run. `ray job stop` kills after
+    written. After it the last checkpoint is kept. The value holds for the whole run. `ray job stop` kills after
     RAY_JOB_STOP_WAIT_TIME_S: set that variable of the job 20 higher."""
     best: Optional[str] = None
     """Metric of the evaluations that selects the best model, such as `greedy/accuracy` or

@@ -16,12 +16,12 @@ class RolloutConfig:
     """Number of rollout workers. Each has its own engine, and on GPUs its own `engine.tensor_parallel` GPUs."""
     min_workers: int = 1
     """Smallest number of rollout workers that must have a node. A worker whose node died comes back as soon as another
-    node has room; the run goes on without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
+    node has room; the run continues without it, unless fewer than these are left for `cluster.placement_timeout_s`."""
     threads: Optional[int] = None
     """Number of CPU threads of one engine, divided among its processes. null: 1 on a CPU, 8 on GPUs."""
     in_flight: Optional[int] = None
     """Number of episodes in flight per worker. A worker always gets at least one whole group; all further groups wait
-    in the driver. `engine.max_num_seqs` requests sample at once, and the episode clock of the others stands still.
+    in the driver. `engine.max_num_seqs` requests sample at once, and the episode clock of the others stops.
     null: twice `engine.max_num_seqs`, so that the engine stays full while the last episodes of a group end or wait for
     tools."""
     max_turn_tokens: int = 64
