@@ -46,6 +46,6 @@ def new_world(config: Any) -> World:
 
 
 def new_player(config: Any) -> World:
-    """The same for whoever is given the tasks that it plays: those of `split` are not read, nor need they be here."""
+    """The same for a player that receives its tasks: those of `split` are not read, nor need they be here."""
     with tasks_unread():
         return new_world(config)

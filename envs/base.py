@@ -107,7 +107,7 @@ class World:
         """Try, where the server is going to run, that what it reads is there. Raises BadInput."""
 
     def start_service(self, *, host: str, port: int, token: str) -> Service:
-        """Start the server that `service` names and return when it answers. Called in a process of its own."""
+        """Start the server that `service` names and return when it answers. Called in a separate process."""
         raise NotImplementedError(f"{type(self).__name__} names the server {self.service!r} and cannot start it")
 
     def connect(self, url: str, token: str) -> None:

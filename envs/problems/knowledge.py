@@ -8,7 +8,7 @@ way to an answer is to read it.
     "Zokami"\\nThe birthplace of Zokami is Lutera.
     "Lutera"\\nThe ruler of Lutera is Bikano.
 
-Worked episodes show how somebody searches who knows how, and how somebody errs.
+Worked episodes show right searches and typical mistakes.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def read_value(documents: Sequence[Document], relation: str, name: str) -> str |
 
 
 def read_anything(documents: Sequence[Document]) -> str | None:
-    """What somebody takes for the answer who does not look closely: the last word of the first document."""
+    """What a careless reader takes for the answer: the last word of the first document."""
     words = documents[0].text.rstrip(".").split(" ") if documents else []
     return words[-1] if words else None
 
@@ -180,7 +180,7 @@ def episode(question: Question, protocol: Protocol, search: Search, mistake: Mis
     """The messages after the prompt. Results are true, and the answer is what was read in the last of them.
 
     `relation` and `name` search for something else, `early` answers one hop too soon, `malformed` leaves a call's tag
-    open: the episode ends there, or where the protocol allows it goes on rightly.
+    open: the episode ends there, or, where the protocol allows it, continues without a mistake.
     """
     messages: list[Message] = []
     name = question.start

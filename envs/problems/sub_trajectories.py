@@ -5,7 +5,7 @@
     [state 2                 ]  ->  action 2
     [state 3                                    ]  ->  answer
 
-A state is a task of its own: whoever plays it writes the action anew.
+Each state is a separate task: a policy that plays it writes the action again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
     task = trajectory.task
     if any(message.inline for message in said):
         where = f"task {task.get('task_id')}: what tools said stands inside of the model's turn"
-        raise BadInput(where=where, expected="a protocol with messages of their own, such as env.protocol=swirl")
+        raise BadInput(where=where, expected="a protocol that sends it in messages, such as env.protocol=swirl")
     places = [at for at, message in enumerate(said) if message.role == "assistant"]
     return tuple(
         SubTrajectory(
@@ -56,7 +56,7 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
 
 
 def state_task(step: SubTrajectory) -> Task:
-    """The state as a task of one message: whoever plays it writes the action anew. Its answers stay the task's."""
+    """The state as a task of one message: its player writes the action again. Its answers stay the task's."""
     own = {key: value for key, value in step.task.items() if key not in ("task_id", "question", "answers")}
     state = {"messages": [_plain(message) for message in step.state], "num_prompt": step.num_prompt}
     return Task(

@@ -2,11 +2,11 @@
 
     What is 47 + 85 + 9?
     47 + 85: 7+5=12 4+8+1=13 so 132        by columns, from the right, with the carry
-    132 + 9 = 141                          or in one go
+    132 + 9 = 141                          or in one step
     \\boxed{141}
 
 More terms make the question harder and the shortest solution longer. At the same question a solution by columns is
-several times as long as one in one go and easier to get right: what a reward on length has to weigh.
+several times as long as one in one step and easier to get right: what a reward on length has to weigh.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def apply(operator: str, left: int, right: int) -> int | None:
 
 
 def make_flawed(steps: Steps, rng: random.Random) -> Steps:
-    """The calculations of somebody who makes one mistake, so that the last result is wrong.
+    """The calculations with one mistake, so that the last result is wrong.
 
     Of the kinds that this problem allows, one is drawn: a wrong operator, swapped operands, a wrong number, or stopping
     one calculation early. Results stay whole numbers; after a mistake the rest is done rightly on the wrong result.

@@ -3,7 +3,7 @@
 | message | what happens | source |
 |---|---|---|
 | an answer | the episode ends, answered; the format is judged by the reward | paper |
-| none | the episode ends, malformed | paper (the reward goes on without an answer) |
+| none | the episode ends, malformed | paper (the reward scores the rest without an answer) |
 | the token budget is used up | the episode ends, cut off | - |
 """
 

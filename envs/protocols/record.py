@@ -101,7 +101,7 @@ class Protocol:
     thinks: bool = False  # reasoning stands in <think> tags
     # what the environment says
     reply: Callable[[str, str], Message] = _user_turn  # (the call, the tool's result)
-    inline: Inline | None = None  # None: what the environment says stands in messages of its own
+    inline: Inline | None = None  # None: what the environment says stands in separate messages
     calls: int | None = 0  # calls per episode; None: as many as the token budget allows
     blank: str = ""  # the result of an empty call, which is not sent to the tool
     malformed: Message | None = None  # said to a malformed message, which costs a turn; None: the episode ends

@@ -30,7 +30,7 @@ the answer in its own, so that a full stop in a name ends nothing.
 | neither | the episode ends, malformed | ours |
 | an empty sentence | `nothing to search` | ours |
 | the same sentence again | executed and flagged | ours |
-| a ninth sentence | not executed: told to answer now | section 3: 8 at most; being told is ours |
+| a ninth sentence | not executed: the model must answer now | section 3: 8 at most; the request is ours |
 | a sentence after that | the turn limit ends the episode | ours |
 | the retriever is down | a typed failure | ours |
 """

@@ -1,6 +1,6 @@
 """SWiRL (section 2.3, appendices A and E): `<search_query>` or `<math_exp>`, then `<answer>`.
 
-A tool's answer is a user turn of its own, `QUERY -> RESULT`, the query on one line. Limits: 5 queries for
+A tool's answer is a separate user turn, `QUERY -> RESULT`, the query on one line. Limits: 5 queries for
 question answering, 10 for mathematics.
 
 | message | what happens | source |
@@ -11,7 +11,7 @@ question answering, 10 for mathematics.
 | neither | the episode ends, malformed | open in the paper; ours |
 | an empty call | `-> error: empty query` (`expression`), costs a turn | ours |
 | the same call again | executed and flagged | the prompt forbids it; ours |
-| a call over the limit | not executed: told to answer now | section 2.3 ends here; the last chance is ours |
+| a call over the limit | not executed: the model must answer now | section 2.3 ends here; the last chance is ours |
 | a call after that | the turn limit ends the episode | section 2.3 |
 | the token budget is used up | the episode ends, cut off | - |
 """

@@ -56,7 +56,7 @@ RIGHT, WHOLE = 0.0, 1 - 1e-9
 def solved_by(config: Any) -> Mapping[str, float] | None:
     """{part: what it must exceed} for a task to count as solved, as the reward's class says. config: the reward's.
 
-    None where it does not say: nobody can tell then from its numbers what is right, and what is format.
+    None where it does not say: its numbers alone then do not separate what is right from what is format.
     """
     name = getattr(config, "name", None)
     return getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
@@ -73,7 +73,7 @@ def counts_as_solved(config: Any, reward: Reward) -> bool:
 
 
 def judge_of(config: Any) -> JudgeConfig | None:
-    """Who judges for the reward of this config, which may be of somebody else's; None for one that asks nobody."""
+    """The judge of this config's reward, which may be a user's own class; None for a reward that asks no judge."""
     judge = getattr(config, "judge", None)
     return judge if isinstance(judge, JudgeConfig) else None
 
@@ -89,7 +89,7 @@ class RewardTraits:
 
 
 def traits_of(config: Any) -> RewardTraits:
-    """The traits of a reward's config, which may be of somebody else's class."""
+    """The traits of a reward's config, which may be of a user's own class."""
     own = {each.name: getattr(config, each.name) for each in fields(RewardTraits) if hasattr(config, each.name)}
     return RewardTraits(**own)
 

@@ -17,7 +17,7 @@ from rlsys.errors import require, require_bounds
 from rlsys.types import Transcript
 
 MARKS = " \t\n.!*\"'`"  # around an answer they say nothing
-FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is no five that somebody calls out
+FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is not an exclaimed five
 
 
 @dataclass(frozen=True, kw_only=True)

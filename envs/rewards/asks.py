@@ -1,4 +1,4 @@
-"""What a reward that is a pure function asks others for: a grader in a process of its own, a judge.
+"""What a reward that is a pure function asks others for: a grader in a separate process, a judge.
 
 `grading` and `judging` name what is open, `resolve_requests` has it answered and fills `Transcript.correct`, or
 `Transcript.judgements` where a judge was asked about every message; the reward is called on that. Judgements that came
@@ -90,7 +90,7 @@ async def _apply_verdicts(
     try:
         answers = await asyncio.gather(*asking)
     finally:
-        for task in asking:  # one failed: nobody waits for the others
+        for task in asking:  # one failed: the results of the others are not needed
             task.cancel()
     correct, steps = transcript.correct, []
     for request, answer in zip(requests, answers, strict=True):

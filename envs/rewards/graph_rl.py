@@ -107,7 +107,7 @@ class GraphRLReward(SumOfFindings):
     def _process_format(self, report: Report) -> Finding:
         """The paper gives it "if applicable": wherever the steps have their section. Each step is judged by itself."""
         if report.well_formed:
-            rule = "the steps stand in a section of their own"
+            rule = "the steps have their own section"
             return Finding(part="process_format", rule=rule, value=self._values["process_format"])
         return Finding(part="process_format", rule="no section for the steps in the format asked for")
 

@@ -33,7 +33,7 @@ class JudgedRewardConfig:
 
 
 class JudgedReward(SumOfFindings):
-    """`judge`: 1.0 where the judge accepts the answer. No answer is wrong, and nobody is asked."""
+    """`judge`: 1.0 where the judge accepts the answer. A missing answer is wrong, and the judge is not asked."""
 
     parts = ("judge",)
     solved_by: ClassVar[Mapping[str, float]] = {"judge": RIGHT}

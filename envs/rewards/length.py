@@ -66,7 +66,7 @@ def check_overlong(config: Overlong) -> None:
     limit, buffer, penalty = config.max_length, config.overlong_buffer, config.overlong_penalty
     require(math.isfinite(penalty) and penalty <= 0, "reward.overlong_penalty", penalty, "a finite number, 0 or less")
     if buffer is not None:
-        require(limit is not None, "reward.max_length", limit, "a number of tokens beside reward.overlong_buffer")
+        require(limit is not None, "reward.max_length", limit, "a number of tokens with reward.overlong_buffer")
         fits = 1 <= buffer <= (limit or 0)
         require(fits, "reward.overlong_buffer", buffer, f"from 1 to reward.max_length={limit}, or null")
 

@@ -109,7 +109,7 @@ class LongCotRewardConfig:
 
 
 class LongCotReward(SumOfFindings):
-    """`outcome`, with `overlong` where that is asked for, and beside it the stream `repetition` of known tokens.
+    """`outcome`, with `overlong` where that is asked for, and in addition the stream `repetition` of known tokens.
 
     Right after 7168 of 14336 tokens: Reward(value=1.5, parts={"outcome": 1.5}).
     """

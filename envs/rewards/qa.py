@@ -109,7 +109,7 @@ def _several(golds: Sequence[str]) -> Sequence[str]:
 
 
 def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
-    """What an evaluation says of an answer beside its reward: exact match, cover match, three F1s and pooled shares.
+    """What an evaluation says of an answer next to its reward: exact match, cover match, three F1s and pooled shares.
 
     A reward takes part by one of two methods, which look at a transcript that it has scored: `given` reads a short
     answer out of it, "" for none; `pooled` gives a share that belongs to the whole set, {"constraints_pooled": (5, 7)}

@@ -1,4 +1,4 @@
-"""A judge of steps that needs no model: whoever made a task up knows which call or answer is a right next step.
+"""A judge of steps that needs no model: a made-up task says which call or answer is a right next step.
 
 It looks at what SWiRL's judge looks at (arXiv 2504.04736, appendix A): the conversation so far and its last message. A
 call is GOOD where it asks for the next thing that the results do not say yet, an answer where the results hold all that

@@ -64,7 +64,7 @@ class AnswerKind:
 
     rules: Callable[[Transcript], tuple[Finding, ...]] | None = None  # None: only a judge can
     asks: str = ""  # kind of judge; "": the paper asks none
-    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": task.question}  # beside the response
+    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": task.question}  # in addition to the response
     value: Callable[[Task, str], float] = lambda task, said: float(said.casefold() in _key(task))
 
 

@@ -36,7 +36,7 @@ from rlsys.types import Message, Reward, Transcript
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
 T = TypeVar("T")
-MAX_JUDGED = 8_000  # characters of the message that is judged: nobody is asked about a longer one
+MAX_JUDGED = 8_000  # characters of the message that is judged: the judge is not asked about a longer one
 MAX_SAID = 1_000  # of an earlier message of the model, where not all fits: its end, in which its call stands
 REST = "\n[the rest is left out]"
 MINE, RESULT = "[my message]", "[result]"
@@ -205,8 +205,8 @@ def equalise_sizes(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, l
 class Verdicts:
     """Of one trajectory."""
 
-    judgements: Sequence[str]  # () where nobody judged its steps
-    right: bool | None  # None where nobody judged its answer
+    judgements: Sequence[str]  # () where its steps were not judged
+    right: bool | None  # None where its answer was not judged
 
 
 def verdicts_in(record: Mapping[str, object]) -> Verdicts:
@@ -219,7 +219,7 @@ def verdicts_in(record: Mapping[str, object]) -> Verdicts:
 def select_trajectories(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
     """The trajectories of the set that `config` asks for, by their places in `found`.
 
-    Raises BadInput, which begins with `where`, for trajectories that nobody judged and for a set that is too small.
+    Raises BadInput, which begins with `where`, for trajectories without judgements and for a set that is too small.
     """
     asked = FILTERS if config.equal else (config.keep,)
     for at, each in enumerate(found):
@@ -245,8 +245,8 @@ def render_conversation(talk: Sequence[Message], protocol: Protocol, *, without_
     """The messages, the last of which is judged, in at most `MAX_CHARS` characters: each under its heading, and cut by
     itself. A result stands without its query, which is in the message before it.
 
-    A message that is long, or that looks like two, takes nobody else's place: what a policy writes can push no result
-    of a tool out of sight, and can be taken for none.
+    A message that is long, or that looks like two, takes no other message's place: what a policy writes can push no
+    result of a tool out of sight, and can be taken for none.
 
     without_mine: with the tool's words alone.
     """

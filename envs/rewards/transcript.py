@@ -84,7 +84,7 @@ def answers(task: Task) -> tuple[str, ...]:
 
 
 def num_tokens(transcript: Transcript) -> int:
-    """How many tokens the model wrote. Raises BadInput where nobody counted: characters would be another length."""
+    """How many tokens the model wrote. Raises BadInput where that is unknown: characters would be another length."""
     length = transcript.num_tokens
     if length is None and transcript.token_ids is not None:
         length = len(transcript.token_ids)

@@ -28,7 +28,7 @@ Schema = TypeVar("Schema", bound=BaseModel)
 Post = tuple[type[BaseModel], Callable[[Any], Awaitable[bytes]]]  # what the body must be, and what answers it in JSON
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-CLIENT_GONE = 499  # nginx's number: nobody was left to answer
+CLIENT_GONE = 499  # nginx's number: the client had closed the connection
 MAX_ERRORS = 20  # that are named of one body
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 

@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class Circuit:
-    """Closed: everybody passes. Open: nobody does for `open_s`, then one call alone tries, and its end decides."""
+    """Closed: every call passes. Open: no call passes for `open_s`, then one trial call decides by its result."""
 
     def __init__(self, name: str, max_failures: int, open_s: float) -> None:
         self._name = name
@@ -57,7 +57,7 @@ class Circuit:
                 self.open = True
                 self._trial_at = asyncio.get_running_loop().time() + self._open_s
         self._trying = self._trying and self.open and not trial
-        self._changed.set()  # whoever waits looks again
+        self._changed.set()  # the waiting calls check the state again
         self._changed = asyncio.Event()
 
     def warn(self) -> None:
@@ -89,5 +89,5 @@ class Rate:
             self._next = clock() + self._spacing_s
 
     def pause(self, seconds: float) -> None:
-        """Nobody goes for so long: what one request was told holds for all."""
+        """Start no request for so long: a server's answer to one request to come back later holds for all."""
         self._next = max(self._next, asyncio.get_running_loop().time() + seconds)

@@ -5,8 +5,8 @@ One `Guard` per service and event loop:
     call -> cache? -> the same query in flight? share it -> a free slot? -> circuit closed? -> attempt, deadline, retry
 
 A call waits for a slot and for the circuit at most `GuardConfig.patience_s` in all, then it fails with a type. With
-`outage_s`, which judges and teachers have, a service that answers nobody is waited for that long, and only then its
-calls fail; a call that fails while others are answered fails after its attempts.
+`outage_s`, which judges and teachers have, calls wait that long for a service that answers none of them, and only then
+fail; a call that fails while others are answered fails after its attempts.
 
 Calls keep their slot while they wait for the circuit, so that no more than `max_concurrent` start when the service
 comes back, and only one of them tries whether it did. Retries follow the exception: ToolRefused is the service's answer
@@ -88,7 +88,7 @@ class GuardConfig:
 
     @property
     def patience_s(self) -> float:
-        """How long a call waits for a slot and for a broken tool, beside its own attempts."""
+        """How long a call waits for a slot and for a broken tool, in addition to its own attempts."""
         return self.deadline_s * self.attempts
 
 
@@ -116,8 +116,8 @@ class Guard(Generic[Q, R]):
     ) -> None:
         """`key` says when two queries are the same; by default the query itself does.
 
-        `outage_s` is how long a call waits while nobody is answered, in the place of `config.patience_s`; `spacing_s`
-        lies between the starts of two attempts.
+        `outage_s` is how long a call waits while no call is answered; it replaces `config.patience_s`. `spacing_s` is
+        the time between the starts of two attempts.
         """
         self._name = name
         self._call = call
@@ -156,7 +156,7 @@ class Guard(Generic[Q, R]):
         finally:
             flight.waiters -= 1
             if flight.waiters == 0:
-                flight.task.cancel()  # nobody waits any more; nothing happens to a task that is done
+                flight.task.cancel()  # no caller waits any more; this does nothing to a task that is done
                 if self._flights.get(key) is flight:
                     del self._flights[key]
 
@@ -172,7 +172,7 @@ class Guard(Generic[Q, R]):
         )
 
     async def _result(self, task: asyncio.Task[R]) -> R:
-        """Of a flight, which lives on when the caller is cancelled; until nobody has been answered for `outage_s`."""
+        """Of a flight, which outlives a cancelled caller; waits until no call has been answered for `outage_s`."""
         clock = asyncio.get_running_loop().time
         began = clock()
         while not task.done():
@@ -215,7 +215,7 @@ class Guard(Generic[Q, R]):
     def _retrying(self, number: int) -> AsyncRetrying:
         """How the call of this number is tried again: in rounds of `attempts`, one of them where `outage_s` is None.
 
-        Another round begins where nobody was answered in the last one, and where the service said to come back.
+        Another round begins where no call was answered in the last one, and where the service said to come back.
         """
         clock = asyncio.get_running_loop().time
         began = round_began = clock()
@@ -271,12 +271,12 @@ class Guard(Generic[Q, R]):
             if task is None or task.cancelling():
                 raise
             works = False
-            raise ConnectionError("the tool cancelled the call") from error  # nobody here did
+            raise ConnectionError("the tool cancelled the call") from error  # no code of ours did
         except Exception as error:
             works = False
             late = isinstance(error, TimeoutError)
             self._circuit.reason = (self._late if late else f"{type(error).__name__}: {error}")[:200]
-            if isinstance(error, ToolBusy) and self._outage_s is not None:  # what one was told holds for all
+            if isinstance(error, ToolBusy) and self._outage_s is not None:  # its answer holds for all calls
                 self._rate.pause(min(error.after_s, self._config.deadline_s))
             raise
         finally:

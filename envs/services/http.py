@@ -1,4 +1,4 @@
-"""The life of an HTTP service: a port, a thread with an event loop of its own, the stop."""
+"""The life of an HTTP service: a port, a thread with its own event loop, the stop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What the connections of an HTTP service may cost before a token has been shown: number, time, headers, bytes.
 
 uvicorn bounds none of these; hypercorn and granian bound the head, but not the time of a body, and let those who hold
-connections keep the others out (docs/retriever.md). So a protocol stands between the socket and uvicorn's, and follows
-the client's bytes with a parser of its own, `httptools`. Of the protocol behind it, it uses what asyncio itself calls.
+connections keep the others out (docs/retriever.md). So a protocol stands between the socket and uvicorn's, and parses
+the client's bytes itself with `httptools`. It calls only those methods of uvicorn's protocol that asyncio calls.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class LimitedConnection(asyncio.Protocol):
 
 
 def most_connections() -> int:
-    """As many as there are descriptors for, at most MAX_CONNECTIONS: without one to accept with, nobody is answered.
+    """As many as there are descriptors for, at most MAX_CONNECTIONS: without a free one no client can be accepted.
 
     The process takes as many descriptors as it may have.
     """

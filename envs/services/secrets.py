@@ -28,7 +28,7 @@ def names_a_secret(option: str) -> bool:
 
 
 def secret_variables(config: Any) -> Iterator[str]:
-    """The variables that a configuration names, at any depth. Of `TaskConfig` and the like, also somebody else's."""
+    """The variables that a configuration names, at any depth; the classes of its sections may be a user's own."""
     for each in fields(config):
         value = getattr(config, each.name)
         if is_dataclass(value):

@@ -24,12 +24,12 @@ class ToolStats:
     cache_hits: int = 0
     shared: int = 0  # calls that joined the same query in flight
     errors: Mapping[str, int] = field(default_factory=dict)  # calls that failed, by FailureKind
-    retries: int = 0  # attempts beside each call's first
+    retries: int = 0  # attempts after each call's first
     breaker_opened: int = 0
     breaker_open: bool = False
     queued: int = 0  # waiting for a slot or for a broken tool
     in_flight: int = 0
-    outage: str = ""  # why it answers nobody now
+    outage: str = ""  # why it answers no call now
     latency: tuple[int, ...] = (0,) * (len(LATENCY_BOUNDS_MS) + 1)  # attempts per bucket, failed ones too
 
     @property

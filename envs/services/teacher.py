@@ -45,8 +45,8 @@ class AnswerLog(LineFile):
 
 
 def check_teacher(config: TeacherConfig) -> None:
-    """Raises BadInput for an address that is none, a key that others on the way could read, and keys that do not go
-    together."""
+    """Raises BadInput for an invalid address, a key that would be sent in the clear, and keys that contradict each
+    other."""
     config.check_all()
     for where, each in config.addresses.items():
         check_address(

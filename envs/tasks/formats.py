@@ -159,7 +159,7 @@ def mmlu_pro(record: Located) -> Task:
 
 
 def strategy_qa(record: Located) -> Task:
-    """StrategyQA: "answer" is true or false, told as yes or no."""
+    """StrategyQA: "answer" is true or false, written as yes or no."""
     value = record.lower.get("answer")
     if not isinstance(value, bool):
         raise BadInput(f"is {str(value)[:40]!r}", where=record.where, key='"answer"', expected="true or false")

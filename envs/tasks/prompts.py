@@ -1,6 +1,6 @@
 """A user message from a file: `{question}` and other slots, which are fields of a task's record.
 
-Shipped files lie beside this module, in `prompts/`, by paper: `graph_rl/strategyqa`. A comment at the top of a file,
+Shipped files lie next to this module, in `prompts/`, by paper: `graph_rl/strategyqa`. A comment at the top of a file,
 `<!-- where it is from -->`, is no part of the message.
 
 Worked examples in a prompt have ICRL's form; they are from a file or written out here.
@@ -69,7 +69,7 @@ class Prompt:
 
 
 def _format_field(value: Any) -> str:
-    """A list is told with commas, an object as `key: value; key: value`."""
+    """A list is written with commas, an object as `key: value; key: value`."""
     if isinstance(value, Mapping):
         return "; ".join(f"{key}: {each}" for key, each in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):

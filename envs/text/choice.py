@@ -60,7 +60,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
 
 
 def _names_another(match: re.Match[str], options: Mapping[str, str]) -> bool:
-    """Whether it goes on like `A or B`."""
+    """Whether another option follows, as in `A or B`."""
     other = _OR.match(match.string, match.end(1))
     return other is not None and other[1] in options and other[1] != match[1]
 

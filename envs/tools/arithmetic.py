@@ -4,7 +4,7 @@ A value is an int, a Fraction, or mpmath's mpf (SymPy computes with the same). T
 
 * An exact value longer than MAX_BITS becomes an mpf. What an operation would make is bounded before it is made.
 * An mpf that is a whole number to 40 digits becomes that whole number: `sqrt(2)**2` is 2 and `floor(log(8, 2))` is 3.
-* A sum (or sine) of mpf that is nothing to 40 digits beside its terms is 0: `sin(pi)` is 0. What is left of a sum that
+* A sum (or sine) of mpf that is 0 to 40 digits relative to its terms is 0: `sin(pi)` is 0. What is left of a sum that
   does not vanish has 20 good digits at least, enough for the float that is shown in the end.
 """
 
@@ -26,7 +26,7 @@ MAX_PLACES = 30  # of round(x, places)
 
 Value: TypeAlias = int | Fraction | Any  # Any is mpf: mpmath has no types
 
-_CONTEXT = MPContext()  # its own: the precision of `mpmath.mp` belongs to whoever sets it
+_CONTEXT = MPContext()  # its own: other code in the process may set the precision of `mpmath.mp`
 _CONTEXT.dps = 60
 _PI = +_CONTEXT.pi
 _NEGLIGIBLE = _CONTEXT.mpf(10) ** -40
@@ -51,7 +51,7 @@ def _real(value: Value) -> Any:
 
 
 def _simplify(value: Value, scale: Any = 0) -> Value:
-    """What a computation gave: exact while short; of an mpf 0 where it is nothing beside `scale`, an int if whole."""
+    """What a computation gave: exact while short; of an mpf 0 where it vanishes against `scale`, an int if whole."""
     if _is_exact(value):
         long = max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS
         return _real(value) if long else value

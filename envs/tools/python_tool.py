@@ -134,7 +134,7 @@ class Turns:
     async def _wait(self, used_s: float) -> None:
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
-        # Whoever has waited for longer than the difference in use goes first: new ones cannot keep a caller out.
+        # A caller that has waited for longer than the difference in use is served first: new ones cannot keep it out.
         heapq.heappush(self._waiting, (used_s + loop.time(), next(self._arrivals), place))
         try:
             while not place.done():

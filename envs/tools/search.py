@@ -103,7 +103,7 @@ class SearchConfig(RankingConfig, ServerAddress):
     def switch(self) -> tuple[str, str]:
         """The key that makes them so, and how an error says it."""
         if self.url is not None and self.kind != WEB:
-            return "url", "beside env.retriever.url, whose server has its own"
+            return "url", "with env.retriever.url, whose server has its own"
         return "kind", f"with env.retriever.kind={self.kind}"
 
     @property
@@ -123,7 +123,7 @@ class SearchTool:
         self._guard: Guard[str, tuple[Document, ...]] = Guard("retriever", self._ask, config.guard)
 
     def connect(self, url: str, token: str | None) -> None:
-        """Search there from now on, also whoever waits for another attempt. The same place again changes nothing."""
+        """Search there from now on, also in further attempts of open calls. The same place again changes nothing."""
         if self._at != (url, token):
             self._at = (url, token)
             self._clients.append(RetrieverClient(url, topk=self._topk, token=token))

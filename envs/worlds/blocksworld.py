@@ -82,7 +82,7 @@ class BlocksworldWorld(World):
         """A shortest plan, or the true verdict with its reason; a wrong one in a share `demo_error_rate` of the seeds.
 
         The short prompt's verdict has no reason. Raises BadInput for a task that is too large to be solved here and
-        has no plan of its own, or that no plan solves.
+        comes without a plan, or that no plan solves.
         """
         rng, asked = self._config.drawn_for(task, seed), problem(task)
         mistaken = rng.random() < self._config.demo_error_rate

@@ -63,7 +63,7 @@ class QuestionsConfig(TaskConfig):
         known = self.data is not None or self.style in MADE_UP_STYLES
         require(known, "env.style", self.style, f"{' or '.join(MADE_UP_STYLES)} without env.data: sums are made up")
         alone = self.prompt is None or not self.instruction
-        require(alone, "env.instruction", self.instruction, "null beside env.prompt, which is the whole message")
+        require(alone, "env.instruction", self.instruction, "null with env.prompt, which is the whole message")
 
 
 class QuestionsWorld(World):

@@ -5,7 +5,7 @@ The retriever is a server: one that runs already (`retriever.url`), or one that 
 are made up.
 
 With the protocols of `PROMPTED` the environment decides what is searched, whatever the policy writes. RAG searches the
-question before the first message. IRCoT does too, and then plays on like a protocol with a tool. Iter-RetGen goes on
+question before the first message. IRCoT does too, and then continues like a protocol with a tool. Iter-RetGen keeps
 searching, with the question and the policy's last message, and each time starts a new context.
 """
 
@@ -130,7 +130,7 @@ class SearchQAWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
 
-        Raises BadInput for a task from a file: nobody knows how to solve it.
+        Raises BadInput for a task from a file, whose solution is unknown.
         """
         if self._config.data is not None:
             raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)

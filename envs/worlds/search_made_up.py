@@ -55,7 +55,7 @@ class MadeUpQuestions:
         return map(to_task, found[:count])
 
     def examples(self) -> Iterator[tuple[str, list[Message]]]:
-        """Questions of their own with their answers, for prompts."""
+        """Separate questions with their answers, for prompts."""
         for question in self._made.examples:
             yield question.text, episode(question, self._protocol, self.search, None)
 
@@ -65,7 +65,7 @@ class MadeUpQuestions:
         return PROTOCOLS[rng.choices(list(shares), list(shares.values()))[0]] if shares else self._protocol
 
     def write_episode(self, protocol: Protocol, task: Task, rng: random.Random) -> list[Message]:
-        """What the model says, with a mistake in a share `demo_error_rate`, and what it is told.
+        """What the model says, with a mistake in a share `demo_error_rate`, and what the environment answers.
 
         Without the tool it answers at once, and a mistake is another name of the same kind. Raises BadInput for a
         protocol in which the environment decides what is searched.

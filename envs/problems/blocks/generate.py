@@ -82,7 +82,7 @@ def draw(rng: random.Random, num_blocks: int) -> Instance:
 
 
 def arrange(blocks: Sequence[str], rng: random.Random) -> State:
-    """Towers: in random order, every block goes on the table or on a tower that stands already."""
+    """Towers: in random order, every block is put on the table or on a tower that stands already."""
     order = list(blocks)
     rng.shuffle(order)
     towers: list[list[str]] = []
@@ -143,7 +143,7 @@ def possible(state: State) -> Iterator[Action]:
 
 
 def make_flawed(instance: Instance, plan: Plan, rng: random.Random) -> Plan:
-    """The plan of somebody who makes one mistake, so that a step cannot be done or the goal is missed.
+    """The plan with one mistake, so that a step cannot be done or the goal is missed.
 
     Of the kinds that this plan allows, one is drawn: stopping early, leaving a step out, doing a step twice, doing two
     steps in the wrong order, or taking another block.

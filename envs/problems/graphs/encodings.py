@@ -78,8 +78,8 @@ def describe(problem: Problem, encoding: Encoding) -> str:
     form, between = _EDGES[encoding][weighted]
     weights = problem.weights or (0,) * len(problem.edges)
     named = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
-    told = between.join(form.format(*pair, weight) for pair, weight in zip(named, weights, strict=True))
-    return f"{told}." if weighted and encoding == "adjacency" else told
+    edges = between.join(form.format(*pair, weight) for pair, weight in zip(named, weights, strict=True))
+    return f"{edges}." if weighted and encoding == "adjacency" else edges
 
 
 def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:

@@ -1,4 +1,4 @@
-"""How NLGift writes a solution, and how somebody who makes a mistake would."""
+"""How NLGift writes a solution, right or with a mistake."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def _path_solution(
     *,
     slip: Weight = 0,
 ) -> Solution:
-    """`weights` and `slip` hold for the chosen path; the others are told as they are."""
+    """`weights` and `slip` hold for the chosen path; the other paths are written with their true weights."""
     source, target = label(problem.source, encoding), label(problem.target, encoding)
     lines = [f"Some possible paths from node {source} to node {target} are:"]
     for path in paths:
-        told = (weights, slip) if path == chosen else (weigh(problem, path), 0)
-        lines.append(path_step(path, told[0], encoding, slip=told[1]))
+        written, wrong_by = (weights, slip) if path == chosen else (weigh(problem, path), 0)
+        lines.append(path_step(path, written, encoding, slip=wrong_by))
     arrows = "->".join(label(node, encoding) for node in chosen)
     length = total(sum(weights) + slip)
     # The rows of both ends: a path of two edges goes through a node that stands in both.
@@ -130,7 +130,7 @@ def _other_paths(problem: Problem, best: tuple[int, ...], count: int) -> list[tu
 
 
 def _search(problem: Problem, encoding: Encoding) -> str:
-    """A breadth-first search, told row by row until the target stands in one: whoever follows need only look up."""
+    """A breadth-first search, written row by row until one holds the target: each step is only a look-up."""
     graph = graph_of(problem)
     target = label(problem.target, encoding)
     queue, rows = [problem.source], []

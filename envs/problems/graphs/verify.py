@@ -70,7 +70,7 @@ def facts(problem: Problem, encoding: Encoding) -> Facts:
 
 
 def check(problem: Problem, response: str, encoding: Encoding = "incident") -> Report:
-    """Read a response and compare it with the graph; evaluation goes on after a format error. Any text will do.
+    """Read a response and compare it with the graph; evaluation continues after a format error. Any text will do.
 
     Raises BadInput for a shortest path that does not exist: a broken task, not a bad response.
     """
@@ -134,7 +134,7 @@ def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, s
 def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
     claim = parse.read_path_answer(answer, key.names)
     if claim is None or (claim.total is None and not claim.several):
-        return Verdict.MISSING, "no path in arrows, or no length beside it"
+        return Verdict.MISSING, "no path in arrows, or no length with it"
     verdict, detail = _judge(claim, key)
     if verdict is not Verdict.CORRECT:
         return verdict, detail

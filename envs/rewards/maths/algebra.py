@@ -35,7 +35,7 @@ _SPELLING = NormalizationConfig(
 _READING = ConversionConfig(lowercase_symbols=False)
 _SET_MARKS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
 _DECIMAL = re.compile(r"(\^\s?)?(?<![0-9])([0-9]*)\.([0-9]+)")
-# Two numbers side by side, and a mark behind a number, are read in ways that nobody means.
+# Two numbers side by side, and a mark behind a number, are parsed into what the writer does not mean.
 _UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\\[vh]?phantom|\\color|\$")
 _TURNED = re.compile(r"\^\s?\{?\s?T(?![a-zA-Z])")  # of a number it would be the number
 _LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
@@ -209,7 +209,7 @@ def _region(text: str, variable: Any) -> Any:
         return None
     if held.kind == "list":
         sets = [_region(part, variable) if relation(part) is not None else None for part in held.elements]
-        # Inequalities beside each other hold both, unless that is impossible: x < 1, x > 3.
+        # Inequalities in one list both hold, unless that is impossible: x < 1, x > 3.
         both = None if None in sets else sympy.Intersection(*sets)
         return sympy.Union(*sets) if both is not None and both.is_empty else both
     ends = [_parse(element) for element in held.elements]

@@ -130,7 +130,7 @@ def _number(text: str) -> str | None:
 
 
 def _numerals(text: str) -> str:
-    """`三十五个` is `35个`; only where the text begins with the numeral and goes on with a unit or a counted noun."""
+    """`三十五个` is `35个`; only where the text begins with the numeral and a unit or a counted noun follows."""
     match = _NUMERAL.match(text)
     if match is None:
         return text

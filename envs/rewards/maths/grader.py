@@ -1,6 +1,6 @@
 """A pool of processes that grade mathematics, each answer under a hard deadline.
 
-What `envs.rewards.maths.compare.decide` can tell is told at once, in this process. The rest goes to a worker over a
+What `envs.rewards.maths.compare.decide` can decide is decided in this process. The rest goes to a worker over a
 pipe. A worker that does not answer in time is killed and replaced, and no other answer pays for it. What an answer
 itself caused, such as `9^{9^9}`, is the answer's result: it is wrong, and counted. What the gold answer or the machine
 caused is a typed failure. Works from any event loop and from plain threads; nothing runs before the first answer that
@@ -71,7 +71,7 @@ class Grader:
         self._deadline_s = deadline_s
         self._start_timeout_s = start_timeout_s
         self._memory_mb = memory_mb
-        # The worker's own limits are for the case that nobody is left to hold it to ours.
+        # The worker's own limits apply when this process has died and can no longer enforce the deadline.
         self._command = [sys.executable, "-I", str(WORKER), str(4 * memory_mb), str(PATIENCE * deadline_s + 2)]
         self._idle: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()  # None: a worker still to be started
         for _ in range(workers):

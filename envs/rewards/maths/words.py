@@ -23,7 +23,7 @@ _TRUTHS = dict.fromkeys(("yes", "true", "correct", "\u662f", "\u662f\u7684", "\u
 _TRUTHS |= dict.fromkeys(
     ("no", "false", "incorrect", "\u5426", "\u4e0d\u662f", "\u4e0d\u5bf9", "\u9519", "\u9519\u8bef"), False
 )
-_TOLD = re.compile(r"[,.;:!]|\s?[-\u2014]+\s?")
+_CLAUSE_END = re.compile(r"[,.;:!]|\s?[-\u2014]+\s?")
 _DENIED = re.compile(r"\b(?:not|never|cannot|no|false|incorrect)\b|n't\b")
 _UNSURE = re.compile(r"\b(?:or|but|yes|true|maybe|if|unless|except|however|sometimes)\b")
 _SUBJECT = re.compile(r"^(?:it|this|they|he|she)(?: is| are| was| were|'s) ")
@@ -65,7 +65,7 @@ def same_choices(given: str, gold: str) -> bool | None:
 def truth(text: str) -> bool | None:
     """`Yes`, `True.`, `correct` and `Yes, it converges` are True, `No, it does not` is False; None for all else."""
     words = _SUBJECT.sub("", flat(text).casefold().strip(" .!"))
-    first, *more = _TOLD.split(words, maxsplit=1)
+    first, *more = _CLAUSE_END.split(words, maxsplit=1)
     value, rest = _TRUTHS.get(first.strip()), more[0] if more else ""
     return None if _UNSURE.search(rest) or (value and _DENIED.search(rest)) else value
 
@@ -74,8 +74,8 @@ def same_words(given: str, gold: str) -> bool:
     """Whether two texts, one of them prose, are the same but for case and punctuation."""
     if not (is_prose(given) or is_prose(gold)):
         return False
-    told = truth(gold)
-    if told is not None and truth(given) is told:
+    right = truth(gold)
+    if right is not None and truth(given) is right:
         return True
     place = ordinal(flat(gold))
     if place is not None and ordinal(flat(given)) == place:

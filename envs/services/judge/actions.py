@@ -93,7 +93,7 @@ def _reflect(thinking: Thinking, value: str, new_goal: str) -> Thinking:
 
 
 async def construct(teacher: Teacher, prompts: Prompts, problem: str, question: Question, max_steps: int) -> str:
-    """The thoughts, joined. question: how each action is sampled; of its seed each has one of its own.
+    """The thoughts, joined. question: how each action is sampled; each action's seed is derived from its seed.
 
     Raises ToolFailed where the teacher is out, or does not answer in the form of an action.
     """

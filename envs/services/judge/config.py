@@ -9,7 +9,7 @@ from envs.services.guard import GuardConfig
 from envs.services.secrets import check_address
 from rlsys.errors import require, require_bounds
 
-SHAPING = ("prompts", "max_tokens", "retry_temperature", "cache_file")  # what a server answers, beside its model
+SHAPING = ("prompts", "max_tokens", "retry_temperature", "cache_file")  # decide, with the model, a server's answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +66,11 @@ class JudgeConfig(GuardConfig):
         addressed = self.key_env is None or self.endpoint is not None or self.service is not None
         require(addressed, "judge.key_env", self.key_env, "null without judge.endpoint and judge.service")
         one = self.endpoint is None or self.service is None
-        require(one, "judge.service", self.service, "null beside judge.endpoint")
+        require(one, "judge.service", self.service, "null with judge.endpoint")
         named = self.endpoint is None or bool(self.model)
         require(named, "judge.model", self.model, "the name of the model at judge.endpoint")
         unnamed = self.service is None or self.model is None
-        require(unnamed, "judge.model", self.model, "null beside judge.service, which has its own")
+        require(unnamed, "judge.model", self.model, "null with judge.service, which has its own")
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
         require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute")
         require_bounds(self, "judge.", "above 0", "outage_s")
@@ -84,7 +84,7 @@ class JudgeConfig(GuardConfig):
 
     @property
     def server(self) -> str:
-        """Names the server that a run starts for it; "" where it has an address, or nobody to ask.
+        """Names the server that a run starts for it; "" where it has an address, or no judge is configured.
 
         Equal for configurations that one server can answer: those that differ in their patience alone.
         """

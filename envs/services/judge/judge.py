@@ -54,7 +54,7 @@ class Judge(Asks):
 
     @property
     def broken(self) -> bool:
-        """Whether a restart of this process may help: a model of its own answers nobody."""
+        """Whether a restart of this process may help: it hosts the model, and the model answers no request."""
         return self._chat.failed or (self._chat.own and self.stats().breaker_open)
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class Judge(Asks):
                 await self._cache.put(key, text)
         first = self._prompts.first_counts(request.kind)
         verdict = kind.read(text, first=first) if not cut else None
-        free = not kind.values  # an answer of its own words
+        free = not kind.values  # a free-text answer
         value = "cut" if cut else "unparsable" if verdict is None else "read" if free else verdict.value
         self.verdicts[f"{request.kind} {value}"] += 1
         return Judged(verdict=verdict, text=text, cached=known, cut=cut, first=first)
@@ -210,7 +210,7 @@ def journal_mode(system: str) -> str:
 
 
 def file_system(file: str) -> str:
-    """The type of the one that a file lies on, or will lie on: "ext4", "nfs4"; "" where nobody knows."""
+    """The type of the file system that a file lies on, or will lie on: "ext4", "nfs4"; "" where it is unknown."""
     mounts = [(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True)]
     folder = Path(file).resolve().parent
     around = [(mount, kind) for mount, kind in mounts if folder.is_relative_to(mount)]

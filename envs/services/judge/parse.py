@@ -66,7 +66,7 @@ def research(text: str) -> Verdict | None:
 def reference(text: str) -> Verdict | None:
     """Long CoT: the last `Judgement: correct|wrong|not_found` in any case; only correct counts for the answer.
 
-    What a judge weighs on the way, and a form that it repeats, stand before the line that it was told to end with.
+    The prompt asks for this line at the end: the judge's reasoning, and a form that it repeats, come before it.
     """
     found = _JUDGEMENT.findall(text)
     return _make_verdict(found[-1].lower() if found else None, "correct")

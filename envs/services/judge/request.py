@@ -27,7 +27,7 @@ class JudgeRequest:
     unwritten: Mapping[str, str] = field(
         default_factory=dict
     )  # fields without what a policy wrote; else they are empty
-    ruled: str = ""  # a judgement by rule: nobody is asked
+    ruled: str = ""  # a judgement by rule: no judge is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ async def ask_each(
             for _ in range(min(at_once, len(items))):
                 group.create_task(work())
     except* ToolFailed as failures:
-        so_far = f"{done} of {len(items)} {what}: the same command goes on from there"
+        so_far = f"{done} of {len(items)} {what}: the same command continues from there"
         raise RunFailed(f"{failures.exceptions[0]}; {so_far}") from failures
     finally:
         await judge.close()

@@ -26,7 +26,7 @@ _MARK = re.compile(
     r"<\||\|>|<\uff5c|\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|judgement(?:\*\*)?:",
     re.IGNORECASE,
 )
-# In what nobody wrote to mislead (a question about F# has its `|>`), only what would be one token.
+# In trusted text (a question about F# has its `|>`), only what would be one token.
 _WHOLE_MARK = re.compile(
     r"<\|\w{1,32}\|>|<\uff5c[^\s<>\uff5c]{1,32}\uff5c>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]"
 )

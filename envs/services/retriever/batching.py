@@ -187,7 +187,7 @@ class Batcher(Generic[Answer]):
                 await self._some.wait()
 
     def _next_batch(self) -> list[_Asked[Answer]]:
-        """The oldest, up to `max_batch` and a fair share; those that nobody waits for any more are dropped."""
+        """The oldest queries, up to `max_batch` and a fair share; those without a waiting caller are dropped."""
         outstanding = len(self._waiting) + sum(size for size, _ in self._searched.values())
         most = min(self._max_batch, -(-outstanding // self._searchers))
         batch: list[_Asked[Answer]] = []

@@ -61,7 +61,7 @@ def _facts(config: RetrieverConfig, corpus: Corpus, folder: Path) -> Facts:
         if stored == WORDS_BEFORE and not any(map(CJK.search, json.loads((folder / "vocab.index.json").read_text()))):
             found["words"] = WORDS_BEFORE
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # whoever opens it says so
+        pass  # opening the index raises the error
     return facts_of(corpus, bm25=found)
 
 

@@ -139,7 +139,7 @@ class DenseRanker(Ranker):
 
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
-        """Goes on where a killed build stopped."""
+        """Build the index; a build that was killed continues where it stopped."""
         encoder, key = make_encoder(config), config.faiss
         check_key(key, dimension=encoder.dimension, documents=len(corpus))
         folder, facts = directory / "dense", _facts(corpus, encoder)

@@ -35,7 +35,7 @@ def facts_of(corpus: Corpus, **more: Any) -> Facts:
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """For callers with nobody to show it to."""
+    """For callers that show no progress."""
 
 
 def write_facts(path: Path, facts: Facts) -> None:

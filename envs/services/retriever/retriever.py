@@ -20,7 +20,7 @@ Hit = tuple[int, float]  # row of the corpus, score
 Found = tuple[tuple[Document, float], ...]  # best first
 Encoded = tuple[tuple[bytes, bytes], ...]  # a document `{"id", "contents"}` and its score as JSON, best first
 
-PASSAGE_BYTES = 250  # of an entry in the cache, besides the passage
+PASSAGE_BYTES = 250  # of an entry in the cache, in addition to the passage
 
 
 class Ranker(ABC):

@@ -32,7 +32,7 @@ from envs.services.retriever.retriever import Encoded, Retriever, make_retriever
 from envs.services.secrets import read_secret
 
 WARM_UP = "a query before the first query"
-HIT_BYTES = 200  # of a hit in the cache, besides its document: a pair, its parts' heads, the score
+HIT_BYTES = 200  # of a hit in the cache, in addition to its document: a pair, its parts' heads, the score
 RETRY_AFTER_S = 1
 # Only the first that is not a text is named: a body of 2 MiB holds a million of them, and to list them took 1 GB.
 Queries = Annotated[list[str], FailFast()]

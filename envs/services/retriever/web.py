@@ -95,8 +95,8 @@ def _document(entry: Mapping[str, Any], number: int) -> Document | None:
     attributes = entry.get("attributes")
     named = attributes.items() if isinstance(attributes, dict) else ()
     facts = [f"{key}: {value}" for key, value in named if isinstance(value, (str, int, float))]
-    told = [entry.get(key) for key in ("answer", "snippet", "description")]
-    text = _join([*told, *facts], MAX_TEXT)
+    texts = [entry.get(key) for key in ("answer", "snippet", "description")]
+    text = _join([*texts, *facts], MAX_TEXT)
     if not text:
         return None
     link = entry.get("link")

@@ -63,7 +63,7 @@ def execute(request_fd: int, world: World, kept: Captured) -> RunReport:
 
 
 def _fork(request_fd: int, world: World, output_fd: int, report_fd: int) -> int:
-    """Start the child, as PID 1 of a namespace of its own where there are namespaces."""
+    """Start the child, as PID 1 of its own namespace where there are namespaces."""
     base = memory.address_space(world.proc)
     if not world.limits.weaker:
         myself = os.pidfd_open(os.getpid())
@@ -85,7 +85,7 @@ def _be_the_child(request_fd: int, world: World, base: int, output_fd: int, repo
         null = os.open("/dev/null", os.O_RDWR)  # its own: locks and flags of a shared one outlive an execution
         os.dup2(null, 0)
         os.dup2(output_fd, 1)
-        os.dup2(null, 2)  # tracebacks of threads and warnings are nobody's business
+        os.dup2(null, 2)  # tracebacks of threads and warnings are not part of the result
         os.dup2(report_fd, 3)
         os.closerange(4, 4096)  # the zygote itself was started with three descriptors and holds a dozen
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born ignoring it

@@ -20,7 +20,7 @@ def address_space(proc: int) -> int:
 def private(proc: int, process: str) -> int:
     """Bytes resident and not of a file. Pages that a fork shares with its parent count in both.
 
-    Any thread tells them but one that has ended, as the first may have while others go on: that one says 0.
+    Any thread reports them but one that has ended, as the first may have while others still run: that one says 0.
     """
     found = [_read(proc, f"{process}/task/{thread}/statm").split()[1:3] for thread in _threads(proc, process)]
     return max((int(resident) - int(shared)) * PAGE for resident, shared in found)

@@ -35,8 +35,8 @@ def layer(name: str) -> Iterator[None]:
 def enter(trees: Sequence[str]) -> None:
     """Namespaces and the view of files, for this process and, for processes, its children.
 
-    As root the view is built first, because Python may lie where nobody else may look; then root is given up, so that
-    the limit on processes binds and an escape from the namespaces arrives as nobody. Raises LayerUnavailable.
+    As root the view is built first, because Python may lie where only root may look; then root is given up, so that
+    the limit on processes binds and an escape from the namespaces has the user `nobody`. Raises LayerUnavailable.
     """
     own_entry = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     as_root = os.geteuid() == 0 and _may_mount()
@@ -64,7 +64,7 @@ def enter(trees: Sequence[str]) -> None:
 
 
 def give_up_root() -> None:
-    """Become nobody if this is root; otherwise stay what we are."""
+    """Become the user `nobody` if this process is root; otherwise keep its user."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)

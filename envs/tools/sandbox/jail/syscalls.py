@@ -43,7 +43,7 @@ BASE: Numbers = {
     "getpeername": (52, 205), "getsockopt": (55, 209),
 }  # fmt: skip
 
-# Processes of its own and signals, for code in a PID namespace.
+# Child processes and signals, for code in a PID namespace.
 PROCESSES: Numbers = {
     "fork": (57, None), "vfork": (58, None), "wait4": (61, 260), "waitid": (247, 95),
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),

@@ -37,7 +37,7 @@ def enter(trees: Sequence[str]) -> None:
     mount("tmpfs", _BUILD_AT, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=1k,mode=755")
     for tree in trees:
         _show(tree)
-    for name in ("site-packages", "dist-packages"):  # what is installed beside the standard library stays out of sight
+    for name in ("site-packages", "dist-packages"):  # packages installed next to the standard library stay hidden
         for tree in trees:
             hidden = f"{_BUILD_AT}{tree}/{name}"
             if os.path.isdir(hidden):

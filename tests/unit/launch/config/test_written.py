@@ -68,13 +68,13 @@ def test_another_kind_takes_the_place_of_the_recipes_own() -> None:
 @pytest.mark.parametrize(
     ("recipe", "keys", "line"),
     [
-        ("research", [URL, "env.retriever.kind=hybrid"], "env.retriever.kind='hybrid': no effect beside"),
-        ("research", [URL, "env.retriever.k1=0.9"], "env.retriever.k1=0.9: no effect beside env.retriever.url"),
-        ("research", [URL, "stages.rl.env.retriever.index=x"], "env.retriever.index='x': no effect beside"),
+        ("research", [URL, "env.retriever.kind=hybrid"], "env.retriever.kind='hybrid': no effect with"),
+        ("research", [URL, "env.retriever.k1=0.9"], "env.retriever.k1=0.9: no effect with env.retriever.url"),
+        ("research", [URL, "stages.rl.env.retriever.index=x"], "env.retriever.index='x': no effect with"),
         ("research", ["env.retriever.k1=0.9", "env.retriever.b=0.4"], "k1=0.9, env.retriever.b=0.4: no effect with"),
         ("icrl", ["env.retriever.encoder=minilm"], "encoder='minilm': no effect with env.retriever.kind=bm25"),
         ("worlds/search", ["env.retriever.gpus=1"], "gpus=1: no effect with env.retriever.kind=bm25"),
-        ("swirl", [URL], r"eval.sets.hotpotqa.env.retriever.corpus='\S+', .*: no effect beside env.retriever.url"),
+        ("swirl", [URL], r"eval.sets.hotpotqa.env.retriever.corpus='\S+', .*: no effect with env.retriever.url"),
     ],
 )
 def test_a_key_without_effect_that_is_given_there_or_later_is_refused(recipe: str, keys: list[str], line: str) -> None:
