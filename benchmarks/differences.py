@@ -1,7 +1,7 @@
 """How often each test finds a difference where there is none: `python benchmarks/differences.py`.
 
 Two systems of the same mean ability answer the same tasks. A task's difficulty is normal with deviation 2.5 in logits,
-and beside it each system has a deviation of its own on each task: 0 where both have the same chance of each task. Of a
+and each system adds its own deviation on each task: 0 where both have the same chance of each task. Of a
 test that keeps its level, the share of runs with p below it is at most that level. The second table is of intervals:
 how often the true mean of one system lies within. Two minutes on one core.
 """
@@ -27,7 +27,7 @@ Shares = npt.NDArray[np.float64]  # of each task the share of its samples that w
 class Setting:
     tasks: int
     samples: int = 1
-    seeds: int = 1  # of training: systems with a deviation of their own, averaged
+    seeds: int = 1  # of training: systems with separate deviations, averaged
     own: float = 0.0  # deviation of a system on a task, in logits
     harder: float = 0.0  # added to the difficulty: few are solved
 

@@ -283,7 +283,7 @@ def main() -> None:
     given.add_argument("--groups", type=int, default=64, help="groups of 8 episodes in a step")
     given.add_argument("--tokens", type=int, default=8192, help="sampled tokens of an episode")
     given.add_argument("--turns", type=int, default=1)
-    given.add_argument("--lag", type=int, default=1, help="loop.max_policy_lag: steps of open groups beside the first")
+    given.add_argument("--lag", type=int, default=1, help="loop.max_policy_lag: steps of open groups after the first")
     given.add_argument("--steps", type=int, default=5)
     given.add_argument("--keep", type=int, default=1024, help="trajectories.keep: episodes of a step that are written")
     given.add_argument("--deadline", type=float, default=120.0, help="seconds that a worker has for a ping")

@@ -1,4 +1,4 @@
-"""A process of environments behind our own socket, beside the same one as a Ray actor.
+"""A process of environments behind our own socket, compared with the same one as a Ray actor.
 
     python benchmarks/env_workers.py
 

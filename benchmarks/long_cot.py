@@ -31,15 +31,15 @@ WORD = "recheck"  # how a line of the demonstrations that is written again begin
 def numbers(folder: Path) -> dict[str, Any]:
     """What became of the answers' length over the steps of the rl stage, and held-out accuracy."""
     steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
-    told = {"first": steps[:6], "second": steps[6:12], "last": steps[-6:]}
+    parts = {"first": steps[:6], "second": steps[6:12], "last": steps[-6:]}
     accuracy = study.summary(folder)["eval"]["stages"]["rl"]
     return {
-        "cut off, steps 1-6": _mean(told["first"], "episode/token_limit"),
-        "cut off, 7-12": _mean(told["second"], "episode/token_limit"),
-        "cut off, last 6": _mean(told["last"], "episode/token_limit"),
-        "tokens, last 6": _mean(told["last"], "episode/tokens"),
-        f'with "{WORD}", 7-12': _share(folder, told["second"]),
-        f'with "{WORD}", last 6': _share(folder, told["last"]),
+        "cut off, steps 1-6": _mean(parts["first"], "episode/token_limit"),
+        "cut off, 7-12": _mean(parts["second"], "episode/token_limit"),
+        "cut off, last 6": _mean(parts["last"], "episode/token_limit"),
+        "tokens, last 6": _mean(parts["last"], "episode/tokens"),
+        f'with "{WORD}", 7-12': _share(folder, parts["second"]),
+        f'with "{WORD}", last 6': _share(folder, parts["last"]),
         "accuracy before": accuracy["before"]["sampled"],
         "accuracy after": accuracy["after"]["sampled"],
     }

@@ -1,7 +1,7 @@
 """Would the unit tests notice a mistake? `python benchmarks/mutants.py PACKAGE... [--count N] [--seed S]`.
 
 Each mutant changes one place of one file in a copy of the tree: a comparison, an operator, a constant, a condition, a
-default, a statement. Its mirrored test file runs first, then the unit tests that name the module, then those beside. A
+default, a statement. Its mirrored test file runs first, then the unit tests that name the module, then the rest. A
 mutant that no test notices is printed with its place; whether it is equivalent is for the reader to say.
 """
 
@@ -128,11 +128,11 @@ def tests_of(path: Path, tree: Path) -> Iterator[list[str]]:
     """The mirrored test file, then the other unit tests that name the module, then the rest of its folder's."""
     unit, package, seen = tree / "tests" / "unit", ".".join(path.parent.parts), set[Path]()
     names = (package,) if path.stem == "__init__" else (f"{package}.{path.stem}", f"from {package} import {path.stem}")
-    beside = sorted((unit / path.parent).glob("test_*.py"))
-    mirrored = [file for file in beside if file.stem == f"test_{path.stem}"]
+    siblings = sorted((unit / path.parent).glob("test_*.py"))
+    mirrored = [file for file in siblings if file.stem == f"test_{path.stem}"]
     mirrored += [unit / test for folder, test in ELSEWHERE.items() if folder in path.parents]
     naming = [file for file in sorted(unit.rglob("test_*.py")) if any(name in file.read_text() for name in names)]
-    for files in (mirrored, naming, beside):
+    for files in (mirrored, naming, siblings):
         if rest := [file for file in files if file not in seen]:
             seen.update(rest)
             yield list(map(str, rest))

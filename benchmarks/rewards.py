@@ -98,7 +98,7 @@ async def main(report: Report) -> None:
         right = sum(verdict is True for verdict in verdicts[-200:])
         report.note(
             f"5,201 answers at once, one of which hangs: {seconds:.1f} s with a deadline of 5 s, "
-            f"{grader.hopeless} hopeless, {right} of the 200 algebraic ones beside it graded right, "
+            f"{grader.hopeless} hopeless, {right} of the 200 other algebraic ones graded right, "
             f"{grader.respawns} respawns"
         )
 

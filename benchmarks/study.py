@@ -24,8 +24,8 @@ def add_options(
     """Those of a study whose numbers stand in `results`: with `--draw`, or what else it is called, as they stand."""
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / results.stem.replace("_", "-"))
-    told = f"train nothing, take what {results.relative_to(ROOT)} holds"
-    parser.add_argument(f"--{kept}", dest="kept", action="store_true", help=told)
+    text = f"train nothing, take what {results.relative_to(ROOT)} holds"
+    parser.add_argument(f"--{kept}", dest="kept", action="store_true", help=text)
     return parser
 
 

@@ -149,8 +149,8 @@ def transports(report: Report, nodes: list[str], megabytes: int) -> None:
             best[way] = max(best[way], total / measured() / 1e9)
     ceiling = max(rate for (name, _), rate in best.items() if name == "sendfile")
     report.head("way", "streams", "GB/s", "of the best sendfile")
-    for (name, streams_told), rate in best.items():
-        report.row(name, streams_told, rate, rate / ceiling)
+    for (name, streams_label), rate in best.items():
+        report.row(name, streams_label, rate, rate / ceiling)
     ray.get([end.close.remote() for end in (sender, receiver)])
     for end in (sender, receiver):
         ray.kill(end)
@@ -193,7 +193,7 @@ async def deliveries(report: Report, nodes: list[str], sizes: list[float]) -> No
 
 
 async def pauses(report: Report, sizes: list[float]) -> None:
-    """A model of each size from nothing, on this machine, loaded anew while nothing runs."""
+    """A model of each size from nothing, on this machine, loaded again while nothing runs."""
     from actors.engine import Engine
     from actors.specs import make_engine_spec
     from launch.checks.machine import expected_device

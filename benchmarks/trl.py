@@ -136,7 +136,7 @@ def forwarded(options: argparse.Namespace) -> list[str]:
 
 
 def run_trl(options: argparse.Namespace, folder: Path) -> None:
-    """In a process of its own: TRL's trainer, and what it took."""
+    """Called in a separate process: run TRL's trainer and write down what it took."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer

@@ -113,7 +113,7 @@ def run(argv: list[str]) -> int:
 
 
 def refuse_lost_folder() -> None:
-    """Raises BadInput where the working folder was removed, or made anew, since this process entered it."""
+    """Raises BadInput where the working folder was removed, or made again, since this process entered it."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -131,9 +131,9 @@ def report_failure(error: Exception) -> int:
 
 
 def unread(error: BrokenPipeError) -> int:
-    """Whoever reads, `| head`, has seen enough: a quiet end. Another pipe than that is a failure."""
+    """The reader of stdout, such as `head`, has closed it: a quiet end. Another broken pipe is a failure."""
     out = select.poll()
-    out.register(1, 0)  # of a pipe that nobody reads the system tells POLLERR, asked for or not
+    out.register(1, 0)  # the system reports POLLERR for a pipe without a reader, asked for or not
     if not any(event & select.POLLERR for _, event in out.poll(0)):
         return report_failure(error)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to fail when Python ends

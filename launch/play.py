@@ -6,7 +6,7 @@ tokenizer, as in `rlsys score`.
 
 A person, or a file, writes one message a line. A line that is a JSON text or an object with "content" is read as JSON:
 `"two\\nlines"`, `{"content": "so far", "truncated": true}`. Any other line is the message as it stands; one that ends
-in a backslash goes on in the next. Blank lines are left out.
+in a backslash continues on the next. Blank lines are left out.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def completion_of(said: PlayerMessage, stop: Sequence[str]) -> Completion:
 
 
 def tell(line: str) -> None:
-    """At once, also into a pipe. Whoever reads it may have seen enough: that ends the episode, quietly."""
+    """Print at once, also into a pipe. A reader that has closed it ends the episode, quietly."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -144,7 +144,7 @@ NO_MORE = Failure(kind=FailureKind.DATA, where="messages", detail="no more of th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedEpisode:
-    line: bytes  # for a file of trajectories; b"" where nobody said anything
+    line: bytes  # for a file of trajectories; b"" where no message was written
     failure: Failure | None  # why there is no reward; NO_MORE: the messages ended before the episode
 
 
@@ -226,7 +226,7 @@ class Source:
         return env
 
     async def score(self, transcript: Transcript) -> Reward:
-        transcript = replace(transcript, token_ids=None)  # nobody knows them: that is not none
+        transcript = replace(transcript, token_ids=None)  # they are unknown: that is not none
         self.scored.append(self.tokens.count_tokens(transcript) if self.tokens is not None else transcript)
         return await self.rewards.score(self.reward, self.scored[-1])
 

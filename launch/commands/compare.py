@@ -98,8 +98,8 @@ def _run(path: Path) -> str:
     return (folder.parent if folder.name == "evaluations" else folder).name
 
 
-# How files without a name of their own are called: the first way in which no two are called the same. Where a run is
-# given as such, it gives its name.
+# How unnamed files are labelled: by the first of these ways that gives no two files the same label. A file given as
+# a run has the run's name.
 WAYS: tuple[Callable[[Path], str], ...] = (
     lambda path: path.stem,
     _run,

@@ -97,8 +97,8 @@ def _extract(options: argparse.Namespace) -> int:
     if not config.given:
         raise BadInput(expected="--endpoint and --model, or --model, or --service")
     with Bar() as show:
-        told = extract(options.input, output, lambda: start_judge(options, config), options.max_concurrent, show)
-    _say(f"{told}; wrote {output}")
+        counts = extract(options.input, output, lambda: start_judge(options, config), options.max_concurrent, show)
+    _say(f"{counts}; wrote {output}")
     return 0
 
 

@@ -75,7 +75,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
 
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     if options.resume and options.output is None:
-        raise BadInput(key="--resume", expected="--output, beside which the transcripts lie")
+        raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
     plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
@@ -217,7 +217,7 @@ def split_to_evaluate(env: Any, trained: str | None) -> str:
 def find_training_data(checkpoint: str) -> str | None:
     """`env.data` of the run that a checkpoint is from: what it was trained on is no evaluation. None if unknown.
 
-    Read, not composed: that would import the modules which a folder of somebody else's names (docs/trust.md).
+    Read, not composed: that would import the modules that a folder of another author names (docs/trust.md).
     """
     folders = [folder for folder in Path(checkpoint).parents if (folder / "config.yaml").is_file()]
     if not folders:

@@ -104,10 +104,10 @@ def read_labelled(path: str, kind: str) -> list[Labelled]:
 
 
 def _judge(options: argparse.Namespace) -> Any:
-    """The JudgeConfig of the flags, or of the recipe; answers go to a file beside the input unless one is named."""
-    beside = f"{options.input}.judge-cache.sqlite"
+    """The JudgeConfig of the flags, or of the recipe; answers go to a file next to the input unless one is named."""
+    default = f"{options.input}.judge-cache.sqlite"
     if options.config is None:
-        config = config_from_options(JudgeConfig, options, cache_file=options.cache_file or beside)
+        config = config_from_options(JudgeConfig, options, cache_file=options.cache_file or default)
         if not config.given:
             raise BadInput(expected="a CONFIG, or --endpoint and --model, or --model, or --service")
         return config
@@ -117,7 +117,7 @@ def _judge(options: argparse.Namespace) -> Any:
         raise BadInput(
             "its reward has no judge: give reward.judge.endpoint and reward.judge.model", where=options.config
         )
-    file = options.cache_file or named.cache_file or beside
+    file = options.cache_file or named.cache_file or default
     return replace(named, cache_file=file, unparsable=options.unparsable or named.unparsable)
 
 

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         append(Path(options.output), played.line)
     if played.failure is NO_MORE:
-        if lines.typed:  # Ctrl-D: somebody has seen enough
+        if lines.typed:  # Ctrl-D: the user has seen enough
             print("left before the episode ended: no reward")
             return 0
         where = options.answers or "standard input"

@@ -1,6 +1,6 @@
 """`rlsys serve`: a service alone.
 
-The judge has a model of its own (vLLM) or stands in front of an endpoint. The retriever is for any client of
+The judge hosts its model (vLLM) or stands in front of an endpoint. The retriever is for any client of
 Search-R1's or ReSearch's protocol.
 """
 

@@ -67,4 +67,4 @@ def add_address(command: argparse.ArgumentParser, *, port: int) -> None:
 
 def warn_if_open(host: str, token_env: str | None) -> None:
     if host not in LOOPBACK and token_env is None:
-        print(f"rlsys: warning: {host} without --token-env: whoever reaches it may ask", file=sys.stderr)
+        print(f"rlsys: warning: {host} without --token-env: any client that reaches it may ask", file=sys.stderr)

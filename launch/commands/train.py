@@ -118,7 +118,7 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
             "give another --run-dir to train again"
         )
     progress.close()
-    ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to go on"
+    ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to continue"
     print(f"{directory.path} is finished after {state.step} steps: {ways}")
     return 0
 
@@ -144,7 +144,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 
 
 def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
-    """The run directory, the checkpoint in it to go on from, and where the driver was then. Raises BadInput."""
+    """The run directory, the checkpoint in it to continue from, and where the driver was then. Raises BadInput."""
     asked = options.resume_from
     must_resume = options.resume or asked is not None
 

@@ -1,4 +1,4 @@
-"""A run goes on: in its directory with what it was begun with, and a finished one with more steps of its last stage."""
+"""Continue a run in its directory with its saved configuration, or a finished run with more steps of its last stage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
         return
     if not saved.is_file():
         raise BadInput(
-            "missing, and with it what the checkpoints beside it belong to: restore it (`rlsys train CONFIG "
+            "missing, and with it what the checkpoints next to it belong to: restore it (`rlsys train CONFIG "
             "--dry-run` prints it, where CONFIG and overrides are those that the run began with)",
             where=saved,
         )
@@ -68,8 +68,8 @@ def _identity(config: RunConfig) -> dict[str, Any]:
 def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
     """`stages.rl.steps=+100` as a number: 100 more than the finished run in `run_dir` took.
 
-    While that run is not finished it goes on to the number that it was given: the command that was interrupted may be
-    given again. Raises BadInput without a run, and for a stage that is not its last.
+    While that run is not finished it continues to the number that it was given: the command that was interrupted may
+    be given again. Raises BadInput without a run, and for a stage that is not its last.
     """
     found = [(index, asked) for index, text in enumerate(overrides) if (asked := MORE.fullmatch(text))]
     if not found:
@@ -78,11 +78,11 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
     for index, asked in found:
         saved = Path(run_dir or "") / "config.yaml"
         if run_dir is None or not saved.is_file():
-            raise BadInput(f"{asked[0]!r}", where="command line", expected="the --run-dir of a run to go on with")
+            raise BadInput(f"{asked[0]!r}", where="command line", expected="the --run-dir of a run to continue")
         stages = compose(str(saved), [], saved=True).stages
         last = stages[-1]
         if asked[1] not in (last.name, str(len(stages) - 1)):
-            raise BadInput(f"{asked[0]!r}: only the last stage goes on: stages.{last.name}.steps", where="command line")
+            raise BadInput(f"{asked[0]!r}: extend only the last stage: stages.{last.name}.steps", where="command line")
         more = int(asked[2]) if _is_finished(Path(run_dir), len(stages)) else 0
         words[index] = f"stages.{asked[1]}.steps={last.steps + more}"
     return words
@@ -91,8 +91,8 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
 def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
     """Whether `config` gives the last stage of a finished run more steps. Then `state` is in that stage again.
 
-    To be saved before `config` is, whose steps say how far the run had come. Raises BadInput for a stage that cannot go
-    on.
+    To be saved before `config` is, whose steps say how far the run had come. Raises BadInput for a stage that cannot
+    continue.
     """
     before, last = compose(str(run_dir / "config.yaml"), [], saved=True).stages[-1], config.stages[-1]
     if last.epochs is not None or before.epochs is not None or last.steps <= before.steps:

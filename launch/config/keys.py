@@ -94,7 +94,7 @@ class Section:
 
 def reference(tables: Mapping[str, Table]) -> list[Section]:
     """All keys there are, each once: those of every recipe by section, then what an environment, a reward and an
-    algorithm add. What several of them share has a section of its own."""
+    algorithm add. What several of them share has its own section."""
     by_part: dict[str, list[Key]] = {"of a recipe": [_name_key(key, table) for key, table in tables.items()]}
     for each in recipe_keys():
         part, _, rest = each.name.partition(".")

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 
 PAPER = "paper.yaml"  # of a recipe that is a folder
-# Every run's config.yaml has all of these sections; nobody writes them all by hand.
+# Every run's config.yaml has all of these sections; a configuration written by hand has only some.
 WRITTEN = {"about", "model", "window", "env", "reward", "algorithm", "engine", "rollout", "learner", "loop"}
 WRITTEN |= {"eval", "trajectories", "checkpoint", "cluster", "weights", "wandb"}
 MOST_BITS = 63  # of a whole number
@@ -79,8 +79,8 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     stages: list[Raw] = []
     base = raw.pop("extends", None)
     if base is not None:
-        beside = path.parent / str(base)
-        layers, stages = read_files(beside if beside.is_file() else find_config(str(base)), (*seen, path.resolve()))
+        sibling = path.parent / str(base)
+        layers, stages = read_files(sibling if sibling.is_file() else find_config(str(base)), (*seen, path.resolve()))
     own = raw.pop("stages", None)
     if isinstance(own, dict):
         stages = _apply_changes(path, stages, own)
@@ -205,7 +205,7 @@ def _stage_index(name: str, names: Sequence[str]) -> int:
 def check_plain(source: str, values: Any, key: str = "") -> None:
     """What no configuration may hold, looked for before anything of it is merged, shown or written.
 
-    Raises BadInput with the file and the full key, and never with the value: it may be somebody's secret.
+    Raises BadInput with the file and the full key, and never with the value: it may be a secret.
 
     `${..}` is refused everywhere. Looked up, it would bring a variable of the environment, resolved, into the run
     directory, the tracker and the terminal. So is a number that is none, or that no machine counts to.

@@ -31,7 +31,7 @@ def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> Recipe
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
     try:
-        # What is chosen by name may be somebody else's class, and change itself: each recipe has its own.
+        # What is chosen by name may be a user's class that changes itself: each recipe has its own copy.
         return RecipeConfig(
             **{key: deepcopy(part.made) if key in schemas else part.made for key, part in parts.items()}
         )
@@ -84,7 +84,7 @@ def _default(key: str, schema: type | None) -> DictConfig:
     default = OmegaConf.masked_copy(_every_default(), key)
     if schema is not None:
         default[key] = OmegaConf.structured(schema)
-        check_plain("config", OmegaConf.to_container(default))  # of somebody else's environment too
+        check_plain("config", OmegaConf.to_container(default))  # of a user's own environment too
     return default
 
 

@@ -66,18 +66,18 @@ def check_scope(source: str, values: Mapping[str, Any]) -> None:
 
 
 def check_reads(
-    source: str, values: Mapping[str, Any], head: StageKeys, recipe: RecipeConfig, beside: Sequence[StageKeys]
+    source: str, values: Mapping[str, Any], head: StageKeys, recipe: RecipeConfig, stages: Sequence[StageKeys]
 ) -> None:
     """Raises BadInput for a key given to one stage whose kind does not read it.
 
-    beside: all stages of the recipe, of which some may read it.
+    stages: all stages of the recipe, of which some may read it.
     """
     given = (key for key, value in leaves(values) if value != {})
     unread = next((key for key in given if not holds(_read(head, recipe), key)), None)
     if unread is None:
         return
     kinds = [kind for kind in STAGES if holds(stage_of(kind).reads, unread)]
-    others = [each for each in beside if each is not head and each.kind in kinds]
+    others = [each for each in stages if each is not head and each.kind in kinds]
     readers = [f"stages.{each.label}.{unread}" for each in others if holds(_read(each, recipe), unread)]
     data = " without data" * (head.kind in kinds)
     expected = " or ".join(readers) or f"it in a stage of kind {' or '.join(kinds)}"

@@ -41,7 +41,7 @@ class Options:
             require(found is None or found >= 1, f"--{key.replace('_', '-')}", found, "at least 1")
         require(self.near is None or 0 < self.near <= 1, "--near", self.near, "above 0 and at most 1")
         cut = self.stratify is None or self.tasks is not None or self.eval_tasks is not None
-        require(cut, "--stratify", self.stratify, "--tasks or --eval-tasks beside it")
+        require(cut, "--stratify", self.stratify, "--tasks or --eval-tasks with it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +129,10 @@ class FileBuild:
         """Raises BadInput where numbers differ and `--partial` does not allow it."""
         if self._warnings and not self._options.partial:
             found = "; ".join(self._warnings)
-            raise BadInput(
-                f"{found}: another version, or a slice of it? --partial goes on with it", where=self._part.file
-            )
+            raise BadInput(f"{found}: another version, or a slice of it? --partial accepts it", where=self._part.file)
 
     def _write_left_out(self) -> None:
-        """All of them beside the file: `train.left_out.jsonl`."""
+        """All of them, next to the file: `train.left_out.jsonl`."""
         path = self._path.with_suffix(".left_out.jsonl")
         if self._left:
             write(path, (line_of({"why": each.why, "of": each.of, **each.row}) for each in self._left))

@@ -1,6 +1,6 @@
 """Rows made of a recipe's other files: prompts with their right answers, for an sft stage, and single steps of tasks.
 
-A prompt is asked as the `questions` world asks it, in a set's style of answer. A single step is a question of its own
+A prompt is asked as the `questions` world asks it, in a set's style of answer. A single step is a separate question
 (arXiv 2506.00845, section 5.2 and appendix E).
 """
 
@@ -72,7 +72,7 @@ def _crosswords(fields: Fields) -> Iterator[Row]:
 
 
 def _proscript(fields: Fields) -> Iterator[Row]:
-    """Its constraints one by one, told in the right order: the answer is yes."""
+    """Its constraints one by one, in the right order: the answer is yes."""
     goal, steps = fields["goal"], fields["steps"]
     for before, after in fields["constraints"]:
         earlier, later = steps[before], steps[after]

@@ -1,4 +1,4 @@
-"""`manifest.json` beside the files: what they are, what of, under which licences, and what was left out.
+"""`manifest.json` next to the files: what they are, what of, under which licences, and what was left out.
 
 The files of a set's split are given by hand, found in a folder, or downloaded from the hub.
 """
@@ -24,7 +24,7 @@ from rlsys.jsonl import decode, encode
 
 CHUNK = 1 << 22
 NAME = "manifest.json"
-VERSION = 3  # of how files are made: another one makes them anew
+VERSION = 3  # of how files are made: files of another version are made again
 HUB = "hub"
 
 

@@ -1,6 +1,6 @@
 """From public files to a recipe's files, one after another: evaluation first, for training is kept apart from it.
 
-Each file is written beside its place and renamed into it, and then noted in the manifest with a digest of all that it
+Each file is written next to its place and renamed into it, and then noted in the manifest with a digest of all that it
 was made of: the same command again makes only what is missing or would be different.
 """
 

@@ -26,7 +26,7 @@ class Files:
     names: tuple[str, ...]  # how its files are called, below any folder; the first pattern that is met counts
     hub: tuple[str, ...] = ()  # owner/name or owner/name:config; empty where no hub has it
     split: str | None = None  # on the hub
-    count: int | None = None  # records, as a paper or the publisher says; None: nobody does
+    count: int | None = None  # records, as a paper or the publisher says; None: unknown
 
 
 def by_question(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Evaluations beside the training of an rl stage, every `eval.every` steps, on the engines that generate.
+"""Evaluations while an rl stage trains, every `eval.every` steps, on the engines that generate.
 
 Training does not wait for one. Its episodes share the engines with those that are trained on, and begin with the
 weights of the step that it is of; newer weights may arrive before its last token is sampled. Which ones did stands in
@@ -26,7 +26,7 @@ class BackgroundEvaluation:
         self._run, self._stage, self._config = run, stage, stage.config.eval
         self._task: asyncio.Task[None] | None = None
         self._one: Evaluation | None = None
-        self._busy_s = self._told_s = 0.0
+        self._busy_s = self._reported_s = 0.0
         self._plays = plays_of(stage.config) if self._config.every else {}
 
     def due(self, live: Callable[[], Awaitable[None]]) -> None:
@@ -93,7 +93,7 @@ class BackgroundEvaluation:
             await self.wait()
 
     def cancel(self) -> None:
-        """The run stops: nobody waits for it."""
+        """The run stops and does not wait for it."""
         if self._task is not None:
             self._task.cancel()
 
@@ -102,5 +102,5 @@ class BackgroundEvaluation:
         if not self._config.every:
             return {}
         busy = self._busy_s + (time.monotonic() - self._one.started if self._one is not None else 0.0)
-        since, self._told_s = busy - self._told_s, busy
+        since, self._reported_s = busy - self._reported_s, busy
         return {"eval/seconds": since}

@@ -1,4 +1,4 @@
-"""An evaluation of a run's weights, on the engines that training uses: before a stage, after it, and beside it."""
+"""An evaluation of a run's weights, on the engines that training uses: before a stage, after it, and during it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def list_pending(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, An
 async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     """The measure of each play, on all of its tasks; the episodes are kept in trajectories/.
 
-    A play of which more than `loop.max_failed_share` failed has none; training goes on, which has that limit for its
+    A play of which more than `loop.max_failed_share` failed has none; training continues, which has that limit for its
     own episodes.
     """
     state, plays = run.state, plays_of(stage.config)

@@ -1,8 +1,8 @@
 """Results of evaluations: in a line of a run, as the table of `rlsys eval`, and as the JSON of its `--output`.
 
-What several sets say together: the mean of a group with its increase over an earlier evaluation, and whole tasks beside
-their single steps. Does who can do the steps do the task (arXiv 2506.00845, section 5.2)? A set with `steps_of` asks
-for the steps of another set's tasks one by one; the field `parent` of each names its task.
+What several sets say together: the mean of a group with its increase over an earlier evaluation, and whole tasks next
+to their single steps: does a model that can do the steps do the task (arXiv 2506.00845, section 5.2)? A set with
+`steps_of` asks for the steps of another set's tasks one by one; the field `parent` of each names its task.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping
 def of_several(
     plays: Mapping[str, Play], ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult] | None = None
 ) -> tuple[list[str], dict[str, Any]]:
-    """What plays say together, in lines and for JSON: single steps beside whole tasks, and the means of groups."""
+    """What plays say together, in lines and for JSON: single steps next to whole tasks, and the means of groups."""
     steps: dict[str, Steps] = {}
     for name, play in plays.items():
         of = f"{play.of.steps_of}/{play.name}"
@@ -147,7 +147,7 @@ def table(results: Mapping[str, Result]) -> list[str]:
 
 
 def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Every other number of each play, with the paper's beside it; then accuracy by the model's messages."""
+    """Every other number of each play, next to the paper's; then accuracy by the model's messages."""
     lines: list[str] = []
     for name, each in results.items():
         paper = papers.get(name, {})

@@ -1,6 +1,6 @@
 """What is evaluated: the sets of a recipe, the tasks that each draws, and how they are played.
 
-A set is a recipe like any other, with an environment, a reward and a sampling of its own. Without `eval.sets` there is
+A set is a recipe like any other, with its own environment, reward and sampling. Without `eval.sets` there is
 one, which has no name: the held-out tasks of the recipe's own environment, from the first.
 """
 

@@ -63,7 +63,7 @@ class Transcripts:
             replace_file(path, json.dumps(now, indent=1) + "\n")
             return
         if changed := differences(json_object(path.read_bytes(), str(path)), now):
-            raise BadInput(f"{self.folder} was begun with {changed}: leave --resume out to begin anew", key="--resume")
+            raise BadInput(f"{self.folder} was begun with {changed}: leave --resume out to begin again", key="--resume")
 
     def _continue(self, path: Path, play: str, size: int) -> None:
         """Read what is whole; what is not is taken out of the file."""
@@ -115,7 +115,7 @@ def without_tokens(record: TrajectoryRecord) -> TrajectoryRecord:
 
 
 def transcript_folder(output: Path, *, resume: bool) -> Path:
-    """`result.transcripts` beside `result.json`, or the next free `result.transcripts-2`; to resume, the last one.
+    """`result.transcripts` next to `result.json`, or the next free `result.transcripts-2`; to resume, the last one.
 
     What an earlier evaluation left is never written over. Raises BadInput where there is nothing to resume.
     """
@@ -125,7 +125,7 @@ def transcript_folder(output: Path, *, resume: bool) -> Path:
     for name in names:
         if not name.exists():
             if resume and last is None:
-                raise BadInput(f"there is no {base.name} beside {output} to go on from", key="--resume")
+                raise BadInput(f"there is no {base.name} next to {output} to resume", key="--resume")
             return last if resume and last is not None else name
         last = name
     raise AssertionError("there is always a next number")

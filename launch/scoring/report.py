@@ -55,7 +55,7 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
                     if only_explain and report.explained_done:
                         break
                 report.flush()
-        except BrokenPipeError:  # whoever reads has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             _forget_stdout()
             return
         except OSError as error:
@@ -234,12 +234,12 @@ def explanation(
 
 
 def trace_of(failure: Failure) -> list[str]:
-    """The calls in a person's own code that it came from, line by line: maybe from a file that somebody else wrote."""
+    """The calls in a user's own code that it came from, line by line; a record in a file may be another user's."""
     return [visible(line) for line in str(failure.trace).split("\n")] if failure.trace else []
 
 
 def _stream(stream: TokenStream) -> Iterator[str]:
-    """A reward per token, beside the value: its stretches of equal tokens."""
+    """A reward per token, in addition to the value: its stretches of equal tokens."""
     hit = sum(value != 0 for value in stream.values)
     total = _number(sum(stream.values))
     yield (

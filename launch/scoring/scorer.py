@@ -151,7 +151,7 @@ class Elsewhere:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """What is under way ends: nobody waits for it any more."""
+        """End what is under way: its results are not needed any more."""
         self._grader.close()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)

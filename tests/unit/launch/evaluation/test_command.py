@@ -86,7 +86,7 @@ def test_what_a_kill_left_is_gone_on_with_and_nothing_is_written_over(
     tmp_path: Path, pool: Counting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(tmp_path, "--resume") == 2
-    assert "--resume: there is no result.transcripts beside" in capsys.readouterr().err
+    assert "--resume: there is no result.transcripts next to" in capsys.readouterr().err
     pool.most = 7
     assert command(tmp_path) == 1 and not (tmp_path / "result.json").exists()
     pool.most, pool.played = 10**9, 0

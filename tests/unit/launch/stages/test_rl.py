@@ -368,9 +368,9 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "run_dir", "part"),
     [
-        ("stages.rl.steps=+3", None, "expected the --run-dir of a run to go on with"),
-        ("stages.rl.steps=+3", "/no/such", "expected the --run-dir of a run to go on with"),
-        ("stages.a.steps=+3", "", "only the last stage goes on: stages.b.steps"),
+        ("stages.rl.steps=+3", None, "expected the --run-dir of a run to continue"),
+        ("stages.rl.steps=+3", "/no/such", "expected the --run-dir of a run to continue"),
+        ("stages.a.steps=+3", "", "extend only the last stage: stages.b.steps"),
     ],
 )
 def test_more_steps_need_a_run_and_its_last_stage(
