@@ -107,8 +107,8 @@ def _pooling(path: str) -> Pooling:
     for pooling in get_args(Pooling):
         if found == {pooling}:
             return pooling  # type: ignore[no-any-return]
-    modes = ", ".join(sorted(found)) or "nothing"
-    raise BadInput(f"pools by {modes}", key="encoder", found=path, expected=f"one of {', '.join(get_args(Pooling))}")
+    poolings = ", ".join(sorted(found)) or "nothing"
+    raise BadInput(f"pools by {poolings}", key="encoder", found=path, expected=f"one of {', '.join(get_args(Pooling))}")
 
 
 def _check_modules(path: str) -> None:
