@@ -52,7 +52,7 @@ class SlotBuffer:
         async with self._changed:
             await self._changed.wait_for(lambda: (self._free > 0 and self._to_admit > 0) or self._all_begun)
             if self._all_begun:
-                self._spare = 0  # nobody is left to take a place
+                self._spare = 0  # no caller is left to take a place
                 return None
             self._free -= 1
             self._to_admit -= 1

@@ -65,7 +65,7 @@ search_paths: dict[str, None] = {}  # folders of recipes, in the order in which 
 
 
 def add_search_paths(recipe: Path) -> None:
-    """A class of somebody else's may lie beside the recipe that names it, or in the package that the recipe lies in."""
+    """A user's class may lie next to the recipe that names it, or in the package that the recipe lies in."""
     folder = recipe.resolve().parent
     while (folder / "__init__.py").is_file():  # `maze.world.MazeWorld`, named in maze/maze.yaml
         folder = folder.parent
@@ -78,7 +78,7 @@ def own_folders() -> list[str]:
 
 
 def _places() -> list[str]:
-    """Folders of recipes, and the working one, which may have been removed under a run that goes on."""
+    """Folders of recipes, and the working one, which may have been removed while the run continues."""
     with contextlib.suppress(FileNotFoundError):
         return list(dict.fromkeys((*search_paths, os.getcwd())))
     return list(search_paths)
@@ -94,7 +94,7 @@ def _elsewhere(key: str, name: str) -> Choice:
         what = f"{type(error).__name__}: {error}"
         expected = f"module.Class, importable from {' or '.join(places)}"
         first = name.partition(".")[0]
-        if first in (*OURS, "tests"):  # `envs.maze.Maze`, of a folder of somebody else's
+        if first in (*OURS, "tests"):  # `envs.maze.Maze`, in a user's folder
             expected = f"{first} to be the package of rlsys: give a folder of your own another name"
         raise BadInput(what, key=f"{key}.name", found=name, expected=expected) from error
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:

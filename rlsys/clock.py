@@ -1,7 +1,7 @@
 """The deadline of an episode, whose clock stands still while the episode waits for its turn.
 
-`async with deadline(300):` around the episode, and `with stopped():`, however deep inside, around a wait that is none
-of its own doing: for a seat in the engine, or for others to leave.
+`async with deadline(300):` around the episode, and `with stopped():`, however deep inside, around a wait that it
+does not cause itself: for a seat in the engine, or for others to leave.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Clock:
     began: float
     outer: Clock | None = None  # of the deadline around this one: it stands still with it
     waited_s: float = 0.0  # while it stood still
-    waits: int = 0  # that go on, of this episode's tasks
+    waits: int = 0  # unfinished waits of this episode's tasks
     since: float = 0.0  # when it was stopped
     left_s: float | None = None  # of the deadline, while it stands still
 

@@ -10,7 +10,7 @@ record. A group has a signal where its rewards give the algorithm something to l
 baseline of the group, all right and all wrong teach nothing (DAPO, arXiv 2503.14476, section 3.2, plays such groups and
 throws them away). Failures say nothing about a task and change nothing here.
 
-What is remembered changes when a step takes its groups, in one piece with the weights, so that a resumed run goes on
+What is remembered changes when a step takes its groups, atomically with the weights, so that a resumed run continues
 with what the surviving weights have seen.
 """
 

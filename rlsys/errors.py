@@ -50,7 +50,7 @@ class BadInput(Exception):
 
 
 class RunFailed(Exception):
-    """The run cannot go on: the reason is the last line printed, exit code 1, and it can be resumed."""
+    """The run cannot continue: the reason is the last line printed, exit code 1, and it can be resumed."""
 
 
 class LearnerLost(RunFailed):

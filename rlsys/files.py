@@ -43,7 +43,7 @@ def as_readable_as_its_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Written beside its place, brought to the disk and renamed into it: there is the old file or the new one."""
+    """Written next to its place, synced to the disk and renamed into it: there is the old file or the new one."""
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())
 
@@ -78,7 +78,7 @@ def is_packed(head: bytes) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Raises BadInput for what nobody can read to its end: to open a pipe would wait for ever."""
+    """Raises BadInput for what cannot be read to its end: opening a pipe would wait for ever."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

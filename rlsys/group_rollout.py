@@ -26,7 +26,7 @@ async def run_group(player: Player, source: EpisodeSource, ticket: Ticket, plan:
         trajectories = list(await asyncio.gather(*episodes))
     finally:
         for episode in episodes:
-            episode.cancel()  # where the engine failed one of them, nobody waits for the others
+            episode.cancel()  # if the engine failed one of them, the others are not needed
     await _compare(trajectories, source)
     return Group(ticket=ticket, trajectories=tuple(trajectories), worker=player.name)
 

@@ -180,7 +180,7 @@ def check_failures(groups: Sequence[GroupRef], limit: float) -> None:
 
 
 def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
-    """Raises RunFailed for rewards per token that nobody would read, of a reward that did not say that it has them."""
+    """Raises RunFailed for rewards per token that no algorithm would read, of a reward that did not declare them."""
     rewards = [each.reward for group in groups for each in group.summaries if isinstance(each.reward, Reward)]
     stream = next((stream for reward in rewards for stream in reward.streams), None)
     if stream is not None and not read:

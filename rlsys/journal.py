@@ -92,7 +92,7 @@ class Journal:
     def __init__(self, path: Path, *, keep: int | None = None) -> None:
         """Open `path` and begin a lineage. `keep` is a checkpoint's mark: later rows of earlier lineages are void.
 
-        Raises BadInput where rows before the mark are lost: nobody could say any more what the weights have seen.
+        Raises BadInput where rows before the mark are lost: what the weights have seen is then unknown.
         """
         self.path = path
         rows = read_journal(path)

@@ -125,7 +125,7 @@ def kind_of(value: object) -> str:
 
 
 def format_value(value: object) -> str:
-    """A value in an error: short; what is long is told by its kind."""
+    """A value in an error: short; a long one is described by its kind."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         odd = next((f" with {kind_of(each)}" for each in value if not isinstance(each, type(value[0]))), "")
         return f"{kind_of(value)}{odd}" if value else "an empty list"

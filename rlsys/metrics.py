@@ -1,6 +1,6 @@
 """Metrics that state their own reduction.
 
-A metric is a small value that knows how to merge with another of its kind, so that nobody has to guess
+A metric is a small value that knows how to merge with another of its kind, so that no code has to guess
 from its name whether to average or to add it: over micro-batches, ranks or trajectories alike.
 """
 

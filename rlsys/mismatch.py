@@ -1,7 +1,7 @@
 """How far engine and learner disagree on tokens that both should give the same log-probability.
 
 A mean over all tokens hides what grows with the context or from turn to turn, such as rounding, or the cache of older
-weights that running requests keep (`loop.running_kv`): the gap is told by depth, by turn and for mixed versions too.
+weights that running requests keep (`loop.running_kv`): the gap is given by depth, by turn and for mixed versions too.
 Shapes: T tokens of a packed row, N of them compared, B bins.
 """
 

@@ -1,7 +1,7 @@
 """Tokens that other weights have sampled: ratios of probabilities, and the weights that correct for them.
 
-Three policies are told apart. The behaviour policy sampled the tokens: an engine, with its numerics, and weights that
-may be several versions old; where a turn spans versions, each token has the log-probability under its own. The
+Three policies are distinguished. The behaviour policy sampled the tokens: an engine, with its numerics, and weights
+that may be several versions old; where a turn spans versions, each token has the log-probability under its own. The
 proximal policy is the learner's before the update's first step. The policy is the one being trained.
 
 Shapes: [T] of a packed row, mask of 0 and 1; a sequence is one sample of the row (cu_seqlens [S+1]), its masked tokens.

@@ -135,7 +135,7 @@ def shard_plan(plan: BatchPlan, world_size: int) -> list[BatchPlan]:
 def pack(
     samples: Sequence[SampleRef], tokens_per_row: int, *, samples_per_unit: int = 1, in_order: bool = False
 ) -> list[list[SampleRef]]:
-    """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets a row of its own.
+    """Rows of at most `tokens_per_row` tokens, about equally long; a longer sample gets its own row.
 
     First-fit decreasing decides how many rows are needed; then each sample, longest first, goes to the emptiest row.
     Where that does not work out, the first-fit rows stand. in_order: rows are cut from the samples as they come, a few
@@ -162,7 +162,7 @@ def total_share(row: Sequence[Sample | SampleRef]) -> float:
 
 
 def consecutive(items: Sequence[T], size: Callable[[T], int], limit: int) -> list[list[T]]:
-    """The items in order, as many to a part as fit within `limit`; a larger one is a part of its own."""
+    """The items in order, as many to a part as fit within `limit`; a larger one is a part by itself."""
     parts: list[list[T]] = []
     filled = 0
     for item in items:

@@ -211,7 +211,7 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
         found = 'neither "response" nor' if response is None else '"response" and'
         raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
     tokens = _flat(_optional_field(record, "token_ids", TOKENS))
-    if tokens is None and "tokenizer" in record:  # without it, somebody else's "samples"
+    if tokens is None and "tokenizer" in record:  # without it, "samples" has another meaning
         samples = _samples(record, "samples", HERE)
         tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
     judgements = _optional_field(record, "judgements", TEXTS)

@@ -48,7 +48,7 @@ ROUNDING = 1e-5  # of the largest of a reward and its parts: rewards may be comp
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
     """How one completion is sampled. `temperature=0` is greedy, `top_p` then ignored: the log-probabilities are those
-    of the plain distribution (temperature 1), since a greedy choice has none of its own. Otherwise they are those of
+    of the plain distribution (temperature 1), since a greedy choice has no distribution. Otherwise they are those of
     the distribution that was sampled from, after temperature and `top_p`.
     """
 
@@ -141,7 +141,7 @@ class EpisodeSource(Protocol):
 
 @contextmanager
 def _data_boundary(where: str) -> Iterator[None]:
-    """A fault boundary: what an environment or a chat template raises is this task's failure and nobody else's."""
+    """A fault boundary: what an environment or a chat template raises is a failure of this task alone."""
     try:
         yield
     except EpisodeBroken:

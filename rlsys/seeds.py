@@ -1,4 +1,4 @@
-"""Seeds, draws and orders derived from names, so that a request samples the same whatever runs beside it."""
+"""Seeds, draws and orders derived from names, so that a request samples the same whatever runs concurrently."""
 
 from __future__ import annotations
 

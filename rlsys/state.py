@@ -1,4 +1,4 @@
-"""What an environment knows when an episode is over, handed to the reward beside the text of the transcript."""
+"""What an environment knows when an episode is over, handed to the reward together with the text of the transcript."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class HasState(Protocol):
 async def final_state(env: object) -> Mapping[str, Any] | None:
     """The state of an environment as a file has it, so that a reward sees the same in a run and in `rlsys score`.
 
-    None for an environment that tells none, or an empty one. Raises TypeError or ValueError for what is no JSON object.
+    None for an environment that gives none, or an empty one. Raises TypeError or ValueError for what is no JSON object.
     """
-    told = env.final_state() if isinstance(env, HasState) else None
-    state = await told if isinstance(told, Awaitable) else told  # one that is played in another process is asked there
+    given = env.final_state() if isinstance(env, HasState) else None
+    state = await given if isinstance(given, Awaitable) else given  # one played in another process is asked there
     if not state:
         return None
     text = json.dumps(dict(state) if isinstance(state, Mapping) else state, allow_nan=False)

@@ -1,7 +1,7 @@
 """What the driver sees of a group: what its trajectories came to, how long they are, and whether it has a signal.
 
-Tokens and text stay where they were made until somebody needs them: ranks, for the samples that they train, and whoever
-writes trajectories to a file.
+Tokens and text stay where they were made until they are needed: by ranks, for the samples that they train, and by the
+code that writes trajectories to a file.
 
 A group has a signal where its rewards give the algorithm something to learn from. All who ask, ask here (`has_signal`):
 
@@ -43,7 +43,7 @@ class TrajectorySummary:
     turns: Ints  # [turns, 3]: `count_tokens`
     spans: Ints  # [spans, 3]: the turn, the version, how many of its tokens that version sampled
     end: EpisodeEnd
-    reward: Reward | Failure  # of each stream the sum alone, and nothing is told of a judge
+    reward: Reward | Failure  # of each stream only the sum, without what a judge said
     timings: Timings
     num_sampled: int
     retried: tuple[Failure, ...] = ()
@@ -130,7 +130,7 @@ def ever_lacks(algorithm: Advantages, group_size: int) -> bool:
 
 
 def never_has(algorithm: Advantages, group_size: int) -> bool:
-    """Whether no group can have one: a sibling that is alone has nobody to be compared with."""
+    """Whether no group can have one: a single episode has no sibling to be compared with."""
     return group_size == 1 and not any(has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
 
 
@@ -138,7 +138,7 @@ def use_metrics(trajectories: Sequence[TrajectorySummary]) -> Metrics:
     """Means over all trajectories: one in which nothing of a name was counted has 0 of it.
 
     `episode/calls` and the other shared names, where some episode has them; `episode/response_tokens`, the length with
-    what tools said, beside `episode/tokens` without; `episode/answered_by_2`, the share of the episodes that had given
+    what tools said, next to `episode/tokens` without; `episode/answered_by_2`, the share of the episodes that had given
     their answer with their second message or before.
     """
     names = sorted({name for each in trajectories for name in each.metrics})

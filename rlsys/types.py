@@ -7,7 +7,7 @@ A later stage builds a new record and never edits an old one. No tensors here: w
 version. L is the number of tokens of one sample.
 
 From the engine on, per-token fields are arrays: a Python object for each token would be most of what a driver does.
-Whoever makes a record may give any sequence of numbers. Records with arrays are equal only to themselves.
+A record may be made from any sequence of numbers. Records with arrays are equal only to themselves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What the world says to one model message: a reply to go on from, or how the episode ended."""
+    """What the world says to one model message: a reply to continue from, or how the episode ended."""
 
     reply: Message | None = None
     end: EpisodeEnd | None = None  # exactly one of the two is set
@@ -146,7 +146,7 @@ class TokenStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """A trajectory's value, its parts (they sum to it), and per-token streams beside it.
+    """A trajectory's value, its parts (they sum to it), and additional per-token streams.
 
     Reward(value=1.1, parts={"correct": 1.0, "format": 0.1})
     """
@@ -173,7 +173,7 @@ class Failure:
     kind: FailureKind
     where: str
     detail: str  # in one line
-    trace: str = field(default="", compare=False)  # the calls that led there, where somebody's code raised it
+    trace: str = field(default="", compare=False)  # the calls that led there, if user code raised it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class Sample:
     weight: float = 1.0  # of each of its sampled tokens in the loss
     share: float | None = None  # what it adds to the loss's denominator; None: one for each token in the loss
     reward: float | None = None  # its trajectory's value; None where nothing was rewarded (a demonstration)
-    streams: tuple[TokenStream, ...] = ()  # per-token rewards beside it: values of its own sampled tokens, in order
+    streams: tuple[TokenStream, ...] = ()  # additional per-token rewards: one for each of its sampled tokens, in order
     first_turn: int = 1  # the trajectory's message, counted from 1, that its first sampled tokens belong to
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """What others wrote, as a terminal or a record may have it: their text, and what their code raised.
 
-An environment, a reward, a tool and a chat template are a user's own. What they raise is told with the innermost line
-of theirs, for the line on which a library gave up, or our own loop called, helps nobody. The text of an error may be a
-model's: it is bounded, and nothing in it reaches a terminal as a control character.
+An environment, a reward, a tool and a chat template are a user's own. What they raise is reported with the innermost
+line of theirs, since the line where a library gave up, or where our own loop called, does not help. The text of an
+error may be a model's: it is bounded, and nothing in it reaches a terminal as a control character.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def trace(error: BaseException) -> str:
 
     Of a long one the beginning and the end. Empty where all the calls are ours.
     """
-    told = traceback.TracebackException.from_exception(error, limit=-64)
-    ours = _leading_ours(told.stack)
-    if ours == len(told.stack):
+    report = traceback.TracebackException.from_exception(error, limit=-64)
+    ours = _leading_ours(report.stack)
+    if ours == len(report.stack):
         return ""
-    del told.stack[:ours]
-    lines = [visible(line) for text in told.format() for line in text.rstrip("\n").split("\n")]
+    del report.stack[:ours]
+    lines = [visible(line) for text in report.format() for line in text.rstrip("\n").split("\n")]
     whole = "\n".join(lines)
     return whole if len(whole) <= TRACE else f"{whole[: TRACE // 2]}\n ...\n{whole[-TRACE // 2 :]}"
 
 
 def _leading_ours(stack: traceback.StackSummary) -> int:
-    """How many calls come before the first into somebody else's code."""
+    """How many calls come before the first into code that is not ours."""
     known = (*_OURS, *_LIBRARIES)
     return next((at for at, frame in enumerate(stack) if not frame.filename.startswith(known)), len(stack))
 

@@ -34,8 +34,8 @@ class LoopConfig:
     publish_deadline_s: float = 60.0
     """Time limit of the delivery of new weights to every engine, in seconds. For large models it grows to three times
     what their size takes at the rate of the last delivery, 100 MB/s before there is one. An engine that is late starts
-    no group until it holds the newest weights; the others go on. It also limits how long one node may take to send one
-    bucket (64 MB or one tensor) to another."""
+    no group until it holds the newest weights; the others continue. It also limits how long one node may take to send
+    one bucket (64 MB or one tensor) to another."""
     oversample: float = 1.0
     """Factor of dynamic sampling: groups without signal (all rewards equal) are replaced by others, up to this many
     times `groups_per_step` groups in one step. 3 plays at most three times as many groups. 1: no replacement. More than
@@ -55,7 +55,7 @@ class LoopConfig:
 
     @property
     def spare(self) -> int:
-        """Groups that a step may take beside `groups_per_step`."""
+        """Groups that a step may take in addition to `groups_per_step`."""
         return int(self.groups_per_step * (self.oversample - 1))
 
     @property

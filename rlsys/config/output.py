@@ -1,4 +1,4 @@
-"""What a run leaves behind: trajectories, checkpoints, and what wandb is told."""
+"""What a run leaves behind: trajectories, checkpoints, and what it reports to wandb."""
 
 from __future__ import annotations
 

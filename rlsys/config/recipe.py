@@ -1,6 +1,6 @@
 """A recipe and its stages: the whole tree of sections, as one frozen dataclass, checked before anything starts.
 
-Algorithms, environments and rewards keep their own dataclass beside their code; `launch.config.compose` puts the tree
+Algorithms, environments and rewards keep their own dataclass next to their code; `launch.config.compose` puts the tree
 together. A YAML holds only what differs from the defaults. Values that follow from others are properties, and
 `--dry-run` shows their arithmetic.
 """

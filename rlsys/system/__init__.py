@@ -1,1 +1,1 @@
-"""What several packages need beside the core: kernel names, sockets, deadlines, devices, a lost node in Ray's words."""
+"""What several packages need besides the core: kernel names, sockets, deadlines, devices, lost nodes in Ray's words."""

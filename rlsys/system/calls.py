@@ -35,8 +35,7 @@ async def within(answer: Awaitable[T], timeout_s: float) -> T:
     """The answer. Raises TimeoutError when there is none in time; then it is cancelled.
 
     While an event loop is busy answers pile up unheard, and so do deadlines. A timer that fires late says that the loop
-    was busy and nothing about whoever was asked: what has arrived by then was in time, and what is on its way is waited
-    for.
+    was busy and nothing about the callee: what has arrived by then was in time, and what is on its way is waited for.
     """
     waiting = asyncio.ensure_future(answer)
     due = time.monotonic() + timeout_s

@@ -56,7 +56,7 @@ DEVICES: dict[str, Device] = {
         running_kv="recompute",
         object_store_mb=256,
     ),
-    # A store of 8 GiB: a batch of 33 million tokens is 1.5 GB (46 bytes a token), and lies there beside its groups.
+    # A store of 8 GiB: a batch of 33 million tokens is 1.5 GB (46 bytes a token), and lies there next to its groups.
     # Rows of 16k hide the all-reduce that ZeRO-2 makes after each; without checkpointing their activations fit no card.
     "cuda": Device(
         torch_device="cuda",

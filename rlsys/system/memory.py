@@ -1,7 +1,7 @@
-"""Folders in a node's memory, each of one run: it belongs to whoever holds the kernel's lock on it.
+"""Folders in a node's memory, each of one run: it belongs to the process that holds the kernel's lock on it.
 
-The kernel lets go of a lock when its holder dies, however that happens, so a folder whose lock is free is nobody's and
-anybody may remove it. A process of its own does so soon after the holder is gone: this file, run as a script. It
+The kernel releases a lock when its holder dies, however that happens, so a folder whose lock is free has no owner and
+any process may remove it. A separate process does so soon after the holder is gone: this file, run as a script. It
 imports nothing of ours and nothing heavy.
 """
 
@@ -45,7 +45,7 @@ def room(root: Path, needed: int) -> str:
         finally:
             os.close(lock)
     except BlockingIOError:
-        pass  # somebody has it: locks work there
+        pass  # another process has it: locks work there
     except OSError as error:
         return f"{root}: versions of the weights cannot lie there ({error}); set cluster.weights_dir"
     if free < needed:
@@ -81,7 +81,7 @@ def lock(folder: Path) -> int:
 
 
 def _try(folder: Path) -> int | None:
-    """Its lock, unless somebody else has it or removes the folder at this moment."""
+    """Its lock, unless another process has it or removes the folder at this moment."""
     found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +110,7 @@ def _try_lock(folder: Path) -> Iterator[bool]:
 
 
 def find_abandoned(root: Path) -> list[Path]:
-    """Folders that nobody holds."""
+    """Folders that no process holds."""
     found = []
     for folder in root.glob(f"{PREFIX}*"):
         with _try_lock(folder) as free:
@@ -119,7 +119,7 @@ def find_abandoned(root: Path) -> list[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove the folders that nobody holds."""
+    """Remove the folders that no process holds."""
     for folder in root.glob(f"{PREFIX}*"):
         remove_abandoned(folder)
 
@@ -146,7 +146,7 @@ def guard(folder: Path) -> int:
 
 
 def main(folder: Path, grace_s: float) -> None:
-    """A moment after the other end of standard input is closed, or at SIGTERM: remove what nobody has locked."""
+    """A moment after the other end of standard input is closed, or at SIGTERM: remove what no process has locked."""
     if os.fork():
         return
 

@@ -95,7 +95,7 @@ def die_with(parent: int) -> None:
 def unname(mark: str | None) -> None:
     """Take the names off the shared memory that begins with `mark`, once all who share it have opened it.
 
-    It stays with them, and the kernel frees it with the last of them, however they end: whoever is killed cannot.
+    It stays with them, and the kernel frees it when the last of them ends, however it ends: a killed process cannot.
     """
     for path in SHARED.glob(f"{mark}-*") if mark else ():
         path.unlink(missing_ok=True)

@@ -82,7 +82,7 @@ class Supervised(Generic[H]):
             try:
                 await asyncio.shield(starting)
             except asyncio.CancelledError:
-                if not (self._closed and starting.cancelled()):  # else `stop` ended it, and not whoever waits here
+                if not (self._closed and starting.cancelled()):  # else `stop` cancelled it, not the caller
                     raise
                 raise GaveUp(f"{self.name} is stopped") from None
             if self._starting is starting and self.handle is not None:  # else it died meanwhile
@@ -108,7 +108,7 @@ class Supervised(Generic[H]):
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        _ = task.cancelled() or task.exception()  # whoever waited has heard it, or has gone
+        _ = task.cancelled() or task.exception()  # the waiting caller has received it, or has gone
 
     def declare_dead(self, handle: H | None, why: str, hint: str = "") -> bool:
         """Kill this incarnation. False where it is known to be dead: the first report counts, later ones say nothing.
@@ -147,7 +147,7 @@ class Supervised(Generic[H]):
         self._closed = True
 
     async def stop(self, ask: Callable[[H], Awaitable[object]] | None = None) -> None:
-        """No start goes on, and none begins. What serves is asked to end; that, and what was starting, is killed."""
+        """No start continues, and none begins. What serves is asked to end; that, and what was starting, is killed."""
         self.close()
         for task in self._tasks:
             task.cancel()

@@ -75,7 +75,7 @@ class WeightFolder:
 
     folder: Path  # on this node
     node: str = ""
-    digests: bool = True  # of what is sent: on one node nobody would look at them
+    digests: bool = True  # of what is sent: on one node they are never checked
 
     @classmethod
     def open(cls, owner: str, root: str | Path | None = None) -> WeightFolder:
@@ -86,25 +86,25 @@ class WeightFolder:
         return cls(memory.memory_root(root) / f"{memory.PREFIX}{owner}")
 
     def on_node(self, node: str) -> WeightFolder:
-        """A folder of its own for each node: two nodes of Ray's may be one machine, or share a disk."""
+        """A separate folder for each node: two Ray nodes may be one machine, or share a disk."""
         return replace(self, folder=self.folder.with_name(f"{self.folder.name}-{node[:NODE_LETTERS]}"), node=node)
 
     def send(self, version: int, buckets: Iterable[Bucket], rank: int, num_ranks: int) -> WeightManifest:
-        """Called on every rank with all buckets: each writes every `num_ranks`-th, beside the gathering of the next.
+        """Called on every rank with all buckets: each writes every `num_ranks`-th while it gathers the next.
 
         A bucket can be called only until the next one is drawn.
         """
         folder = self.folder / folder_name(version)
         writing: deque[Future[tuple[Part, int, int]]] = deque()
         written = []
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as writer:
             for index, bucket in enumerate(buckets):
                 if index % num_ranks != rank:
                     continue
                 tensors = bucket()
                 if writing:  # two buckets in memory, not more
                     written.append(writing.popleft().result())
-                writing.append(beside.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
+                writing.append(writer.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
             written += [each.result() for each in writing]
         return WeightManifest(
             version=version,
@@ -140,7 +140,7 @@ class WeightFolder:
 
     @staticmethod
     def check(published: WeightManifest) -> None:
-        """Called while the engine goes on generating. Raises WeightsRejected unless the whole version is there."""
+        """Called while the engine continues to generate. Raises WeightsRejected unless the whole version is there."""
         if len(published.places) != len(published.parts):
             raise WeightsRejected(f"{len(published.places)} files, expected {len(published.parts)}")
         for place, part in zip(published.places, published.parts, strict=True):
