@@ -1,4 +1,4 @@
-"""Where a service of a run listens, and what the other nodes are told: `cluster.service_host`."""
+"""Where a service of a run listens, and the address that the other nodes get: `cluster.service_host`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def free_port(place: Listening, earlier: str) -> int:
 
 
 def only_node() -> bool:
-    """Whether the cluster has never had another node than this one, so that loopback reaches whoever may ask."""
+    """Whether the cluster has never had another node than this one, so that loopback reaches every client."""
     import ray
 
     return len(ray.nodes()) <= 1

@@ -2,7 +2,7 @@
 
 A page of memory that both share. The process marks in it, before every step of its event loop, for whom it takes that
 step; a signal makes it write its stack behind the mark. Both are there however it is stuck: asleep, in a loop, or in C
-code that gives nobody else a turn.
+code that keeps the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STACK_SIGNAL = signal.SIGUSR1
 
 
 class CallMark(NamedTuple):
-    """For whom a step of the loop is taken: a group, and its call. Zeros: for nobody in particular."""
+    """For whom a step of the loop is taken: a group, and its call. Zeros: for no group."""
 
     group: int = 0
     call: int = 0

@@ -44,7 +44,7 @@ log = logging.getLogger("rlsys.engine")
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 FIRST = -1  # vLLM's priority of a probe: a delivery ends when it is answered, and must not queue behind episodes
-SPARE = 1  # sequences beside `max_num_seqs`: for a probe, when every seat is taken
+SPARE = 1  # sequences in addition to `max_num_seqs`: for a probe, when every seat is taken
 
 
 class Engine:
@@ -61,7 +61,7 @@ class Engine:
         self.gauges = gauges
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
-        self._again: set[str] = set()  # requests to be sent anew: see `_restart_waiting`
+        self._again: set[str] = set()  # requests to be sent again: see `_restart_waiting`
         self._sockets = own_sockets
         self.failure: str | None = None  # why it can answer nothing any more
         self.ending: threading.Thread | None = None  # of vLLM's connections
@@ -103,13 +103,13 @@ class Engine:
             await engine.warm_up()
             pids = await engine._ask(llm.collective_rpc("rl_pid"))
             engine._parts = [psutil.Process(pid) for pid in pids if pid not in engine.core_pids()]
-        except BaseException:  # nobody else holds the engine yet
+        except BaseException:  # no caller holds the engine yet
             engine.stop()
             raise
         return engine
 
     async def warm_up(self) -> None:
-        """The first request of each kind pays for what is built lazily: nobody should wait for that later."""
+        """The first request of each kind pays for what is built lazily: no episode should wait for that later."""
         await self.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up")
         await self.prompt_logprobs([0, 0])
 
@@ -162,7 +162,7 @@ class Engine:
                 raise
 
     async def _restart_waiting(self) -> None:
-        """Send the requests without a token anew: under their old salt they would read prefixes of the old weights."""
+        """Resend the requests without a token: under their old salt they would read prefixes of the old weights."""
         states = self.llm.output_processor.request_states.values()
         waiting = [state.external_req_id for state in states if state.is_prefilling]
         self._again.update(waiting)
@@ -223,7 +223,7 @@ class Engine:
             raise EngineFailed(self.failure)
 
     def _fail(self, reason: str) -> None:
-        """Mark the engine unusable and wake whoever waits for it: frozen requests would wait for ever."""
+        """Mark the engine unusable and wake its callers: frozen requests would wait for ever."""
         if self.failure is None:
             self.failure = reason
             self.llm.output_processor.propagate_error(EngineFailed(reason))
@@ -238,7 +238,7 @@ class Engine:
     async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Await the EngineCore's answer. Raises EngineFailed when it dies before: vLLM would wait on."""
         answer = asyncio.ensure_future(call)
-        # Nobody awaits it when the death comes first: without this the loop would complain of an error not retrieved.
+        # It is not awaited when the death comes first: without this the loop would complain of an error not retrieved.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             with self._translate_errors():
@@ -293,7 +293,7 @@ def engine_arguments(spec: EngineSpec) -> Any:
         optional["block_size"] = spec.block_size
     if spec.fp32_head:
         optional["hf_overrides"] = {"head_dtype": "float32"}
-    if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with actors of its own
+    if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with its own actors
         optional["distributed_executor_backend"] = "mp"
     arguments: dict[str, Any] = dict(
         model=spec.model_path,
@@ -327,7 +327,7 @@ def _disconnect(resources: Any) -> threading.Thread:
 
 
 def leave_out_token_texts(processor: Any) -> None:
-    """vLLM looks up each token's own text beside its log-probability. Nobody reads that, and it takes longer than the
+    """vLLM looks up each token's own text for its log-probability. That is never read, and it takes longer than the
     text of the completion. `detokenize=False` would leave out both, and stop strings with them."""
     add_request = processor.add_request
 

@@ -151,7 +151,7 @@ def longest_context(model: str) -> int | None:
 
     try:
         found, _ = PretrainedConfig.get_config_dict(model)
-    except OSError:  # no such model: whoever opens its tokenizer says so in one line
+    except OSError:  # no such model: opening its tokenizer reports that in one line
         return None
     length = found.get("text_config", found).get("max_position_embeddings")
     return length if isinstance(length, int) else None

@@ -48,7 +48,7 @@ class Assignment:
     """One group's place on a worker."""
 
     episodes: int
-    company: object = None  # of suspects that play together, and with nobody else; None: nothing is held against it
+    company: object = None  # of suspects that play together, and with no other group; None: it is no suspect
     member: WorkerRecord | None = None  # with the incarnation that it was given
     handle: Any = None
     # Known of one whose worker died:
@@ -124,10 +124,10 @@ def bury(member: WorkerRecord, error: Exception) -> None:
 
 def suspect(plays: Sequence[Assignment]) -> None:
     """One of these may have ended their worker. Of n each plays next in a company of about the square root of n, and by
-    itself when that company ends a worker again: so a death that was nobody's doing costs a few rounds, and one task
+    itself when that company ends a worker again: so a death that no group caused costs a few rounds, and one task
     that kills its worker is found by the third."""
-    anew = any(play.company is not None for play in plays)
-    companies = [object() for _ in range(len(plays) if anew else math.isqrt(max(0, len(plays) - 1)) + 1)]
+    repeated = any(play.company is not None for play in plays)
+    companies = [object() for _ in range(len(plays) if repeated else math.isqrt(max(0, len(plays) - 1)) + 1)]
     for number, play in enumerate(plays):
         play.by_itself = len(plays) == 1
         play.suspected = companies[number % len(companies)]
@@ -156,7 +156,7 @@ async def await_start(member: WorkerRecord, ref: Any, what: str, timeout_s: floa
 
 
 class WorkerRegistry:
-    """Belongs to the driver's event loop, and so do the tasks that run beside its calls."""
+    """Belongs to the driver's event loop, and so do the tasks that run in the background of its calls."""
 
     def __init__(self, members: Sequence[WorkerRecord], in_flight: int) -> None:
         self.members = members
@@ -165,7 +165,7 @@ class WorkerRegistry:
         self._waiting: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
         self._suspects: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
         self._since = 0.0  # when a suspect was last served, or began to wait for all
-        self._kept: WorkerRecord | None = None  # for suspects that have waited long: nobody else is played there
+        self._kept: WorkerRecord | None = None  # for suspects that have waited long: no other group is played there
         self._changed = asyncio.Condition()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -175,9 +175,9 @@ class WorkerRegistry:
         return [member for member in self.members if member.state in (State.STALE, State.READY)]
 
     async def admit(self, episodes: int, *, company: object = None) -> Assignment:
-        """A place for a group on the least loaded worker that has room. Whoever gets it gives it back with `leave`.
+        """A place for a group on the least loaded worker that has room. The caller gives it back with `leave`.
 
-        Raises RunFailed when the run cannot go on.
+        Raises RunFailed when the run cannot continue.
         """
         given: asyncio.Future[Assignment] = asyncio.get_running_loop().create_future()
         queue = self._waiting if company is None else self._suspects
@@ -189,7 +189,7 @@ class WorkerRegistry:
             return await given
         except asyncio.CancelledError:
             if given.done() and not given.cancelled() and given.exception() is None:
-                await self.leave(given.result())  # it came at the moment at which nobody wanted it any more
+                await self.leave(given.result())  # it came at the moment at which the caller was cancelled
             raise
 
     async def leave(self, play: Assignment) -> None:
@@ -198,7 +198,7 @@ class WorkerRegistry:
         await self.notify()
 
     def _serve(self) -> None:
-        """Give out the places that there are: to suspects only where nobody else waits."""
+        """Give out the free places: to suspects only if no other group waits."""
         self._keep_one()
         while self._waiting and self._try_serve(*self._waiting[0]):
             self._waiting.popleft()
@@ -210,7 +210,7 @@ class WorkerRegistry:
                 self._since = asyncio.get_running_loop().time()
 
     def _keep_one(self) -> None:
-        """Groups of an evaluation hold no place in the buffer, so that training may go on for ever without them."""
+        """Groups of an evaluation hold no place in the buffer, so training could continue for ever without them."""
         if not self._suspects:
             self._kept = None
         elif self._kept is None or self._kept.state is not State.READY:
@@ -221,7 +221,7 @@ class WorkerRegistry:
 
     def _try_serve(self, play: Assignment, given: asyncio.Future[Assignment]) -> bool:
         """Whether it waits no more."""
-        if given.done():  # whoever waited has gone
+        if given.done():  # its caller has gone
             return True
         if self.failure is not None:
             given.set_exception(self.failure)
@@ -244,7 +244,7 @@ class WorkerRegistry:
         return together and member.in_flight + play.episodes <= self._in_flight
 
     async def ready(self) -> None:
-        """Waits for a worker that serves. Raises RunFailed when the run cannot go on."""
+        """Waits for a worker that serves. Raises RunFailed when the run cannot continue."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self.failure is not None or any(m.state is State.READY for m in self.members)
@@ -258,7 +258,7 @@ class WorkerRegistry:
         await self.notify()
 
     async def fail(self, why: str) -> None:
-        """The run cannot go on: everyone who waits for a worker hears it."""
+        """The run cannot continue: every caller that waits for a worker gets this error."""
         self.failure = self.failure or RunFailed(why)
         await self.notify()
 
@@ -268,7 +268,7 @@ class WorkerRegistry:
             self._changed.notify_all()
 
     def run_in_background(self, work: Any) -> asyncio.Task[None]:
-        """Start supervision work as a task of its own; an error in it fails the run."""
+        """Start supervision work as a separate task; an error in it fails the run."""
         task = asyncio.create_task(self._guard(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)

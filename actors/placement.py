@@ -1,6 +1,6 @@
 """Where the actors run: what they ask of the nodes, as bundles of one placement group, so that they start together.
 
-Each engine and each service is a bundle of its own. Learner ranks talk to each other most, so those that one node can
+Each engine and each service is a separate bundle. Learner ranks talk to each other most, so those that one node can
 hold share a bundle. The group is packed on as few nodes as hold it. A node that dies takes its bundles with it; Ray
 moves each to another node as soon as one has room, and until then what starts there waits.
 """
@@ -73,7 +73,7 @@ def _strategy(group: Any, index: int) -> Any:
     return PlacementGroupSchedulingStrategy(
         placement_group=group,
         placement_group_bundle_index=index,
-        # vLLM and DeepSpeed start their own processes beside the bundle, not in it
+        # vLLM and DeepSpeed start their own processes outside the bundle, not in it
         placement_group_capture_child_tasks=False,
     )
 
@@ -84,7 +84,7 @@ def all_nodes() -> list[Node]:
 
 
 def free_nodes() -> list[Node]:
-    """The same with what nobody has taken."""
+    """The same with what is not taken."""
     from ray._private.state import available_resources_per_node  # Ray offers no other way per node
 
     free = available_resources_per_node()
@@ -163,7 +163,7 @@ class Node:
 def pack_bundles(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> list[Bundle]:
     """The bundles of `needs`, in their order: the fewest that find room on the first of `nodes` where any do.
 
-    nodes: the same machines as they are now, as they are when nobody else computes there, ...
+    nodes: the same machines as they are now, as they are when no other job computes there, ...
     """
     sizes = range(_most(needs, (node for each in nodes for node in each)), 0, -1)
     for each in nodes:

@@ -6,8 +6,8 @@ Each worker is in one state:
 
 A worker is found dead by the call that it broke or by a ping with a deadline; it is killed, started again and refitted
 with the current weights before it serves. One whose node is gone is `lost` until another node has room for it; the run
-goes on as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new attempt
-number, in small companies and at last alone, since one of them may be what ended it. One that was alone and had
+continues as long as `min_workers` are not. Groups in flight on it are started again on another worker with a new
+attempt number, in small companies and at last alone, since one of them may be what ended it. One that was alone and had
 `infra_attempts` starts is recorded as a typed failure; the others have lost nothing but time.
 """
 
@@ -61,7 +61,7 @@ class RolloutPool:
         self.publisher = WeightPublisher(self._roster, options, distributor, self.mark_dead)
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
-        self._away: dict[str, str] = {}  # tools that answer nobody, and why
+        self._away: dict[str, str] = {}  # tools that do not answer, and why
         self._adopted = False
 
     def _member(self, spec: WorkerSpec) -> WorkerRecord:
@@ -240,7 +240,7 @@ class RolloutPool:
             await self.publisher.renew(member)  # when it dies under that, another task revives it
 
     async def _find_place(self, member: WorkerRecord) -> None:
-        """Wait until a worker has a node, ever more patiently. Raises GaveUp when the run cannot go on without it."""
+        """Wait until a worker has a node, ever longer. Raises GaveUp when the run cannot continue without it."""
         since, pause = time.monotonic(), supervisor.PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):
             if member.state is not State.LOST:

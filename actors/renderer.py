@@ -118,7 +118,7 @@ class ChatRenderer:
     ) -> Continuation:
         """What the model sees after its completion and the environment's reply to it.
 
-        `messages` is the conversation up to and with the completion's text. An inline reply goes on inside the model's
+        `messages` is the conversation up to and with the completion's text. An inline reply continues the model's
         turn, so an end of turn that was sampled before it is taken back: a new training sample starts there. One starts
         too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts).
         """
@@ -197,7 +197,7 @@ class ChatRenderer:
 
         That holds where the chat template rewrites nothing that was said, for a demonstration is one sample.
         messages[:num_prompt] is the prompt; then assistant and environment messages in turn. What no `stop` string ends
-        is ended by the model itself, unless an inline reply goes on in the same turn, or it was `truncated` at its end.
+        is ended by the model itself, unless an inline reply continues the same turn, or it was `truncated` at its end.
         """
         ids = list(self.prompt_ids(messages[:num_prompt]))
         mask = [0] * len(ids)

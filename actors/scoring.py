@@ -1,7 +1,7 @@
-"""The reward service of a rollout worker: each trajectory is scored as it finishes, beside generation, in the process
+"""The reward service of a rollout worker: each trajectory is scored as it finishes, during generation, in the process
 of the environments (`actors.world_process`).
 
-Rewards are pure functions of a transcript. What one needs beside the text is decided first: what a judge says of it,
+Rewards are pure functions of a transcript. What one needs besides the text is decided first: what a judge says of it,
 and whether an answer equals the gold one, in a pool of processes with a hard deadline. What breaks there is a typed
 failure, never a zero (docs/laws.md, law 3).
 """

@@ -1,7 +1,7 @@
 """Tool services: the servers that environments call, each in a Ray actor that is watched and brought back.
 
 A service that died or hangs is found by a ping with a deadline, killed, and started again: at the same address where
-that is still to be had, and else every worker is told the new one. Its callers wait, retry and break their circuit
+that is still to be had, and else every worker gets the new one. Its callers wait, retry and break their circuit
 meanwhile (`envs.services.guard`): an outage costs the calls that it outlasts a typed failure each, never a step.
 """
 
@@ -44,7 +44,7 @@ class ServiceSpec:
 
     name: str  # those with the same name are one server
     config: Any  # of what asks for it
-    start: Callable[..., Service]  # (config, host=.., port=.., token=..), in a process of its own, until it answers
+    start: Callable[..., Service]  # (config, host=.., port=.., token=..), in its own process, until it answers
     check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     gpus: int = 0  # that it takes where there are any
 

@@ -32,7 +32,7 @@ class EngineSpec:
     kv_cache_mb: int | None  # None: what `gpu_memory_utilization` leaves
     gpu_memory_utilization: float
     block_size: int | None  # tokens per KV block; None: vLLM's choice
-    tensor_parallel: int = 1  # processes that divide the model, each with a device of its own
+    tensor_parallel: int = 1  # processes that divide the model, each with its own device
     running_kv: RunningKV = "recompute"  # what a delivery does with the KV cache of the requests that are running
     chunked_prefill: bool = True
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
@@ -85,7 +85,7 @@ def compile_cache() -> str:
 def engine_environment(threads: int, model_path: str = "") -> dict[str, str]:
     """Variables that must stand before torch and vLLM are imported: `env_vars` of the actor's runtime environment."""
     variables = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a process of its own
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on a CPU: the worker inside the EngineCore, not a separate process
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked EngineCore would not run the import that binds it
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every engine of a machine binds to the same cores
         **openmp(threads),

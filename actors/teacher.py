@@ -79,7 +79,7 @@ class TeacherPlays:
         """As an engine would have ended it: after the first stop string, which the text keeps, or where as many tokens
         of the policy's are spent as the policy itself would have.
 
-        Servers differ in whether they keep a stop string, so they are not told of it.
+        Servers differ in whether they keep a stop string, so it is not sent to them.
         """
         ends = [text.find(each) + len(each) for each in request.stop if each in text]
         text = text[: min(ends)] if ends else text

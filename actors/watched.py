@@ -103,7 +103,7 @@ class EnvWorker:
         return bool(self.reason)
 
     def ask(self, asker: CallOwner | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
-        """The call's answer. Whoever gives up waiting for it cancels it, and with it the call."""
+        """The call's answer. A caller that stops waiting for it cancels it, and with it the call."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.over:
             answer.set_exception(self._ending(asker))
@@ -194,8 +194,8 @@ class EnvWorker:
                 await self._on_death()
                 return True
             now, before, mark = time.monotonic(), mark, black_box.read_mark(self._box)
-            # Many short calls in one turn of the loop are nobody's doing. Nor does a loop of ours that stood still
-            # itself know how long theirs did.
+            # Many short calls in one turn of the loop are no single call's fault. Nor does a loop of ours that
+            # stood still itself know how long theirs did.
             still, looked = (still + min(now - looked, 2 * BEAT_S) if mark == before else 0.0), now
             patience = self._patience(mark)
             if still > patience and await self._stack_came(beat):
@@ -223,7 +223,7 @@ class EnvWorker:
         return True
 
     async def _on_death(self) -> None:
-        """Somebody, or something in it, ended it."""
+        """The process was ended from outside, or by code in it."""
         for _ in range(100):  # its socket may close a moment before it is gone
             if self.process.poll() is not None:
                 break
@@ -275,7 +275,7 @@ class EnvWorker:
         for call in list(self._calls.values()):
             if not call.answer.done():
                 call.answer.set_exception(self._ending(call.asker))
-                call.answer.exception()  # nobody may be waiting
+                call.answer.exception()  # there may be no caller left
         me = asyncio.current_task()
         for task in self._tasks:
             if task is not me:
@@ -285,7 +285,7 @@ class EnvWorker:
         os.close(self._box)
 
     def _kill(self) -> None:
-        """With whatever it has started: a command that an environment waits for would go on for ever.
+        """With whatever it has started: a command that an environment waits for would run for ever.
 
         Stopped first: where one command ends, an environment begins the next.
         """

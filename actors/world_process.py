@@ -68,7 +68,7 @@ class EnvServer:
     async def prepare(self, keys: tuple[str, str], env: Any, reward: Any, playing: frozenset[str]) -> int:
         """Get ready to play two configs, which are named by their keys from then on; returns the turns of an episode.
 
-        One world per config, however many groups ask for it. A new stage's closes those that nobody plays. The reward
+        One world per config, however many groups ask for it. A new stage's closes those that no group plays. The reward
         is made here too: what it loads may take longer than a call that scores may.
         """
         key, reward_key = keys
@@ -112,7 +112,7 @@ class EnvServer:
         return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
 
     async def end(self, group: int) -> None:
-        """Nobody asks for this group's episodes any more."""
+        """The caller needs this group's episodes no longer."""
         for key in [key for key in self._envs if key[0] == group]:
             del self._envs[key]
 
@@ -148,7 +148,7 @@ async def answer(work: Coroutine[Any, Any, Any], method: str) -> tuple[str, Any]
 def pack_answer(number: int, kind: str, value: Any) -> bytes:
     """The frame of an answer. Its value is packed apart: where that cannot be read, its number can, and one call fails.
 
-    What cannot travel is told in words.
+    What cannot be pickled is described in words.
     """
     try:
         body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
@@ -174,7 +174,7 @@ def unpack_answer(kind: str, body: bytes, method: str) -> Any:
 
 
 class _Calls:
-    """Each call is a task of its own, marked in the black box for as long as it works."""
+    """Each call is a separate task, marked in the black box for as long as it works."""
 
     def __init__(self, server: EnvServer, recorder: Recorder, writer: asyncio.StreamWriter) -> None:
         self._server, self._recorder, self._writer = server, recorder, writer
@@ -203,7 +203,7 @@ async def serve(connection: socket.socket, recorder: Recorder) -> None:
         while True:
             calls.begin(*await receive(reader))
     except (EOFError, ConnectionError):
-        os._exit(0)  # the worker is gone: what its environments still do is of use to nobody
+        os._exit(0)  # the worker is gone: what its environments still do is useless
 
 
 def main() -> None:

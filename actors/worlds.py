@@ -1,11 +1,11 @@
-"""Where a rollout worker's episodes meet their environments: text goes to a process of its own, and comes back.
+"""Where a rollout worker's episodes meet their environments: text goes to a separate process, and comes back.
 
     the worker's event loop                       the process (`actors.world_process`)
     tokens, engine, weights, pings   -- text -->  environments, their tools, rewards
 
-Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine goes on sampling
-meanwhile, and whoever else was played in that process is played again in the next one. Where nobody knows who it was,
-each of those groups plays alone, one after the other, in a process beside: so the next end is its own doing.
+Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine continues to
+sample meanwhile, and every other group of that process is played again in the next one. Where the cause is unknown,
+each of those groups plays alone, one after the other, in a second process: so that group has caused the next end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EnvWorkerPool:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def start(self) -> EnvWorker:
-        """The process, which comes up beside whatever happens meanwhile."""
+        """The process, which comes up in the background."""
         if self.process is None:
             self.process = self._start(self.spec, self._over)
             self._tell(self.process)
@@ -81,7 +81,7 @@ class EnvWorkerPool:
         if keys not in process.plans:
             playing = frozenset(world for world, groups in self._playing.items() if groups)
             for other in [other for other in process.plans if other[0] not in playing | {keys[0]}]:
-                del process.plans[other]  # its world is closed for this one: whoever comes back to it asks anew
+                del process.plans[other]  # its world is closed for this one: a later group asks for it again
             process.plans[keys] = process.ask(None, "prepare", keys, plan.env, plan.reward, playing)
         return process, await asyncio.shield(process.plans[keys])
 
@@ -119,7 +119,7 @@ class EnvWorkerPool:
             self._apart.rest()
 
     def rest(self) -> None:
-        """Nobody plays here for now: the process ends."""
+        """No group plays here for now: the process ends."""
         if self.process is not None:
             process, self.process = self.process, None
             self._retire(process)
@@ -129,13 +129,13 @@ class EnvWorkerPool:
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """By tool, counted since the worker's start. As of its last answer where the process is busy."""
-        beside = await self._apart.tool_stats() if self._apart is not None else {}
+        apart = await self._apart.tool_stats() if self._apart is not None else {}
         process = self.process
         current = await process.fresh_stats() if process is not None else {}
         if self.process is not process:
             current = {}  # it ended meanwhile, and what it had counted stands among the others
         found: defaultdict[str, list[ToolStats]] = defaultdict(list)
-        for counted in [*self._retired, current, beside]:
+        for counted in [*self._retired, current, apart]:
             for tool, stats in counted.items():
                 found[tool].append(stats)
         return {tool: merge(all_stats) for tool, all_stats in found.items()}

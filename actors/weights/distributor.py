@@ -1,9 +1,9 @@
-"""The weight stores of a run: a version comes to every node that has engines, while these go on generating.
+"""The weight stores of a run: a version comes to every node that has engines, while these continue to generate.
 
 bring(version, node)   a relay says which part this node fetches next, and from whom: `actors.weights.relay`
 a weight store dies    it is started again and keeps what lies whole in its folder
 a source fails         the next one that has the part
-a newer version comes  whoever still waits for the older one is told so
+a newer version comes  callers that wait for the older one get Superseded
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rlsys.system.weight_folder import WeightFolder, WeightManifest
 log = logging.getLogger("rlsys.weights")
 
 STREAMS = 8  # to a node at a time, and from it
-# What arrives is allocated chunk by chunk: without these the C library gives every chunk back and maps the next anew,
+# What arrives is allocated chunk by chunk: without these the C library gives every chunk back and maps the next one,
 # which is a sixth of what a fetch costs.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": f"{1 << 30}", "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}"}
 MARGIN_S = 10.0  # past a fetch's own deadline
 
 
 class Superseded(Exception):
-    """A newer version is on its way: nobody needs this one any more."""
+    """A newer version is on its way: this one is no longer needed."""
 
 
 class _Unable(RunFailed):
@@ -127,7 +127,7 @@ class WeightDistributor:
         self._spawn(self._watch(node, handle))
 
     async def _watch(self, node: _Node, handle: Any) -> None:
-        """Start it again when it dies, at once: what lies in its folder is removed when nobody takes it over."""
+        """Start it again as soon as it dies: what lies in its folder is removed unless the next one takes it over."""
         try:
             await handle.stand.remote()
         except RayError as error:

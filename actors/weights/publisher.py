@@ -82,7 +82,7 @@ class WeightPublisher:
         if not late:
             self._pace.note(size, time.monotonic() - began)
         while late and 2 * sum(member.state is State.READY for member in members) < len(refits):
-            # Each has deadlines of its own, after which it holds this version or is dead: to go on with one or two of
+            # Each has its own deadlines, after which it holds this version or is dead: to continue with one or two of
             # many would keep the learner waiting for longer.
             _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
         without = [member for member in members if member.without[0] == publication.version]
@@ -121,7 +121,7 @@ class WeightPublisher:
                 if held == publication.version:
                     return
                 assert self._distributor is not None
-                try:  # it goes on generating meanwhile
+                try:  # the engine continues to generate meanwhile
                     published = await self._distributor.bring(publication.published, member.node)
                 except Superseded:
                     continue

@@ -1,6 +1,6 @@
 """Who sends which part of a version to whom: what a node has got it passes on, so that no sender serves all.
 
-Pure: told what is where, it says what to do next. With 120 parts, eight of them under way to and from each node at
+Pure: from what is where, it computes what to do next. With 120 parts, eight of them under way to and from each node at
 a time, 24 receivers take 19 rounds where one takes 15.
 """
 
@@ -26,7 +26,7 @@ class Relay:
         return [part for part, holders in enumerate(self._holders) if node not in holders]
 
     def list_orphaned(self, node: str) -> list[int]:
-        """Of those, the ones that nobody has, and that will not come."""
+        """Of those, the ones that no node has, and that will not come."""
         lacking = self.lacking(node)
         return [part for part in lacking if not self._holders[part] and not self._coming[part]]
 
@@ -34,7 +34,7 @@ class Relay:
         """(part, source) that a node should fetch now: the rarest part, from who sends least. None: not now."""
         best: tuple[tuple[int, int], int, str] | None = None
         for part in self.lacking(node):
-            # Who is sending a part sends it to nobody else meanwhile: whoever gets it will.
+            # A node sends a part to one receiver at a time: that receiver then serves the others.
             free = self._holders[part].difference(self._coming[part].values())
             sources = [each for each in free if self._sending[each] < self._uploads]
             if node in self._coming[part] or not sources:

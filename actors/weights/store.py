@@ -56,7 +56,7 @@ class NodeWeightStore:
         return self._transfer.address
 
     def stand(self) -> None:
-        """Ends when this process does: whoever waits for it hears that at once."""
+        """Ends when this process does: a caller that waits for it notices at once."""
         threading.Event().wait()
 
     def list_present(self, published: WeightManifest) -> list[int]:
