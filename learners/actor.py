@@ -53,7 +53,7 @@ class LearnerActor:
 
     @ray.method(concurrency_group=BESIDE)
     def ping(self) -> None:
-        """Answered beside whatever else it does."""
+        """Answered on another thread, while the actor works."""
 
     def place(self) -> RankPlacement:
         """Where it runs."""
@@ -116,7 +116,7 @@ class LearnerActor:
 
     @ray.method(concurrency_group=WRITING)
     def write(self) -> None:
-        """Write what was copied, beside the next updates."""
+        """Write what was copied, during the next updates."""
         self._snapshot.write()
 
     def load(self, folder: str, optimizers_alone: bool) -> None:

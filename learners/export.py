@@ -53,7 +53,7 @@ def weights(model: PreTrainedModel) -> list[Weight]:
 
 
 def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
-    """Consecutive weights of at most `limit` bytes together; a larger one is a bucket of its own."""
+    """Consecutive weights of at most `limit` bytes together; a larger one is a bucket by itself."""
     return consecutive(items, lambda item: item.num_bytes * len(item.names), limit)
 
 

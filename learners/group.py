@@ -1,9 +1,9 @@
 """The learner group: N ranks as Ray actors, called together, each call with a deadline.
 
-Beside a call to all ranks every rank is pinged, and a call that takes long says so. An update may take half an hour,
-and a hung rank looks like a long one: the others wait for it in a collective. The ping is answered on a thread of its
-own, so it says of a busy rank only that its process lives. What it waits for is the interpreter's lock, which torch and
-NCCL let go of; reading a large batch or collecting garbage may hold it for seconds.
+During a call to all ranks every rank is pinged, and a call that takes long is reported. An update may take half an
+hour, and a hung rank looks like a long one: the others wait for it in a collective. The ping is answered on a separate
+thread, so it says of a busy rank only that its process lives. It waits for the interpreter's lock, which torch and
+NCCL release; reading a large batch or collecting garbage may hold it for seconds.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class LearnerGroup:
             await self._measure_links()
 
     async def _measure_links(self) -> None:
-        """Before the model loads: a wrong interface is told in seconds, and not by an update that never ends."""
+        """Before the model loads: a wrong interface is found in seconds, and not by an update that never ends."""
         measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, self.options.start_timeout_s)
         text, slow = describe_links(min(measured), self.nodes, on_gpus=self.options.gpus > 0)
         log.log(logging.WARNING if slow or self.options.gpus else logging.INFO, "%s", text)
@@ -293,10 +293,10 @@ class PingMonitor:
         what: "updating on version 7": calls that begin with the same word are of one kind.
         """
         began, kind = time.monotonic(), what.split()[0]
-        beside = [asyncio.ensure_future(self._remind(what, kind))]
-        beside += [asyncio.ensure_future(self._keep_pinging(ping, rank, what)) for rank, ping in enumerate(pings)]
-        watching = asyncio.gather(*beside)
-        every: list[asyncio.Future[Any]] = [work, watching, *beside]
+        watchers = [asyncio.ensure_future(self._remind(what, kind))]
+        watchers += [asyncio.ensure_future(self._keep_pinging(ping, rank, what)) for rank, ping in enumerate(pings)]
+        watching = asyncio.gather(*watchers)
+        every: list[asyncio.Future[Any]] = [work, watching, *watchers]
         try:
             await asyncio.wait(every[:2], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():

@@ -42,7 +42,7 @@ class RankSpec:
 def open_store(address: str) -> Any:
     """torch's store of the group, on this address alone: torch itself would listen on every interface.
 
-    `init_process_group` finds it by its port, so nobody else can take that in between.
+    `init_process_group` finds it by its port, so no other process can take that in between.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 

@@ -1,6 +1,6 @@
 """A model that no rank could hold is loaded under ZeRO-3: rank 0 reads, every rank keeps its part of each parameter.
 
-Rank 0 maps the files, which takes memory of its own only where numbers have to change: another dtype, or experts that
+Rank 0 maps the files, which takes more memory only where numbers have to change: another dtype, or experts that
 transformers joins. The other ranks build the same modules without numbers. On the device one module at a time is whole.
 """
 

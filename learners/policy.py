@@ -229,10 +229,10 @@ def _require_packing(model: PreTrainedModel) -> None:
     """
     first, second = _PROBE
     alone = _second(model, (second,))
-    beside, beside_another = (_second(model, (each, second)) for each in (first, _OTHER_FIRST))
+    packed, packed_after_other = (_second(model, (each, second)) for each in (first, _OTHER_FIRST))
     found = (
-        (_gap(beside, beside_another), _tolerance(model)),
-        (_gap(beside, alone), 1e-4 if model.dtype == torch.float32 else 0.2),
+        (_gap(packed, packed_after_other), _tolerance(model)),
+        (_gap(packed, alone), 1e-4 if model.dtype == torch.float32 else 0.2),
     )
     for gap, most in found:
         if not gap <= most:

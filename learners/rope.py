@@ -1,7 +1,7 @@
 """A larger RoPE base, for longer contexts than the model was trained on (Long CoT, section 4: ten times the base).
 
 The factor that was applied stands in the config itself, so that weights saved by one stage are not scaled again by the
-next. Whoever loads such a folder, an engine too, needs no option.
+next. An engine, or any other program, loads such a folder without an option.
 """
 
 from __future__ import annotations

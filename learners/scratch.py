@@ -46,7 +46,7 @@ def build(
         num_key_value_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         max_position_embeddings=max_positions,
-        # vLLM's reload on a CPU leaves a tied head stale unless told otherwise; at this size tying saves nothing.
+        # vLLM's reload on a CPU leaves a tied head stale by default; at this size tying saves nothing.
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -68,7 +68,7 @@ def build(
 def train_tokenizer(
     texts: Iterable[str], tags: Sequence[str], vocab_size: int, max_positions: int
 ) -> PreTrainedTokenizerFast:
-    """Byte-level BPE on `texts`: digits never merge, tags are tokens of their own, ids cover at most `vocab_size`."""
+    """Byte-level BPE on `texts`: digits never merge, tags are single tokens, ids cover at most `vocab_size`."""
     special = (PAD, START, END)
     num_learned = vocab_size - len(special) - len(set(tags))
     if num_learned < _NUM_BYTES:

@@ -1,4 +1,4 @@
-"""A checkpoint in two parts: its content is copied to host memory at one moment, and written while training goes on.
+"""A checkpoint in two parts: its content is copied to host memory at one moment, and written while training continues.
 
 What DeepSpeed saved is read as data: a file of a checkpoint cannot bring code along (docs/trust.md).
 """
@@ -38,11 +38,11 @@ class Snapshot:
             tensor = value.detach()
             key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
             if not tensor.numel() or key not in self._copied:
-                # The original is kept beside it: nobody else gets its address before `copied`.
+                # The original is kept with it: no other tensor gets its address before `copied`.
                 self._copied[key] = (tensor, tensor.to("cpu", copy=True))
             return self._copied[key][1]
         if isinstance(value, dict):
-            found = copy.copy(value)  # of its own class, with the attributes that torch gives a state_dict
+            found = copy.copy(value)  # of the same class, with the attributes that torch gives a state_dict
             found.update({key: self.on_host(each) for key, each in value.items()})
             return found
         if isinstance(value, (list, tuple)):
@@ -67,7 +67,7 @@ class Snapshot:
 def saving_into(snapshot: Snapshot, engine: Any) -> Iterator[Any]:
     """The engine. Inside, its `save_checkpoint` copies what it would write.
 
-    DeepSpeed's own engine that writes beside training shares the live tensors with its process and waits for it before
+    DeepSpeed's own engine that writes during training shares the live tensors with its process and waits for it before
     the next step.
     """
     from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import TorchCheckpointEngine

@@ -40,8 +40,8 @@ def equal_rows(stage: Stage, batch: Batch) -> list[MicroBatch]:
     counts = [0.0] * len(batch.denominators)
     for row in batch.rows:
         counts[row.minibatch] += 1
-    *most, nobody = stage.max_over_ranks([*counts, float(not batch.rows)])
-    if nobody:
+    *most, empty = stage.max_over_ranks([*counts, float(not batch.rows)])
+    if empty:
         raise ValueError("a batch without rows: expected at least one on every rank")
     rows: list[MicroBatch] = []
     for minibatch, (count, wanted) in enumerate(zip(counts, most, strict=True)):
@@ -51,7 +51,7 @@ def equal_rows(stage: Stage, batch: Batch) -> list[MicroBatch]:
 
 
 def forward_first(stage: Stage) -> bool:
-    """Whether the policy makes a pass of its own before the first gradient.
+    """Whether the policy makes an extra pass before the first gradient.
 
     It does for the proximal policy, and for `learner.behavior: learner`. Only the latter can do without: with a single
     step per batch, and no model that credit waits for, the training pass gives the same numbers.

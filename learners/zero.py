@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def make_engine(
     model: PolicyModel | CriticModel, learner: LearnerConfig, device: Device, *, dtype: str, lr: float
 ) -> Any:
-    """A DeepSpeed engine with an AdamW of its own."""
+    """A DeepSpeed engine with its own AdamW."""
     import deepspeed
 
     if learner.zero_stage == 3:
@@ -88,7 +88,7 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
 
 def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
     """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas, clipping)
-    stays as the engine was made. Returns what was saved beside them."""
+    stays as the engine was made. Returns what was saved with them."""
     optimizer = engine.optimizer
     ours = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     clip_grad = optimizer.clip_grad  # which ZeRO below 3 saves and loads, too
@@ -111,7 +111,7 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
 
 
 def _register_head(model: PolicyModel | CriticModel) -> None:
-    """The head's weight is used outside of its own module, which is where stage 3 would gather it."""
+    """The head's weight is used outside its module, where stage 3 would gather it."""
     import deepspeed
 
     if getattr(model, "linear_head", False):
