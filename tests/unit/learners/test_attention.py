@@ -1,6 +1,8 @@
 """What begins two samples alike is computed once, and no number shows it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from learners import attention
 from learners.attention import find_shared_starts
 from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
 
@@ -95,3 +98,33 @@ def test_a_new_critic_values_everything_at_nothing_and_no_critic_the_first_token
     assert (values == 0).nonzero().flatten().tolist() == bounds[:-1].tolist() and (values.abs() <= 1).all()
     needed[2:] = False
     assert critic(ids, positions, bounds, needed).nonzero().flatten().tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_cuda", "varlen"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"softcap": 5.0}, True, False),
+        ({"s_aux": 1.0}, True, False),
+        ({"position_bias": 1.0}, True, False),
+        ({"s_aux": None, "sliding_window": 3}, True, True),
+        ({"packed_layout": None}, True, False),
+    ],
+)
+def test_the_kernel_of_variable_lengths_is_asked_for_what_it_knows_and_on_gpus_alone(
+    given: dict[str, Any], is_cuda: bool, varlen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(attention, "attend_varlen", lambda *given: asked.append(given) or "by the kernel")
+    monkeypatch.setattr(attention, "packed_sdpa", lambda *given, **named: ("by sdpa", named))
+    query, layout, module = SimpleNamespace(is_cuda=is_cuda), object(), object()
+    found, named = attention.packed_varlen(
+        *(module, query, "k", "v", None, 0.5),
+        **({"packed_layout": layout} | given),  # type: ignore[arg-type]
+    )
+    assert found == ("by the kernel" if varlen else "by sdpa")
+    if varlen:
+        assert asked == [(query, "k", "v", layout, 0.5, given.get("sliding_window"))] and named is None
+    else:
+        assert given.items() <= named.items()  # type: ignore[union-attr]

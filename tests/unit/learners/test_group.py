@@ -15,7 +15,7 @@ from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 import learners.actor
 import learners.group
 import learners.rank
-from learners.actor import LearnerActor, RankPlacement, fetch, interface_of
+from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement, fetch, interface_of
 from learners.group import MEASURING, MEETING, GroupOptions, LearnerGroup, order_ranks, rank_specs
 from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
@@ -219,7 +219,13 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakeRay()
-    made_of = SimpleNamespace(remote=lambda **_: fake.remote, kill=fake.kill, put=lambda part: f"at {part}")
+    threads: list[Any] = []
+
+    def remote(concurrency_groups: Any) -> Any:
+        threads.append(concurrency_groups)
+        return fake.remote
+
+    made_of = SimpleNamespace(remote=remote, kill=fake.kill, put=lambda part: f"at {part}")
     monkeypatch.setattr(learners.group, "ray", made_of)
     monkeypatch.setattr(learners.group, "shard_plan", lambda plan, ranks: [f"{plan.version}/{n}" for n in range(ranks)])
     options = replace(OPTIONS, cpus=2, gpus=1, env_vars={"A": "b"}, run="r")
@@ -246,6 +252,7 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         given = {name.removeprefix("rlsys:r:learner:"): each for name, each in fake.options.items()}
         assert {name: each["scheduling_strategy"] for name, each in given.items()} == {"0": "a", "1": "b", "2": "c"}
         assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
+        assert threads == [{BESIDE: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
         assert given["0"]["runtime_env"] == {"env_vars": {"A": "b"}}  # and no secret, which Ray would log
         assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
 

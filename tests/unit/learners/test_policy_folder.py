@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+from learners import partitioned
 from learners.policy import load_policy
 from tests.refused import refused
 
@@ -43,3 +44,23 @@ def test_code_in_a_model_folder_does_not_run(write, tmp_path: Path, monkeypatch)
     with refused(says="transformers cannot load it"):
         load_policy(str(folder), dtype="float32", attention_key="packed_sdpa")
     assert not trace.exists()
+
+
+def test_under_zero_3_the_first_rank_reads_the_weights_and_the_others_have_none(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hollow: list[tuple[torch.dtype, str]] = []
+    parted: list[tuple[object, object]] = []
+    other = load_policy(str(source), dtype="float32", attention_key="packed_sdpa").model
+
+    def hollowed(config: object, dtype: torch.dtype, key: str) -> object:
+        hollow.append((dtype, key))
+        return other
+
+    monkeypatch.setattr(partitioned, "hollow", hollowed)
+    monkeypatch.setattr(partitioned, "partition", lambda model, *given: parted.append(given))
+    for rank, expected in ((0, []), (1, [(torch.float32, "packed_sdpa")])):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        policy = load_policy(str(source), dtype="float32", attention_key="packed_sdpa", device="cpu", zero_3={"a": 1})
+        assert hollow == expected and (policy.model is other) == bool(rank)
+    assert parted == [({"a": 1}, "cpu")] * 2
