@@ -301,6 +301,24 @@ def test_every_number_is_taken_up_to_its_bounds_and_no_further(name: str) -> Non
                 schema(**{key: value})
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_says_whether_its_credit_depends_on_token_rewards(name: str) -> None:
+    algorithm = build(name)
+    groups = groups_of([[1.0, 0.0]])
+    without = [
+        [
+            replace(each, streams=(replace(each.streams[0], values=(0.0, *each.streams[0].values[1:])),))
+            for each in group
+        ]
+        for group in groups
+    ]
+    found = [
+        torch.cat([row.advantages for row in rows_of(credited(each, algorithm), algorithm)[0]])
+        for each in (groups, without)
+    ]
+    assert torch.equal(*found) != algorithm.reads_streams
+
+
 def test_the_name_is_the_first_key_of_every_algorithm() -> None:
     assert all(fields(choose("algorithm", ALGORITHMS, name).schema)[0].name == "name" for name in ALGORITHMS)
 

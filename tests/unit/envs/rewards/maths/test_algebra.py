@@ -33,6 +33,8 @@ from envs.rewards.maths.compare import equivalent
         ("x = 1", "1", False),
         (r"\frac{x^2-1}{x-1}", "x+1", True),
         ("x^2 + C", "x^2 + k", True),
+        ("a(b+c)", "ab+ac", True),
+        ("f(x)", "fx", False),
         ("x^2 + k", "k + x^2", True),
         ("x^2 + C", "x^2", False),
         ("x + y > 1", "1 - x - y < 0", True),

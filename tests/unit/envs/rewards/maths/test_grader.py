@@ -9,6 +9,7 @@ import pytest
 
 from envs.rewards.maths import grader as module
 from envs.rewards.maths.grader import GoldUngradable, Grader, GraderFailed, GraderTimeout
+from rlsys.types import FailureKind
 
 
 class Scripted(Grader):
@@ -49,8 +50,9 @@ def test_what_is_too_much_beside_a_gold_that_can_be_read_is_wrong_and_the_gold_i
 
 def test_a_gold_that_cannot_be_read_is_no_wrong_answer() -> None:
     with Scripted(long=module.LimitReached("5 s"), gold=module.LimitReached("5 s")) as grader:
-        with pytest.raises(GoldUngradable):
+        with pytest.raises(GoldUngradable) as caught:
             grader.grade_blocking("long", "gold")
+        assert (caught.value.failure.kind, caught.value.failure.where) == (FailureKind.DATA, "grader")
         assert grader.stats().errors["hopeless"] == 0
 
 
@@ -58,8 +60,10 @@ def test_a_gold_that_cannot_be_read_is_no_wrong_answer() -> None:
 def test_a_grader_that_is_late_is_counted_and_nothing_is_remembered(error: Exception, timeouts: int) -> None:
     with Scripted(some=error) as grader:
         for _ in range(2):
-            with pytest.raises(type(error)):
+            with pytest.raises(type(error)) as caught:
                 grader.grade_blocking("some", "gold")
+            assert (caught.value.failure.kind is FailureKind.TIMEOUT) == bool(timeouts)
+            assert caught.value.failure.where == "grader"
         assert (len(grader.heard), grader.stats().errors["timeout"]) == (2, 2 * timeouts)
 
 

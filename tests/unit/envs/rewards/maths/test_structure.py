@@ -51,6 +51,7 @@ def test_a_relation_says_what_it_takes_to_compare_it() -> None:
     assert {text: each.kind for text, each in found.items() if each is not None} == kinds
     assert relation("= 3") is None and relation("3 =") is None and relation("f(x = 1)") is None
     assert relation(r"\approx 3") is not None
+    assert relation(r"x < 1 \cup x > 3") is relation(r"x > 1 \cap x < 3") is None  # two of them
 
 
 @pytest.mark.parametrize(
