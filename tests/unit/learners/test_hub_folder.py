@@ -40,6 +40,15 @@ def test_a_saved_folder_loads_in_transformers_and_does_not_repeat_a_tied_head(so
     assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"not": "read here"}'
 
 
+def test_what_transformers_never_saves_is_in_no_file(source, tmp_path) -> None:
+    policy = load(source)
+    name = "model.norm.weight"
+    policy.model._keys_to_ignore_on_save = [name]
+    save(policy, tmp_path / "hf", str(source))
+    stored = load_file(tmp_path / "hf" / "model.safetensors")
+    assert name not in stored and "model.embed_tokens.weight" in stored
+
+
 def test_others_may_read_the_weights_where_they_may_read_the_rest(source, tmp_path) -> None:
     save(load(source), tmp_path / "hf", str(source))
     modes = {path.name: path.stat().st_mode for path in (tmp_path / "hf").iterdir()}

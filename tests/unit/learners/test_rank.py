@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -15,6 +15,7 @@ import torch
 from learners import rank
 from learners.meeting import RankSpec
 from learners.rank import LearnerRank
+from learners.snapshot import Snapshot
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
 
@@ -163,3 +164,37 @@ def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_l
 def test_before_a_stage_there_is_nothing_to_train(deepspeed: Any) -> None:
     with pytest.raises(RuntimeError):
         LearnerRank(SPEC).update("batch")  # type: ignore[arg-type]
+
+
+class Saving:
+    def __init__(self, name: str, saved: list[Any]) -> None:
+        self.name, self.saved = name, saved
+
+    def save_checkpoint(self, folder: str, **given: Any) -> None:
+        assert Path(folder).is_dir() and not given.pop("save_latest")
+        self.saved.append((self.name, folder, given))
+
+
+def test_a_checkpoint_has_every_engine_and_the_first_rank_says_of_what_layout_it_is(
+    learner: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    saved: list[Any] = []
+    monkeypatch.setattr(rank, "saving_into", lambda into, engine: nullcontext(engine))
+    policy, critic = Saving("policy", saved), Saving("critic", saved)
+    for number, other in ((0, critic), (1, None)):
+        learner.spec = SimpleNamespace(rank=number, world_size=2)
+        models = SimpleNamespace(policy_engine=policy, critic_engine=other)
+        learner._stage = SimpleNamespace(models=models, learner=LearnerConfig(), algorithm=None)
+        snapshot = Snapshot()
+        learner.save(tmp_path / str(number) / "learner", snapshot)
+        assert not (tmp_path / str(number) / "learner" / "layout.json").exists()  # it is written beside training
+        snapshot.write()
+    assert [(name, Path(folder).parent.name) for name, folder, _ in saved] == [
+        ("policy", "0"),
+        ("critic", "0"),
+        ("policy", "1"),
+    ]
+    (first, second, _) = (given for *_, given in saved)
+    assert first["client_state"]["step"] == 2 and torch.equal(first["client_state"]["rng"], torch.get_rng_state())
+    assert first["tag"] != second["tag"] and "client_state" not in second
+    assert [(tmp_path / name / "learner" / "layout.json").exists() for name in "01"] == [True, False]

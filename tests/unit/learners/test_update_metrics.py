@@ -232,6 +232,26 @@ def test_a_cpu_has_a_rate_and_no_share_of_a_peak() -> None:
     assert found["learner/flops_per_s"] > 0 and "learner/mfu" not in found
 
 
+def test_a_card_says_how_much_of_it_was_taken_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    (shard,) = make_shards(SAMPLES, 1000, VERSION, 1)
+    cuda = torch.device("cuda")
+    phases: Any = SimpleNamespace(seconds={"forward_backward": 1.5, "optimizer": 0.5, "credit": 9.0})
+    stage: Any = SimpleNamespace(
+        torch_device=cuda, algorithm=SimpleNamespace(epochs=3), models=SimpleNamespace(policy=POLICY), dtype="bfloat16"
+    )
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 << 20)
+    monkeypatch.setattr(
+        update, "matmul_peak", lambda device, dtype: 100.0 if (device, dtype) == (cuda, "bfloat16") else 0
+    )
+    monkeypatch.setattr(update, "row_flops", lambda policy, row: 40.0)
+    found = values(update.work_metrics(stage, shard.rows, phases, 4.0))
+    assert (found["memory/learner_gpu_peak_mb"], found["learner/flops_per_s"]) == (3.0, 3 * 40 / 2)
+    assert (found["learner/mfu"], found["learner/tokens_per_s"]) == (0.6, 9 / 4)
+    assert found["time/learner_credit"] == 9.0 and "learner/tokens_shared" not in found
+    phases.seconds = {"credit": 9.0}
+    assert "learner/flops_per_s" not in values(update.work_metrics(stage, shard.rows, phases, 4.0))  # no step was made
+
+
 @pytest.mark.parametrize(("ranks", "tokens_per_row"), LAYOUTS)
 def test_a_skipped_step_says_so_and_shows_no_part_of_its_numbers(ranks: int, tokens_per_row: int) -> None:
     """The engine's log-probability of one token is no number: of two ranks, one had nothing but sound rows."""

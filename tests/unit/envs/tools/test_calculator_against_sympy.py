@@ -85,7 +85,7 @@ def expressions() -> st.SearchStrategy[Case]:
     return st.recursive(leaf, grow, max_leaves=6)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(expressions())
 def test_random_expressions_agree(case: Case) -> None:
     assume("too large" not in calculate(case[0]))

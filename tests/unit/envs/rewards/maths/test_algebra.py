@@ -79,5 +79,5 @@ def test_a_lack_of_memory_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_nested_too_deep_is_not_read() -> None:
-    deep = "(" * 13 + "x" + ")" * 13
-    assert is_same_statement(deep, "x") is False and is_same_statement(deep[1:-1], "x") is True
+    for depth, expected in ((12, True), (13, False)):
+        assert is_same_statement("-(" * depth + "x" + ")" * depth, "-" * (depth % 2) + "x") is expected
