@@ -238,3 +238,15 @@ def test_supervision_that_breaks_ends_the_run() -> None:
             await roster.ready()
 
     run(scenario)
+
+
+def test_who_gave_up_at_the_moment_at_which_the_run_could_not_go_on_is_only_cancelled() -> None:
+    async def scenario() -> None:
+        roster = WorkerRegistry([idle(State.STALE)], in_flight=10)
+        (waiting,) = await asked(roster, 4)
+        await roster.fail("no worker starts")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(scenario)

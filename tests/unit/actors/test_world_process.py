@@ -160,3 +160,29 @@ def test_the_process_ends_with_its_parent_and_hands_its_files_to_no_tool(
     ours.close()
     assert parents == [123] and inheritable == [False, False]
     assert handlers[:2] == [signal.SIGINT, 0]  # the worker decides when it ends, and its stack can be asked for
+
+
+def test_what_closes_at_the_end_is_every_world_and_what_rewards_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Closing:
+        max_turns, service = 1, ""
+
+        def __init__(self, name: Any) -> None:
+            self.name = name
+
+        async def close(self) -> None:
+            closed.append(str(self.name))
+
+    monkeypatch.setattr(actors.world_process, "RewardService", lambda scoring: Closing("rewards"))
+    monkeypatch.setattr(actors.world_process, "new_player", Closing)
+    monkeypatch.setattr(actors.world_process, "make_reward", lambda config: None)
+
+    async def scenario() -> None:
+        server = actors.world_process.EnvServer(None)  # type: ignore[arg-type]
+        for key in ("a", "b"):
+            assert await server.prepare((key, "r"), key, None, frozenset({"a"})) == 1
+        await server.close()
+
+    asyncio.run(scenario())
+    assert sorted(closed) == ["a", "b", "rewards"]

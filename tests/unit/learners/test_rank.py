@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -182,9 +183,8 @@ def test_a_checkpoint_has_every_engine_and_the_first_rank_says_of_what_layout_it
     monkeypatch.setattr(rank, "saving_into", lambda into, engine: nullcontext(engine))
     policy, critic = Saving("policy", saved), Saving("critic", saved)
     for number, other in ((0, critic), (1, None)):
-        learner.spec = SimpleNamespace(rank=number, world_size=2)
-        models = SimpleNamespace(policy_engine=policy, critic_engine=other)
-        learner._stage = SimpleNamespace(models=models, learner=LearnerConfig(), algorithm=None)
+        learner.spec = replace(SPEC, rank=number)
+        learner.stage.models.policy_engine, learner.stage.models.critic_engine = policy, other
         snapshot = Snapshot()
         learner.save(tmp_path / str(number) / "learner", snapshot)
         assert not (tmp_path / str(number) / "learner" / "layout.json").exists()  # it is written beside training

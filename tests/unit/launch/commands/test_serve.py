@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import envs.services.retriever.service
+from actors.judge import JudgeServiceConfig
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.server import JudgeServerConfig
 from envs.services.retriever.config import RetrieverConfig, RetrieverServerConfig
 from launch.commands.serve import SERVICES
+from launch.commands.services import judge_service_config
 from launch.commands.shared import config_from_options
 
 
@@ -56,3 +58,9 @@ def test_a_judge_without_options_is_what_its_configuration_says() -> None:
         usual.max_tokens,
     )
     assert (options.max_model_len, options.kv_cache_mb, options.threads) == (16384, 2048, 2)
+
+
+def test_a_judge_of_the_command_has_the_engine_of_a_runs_own() -> None:
+    options = parsed("judge", "--model", "m")
+    ours, usual = judge_service_config(options, judge=config_from_options(JudgeConfig, options)), JudgeServiceConfig()
+    assert ours.engine == usual.engine and (ours.device, ours.dtype) == (usual.device, usual.dtype)
