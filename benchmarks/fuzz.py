@@ -25,7 +25,7 @@ from envs.protocols import PROTOCOLS, Inline
 from envs.protocols.icrl import INFORMATION
 from envs.protocols.research import RESULT
 from envs.protocols.retool import INTERPRETER
-from envs.rewards.maths import structure, units, words
+from envs.rewards.maths import dates, structure, units, words
 from envs.rewards.maths import text as maths_text
 from envs.rewards.maths.quantity import quantity
 from envs.rewards.transcript import split_inline
@@ -60,7 +60,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
     for inline in (INFORMATION, INTERPRETER, RESULT):
         found[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
     plain = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
-    plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, words.date, calculate]
+    plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, dates.date, calculate]
     plain += [structure.collection, structure.relation, structure.spans]
     return found | {each.__name__: each for each in plain}
 
