@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
@@ -35,6 +35,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: str(folder / name) for name in models}
 
 
+@example([[0], [1], [1, 1]])  # a sample that is longer than the one before it, and begins with all of it
 @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=6))
 def test_what_stands_in_for_a_token_follows_the_same_tokens(row: list[list[int]]) -> None:
     ids, positions, bounds = pack_ids(row, "cpu")

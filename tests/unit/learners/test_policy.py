@@ -215,6 +215,7 @@ def test_a_scaled_copy_is_what_engines_can_load(path, tmp_path) -> None:
     torch.testing.assert_close(logprobs(scaled, SAMPLES[:1])[0][1:], expected, rtol=1e-5, atol=1e-5)
     assert copy_scaled(path, 1.0, tmp_path / "other") == path and not (tmp_path / "other").exists()
     assert copy_scaled(copy, 10.0, tmp_path / "third") == copy
+    assert copy_scaled(path, 2.0, tmp_path / "twice") == str(tmp_path / "twice")
 
 
 def test_a_model_without_rope_cannot_be_scaled(tmp_path) -> None:

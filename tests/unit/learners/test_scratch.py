@@ -122,5 +122,5 @@ def test_building_leaves_the_callers_random_state_alone(tmp_path) -> None:
 
 def test_a_vocabulary_too_small_for_the_bytes_is_bad_input(tmp_path) -> None:
     tags = [f"<{number}>" for number in range(50)]
-    with refused("model.scratch.vocab_size", found=300):  # 256 + 3 + 50
+    with refused("model.scratch.vocab_size", found=300, expected="309"):  # 256 + 3 + 50
         build(tmp_path, ScratchModel(vocab_size=300), TEXTS, tags, max_positions=256, seed=3)
