@@ -51,7 +51,17 @@ def rejoined(text: str, inline: Inline) -> None:
 
 def readers() -> dict[str, Callable[[str], Any]]:
     found: dict[str, Callable[[str], Any]] = {f"protocol {name}": each.parse for name, each in PROTOCOLS.items()}
-    for kind in ("process", "outcome", "research", "reference", "extract", "starred", "order", "clarify", "decompose"):
+    for kind in (
+        "process",
+        "outcome",
+        "research",
+        "reference",
+        "extract",
+        "parse_starred",
+        "order",
+        "clarify",
+        "decompose",
+    ):
         found[f"judge {kind}"] = getattr(judging, kind)
     for encoding in ENCODINGS:
         names = graphs.labels(8, encoding)
