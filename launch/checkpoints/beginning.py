@@ -1,8 +1,8 @@
-"""What a stage begins with beside its weights: the model that it is compared with, and an optimizer's moments.
+"""What a stage begins with besides its weights: the model that it is compared with, and an optimizer's moments.
 
 The first stage is compared with the model that the run began with, which stays where it is. A later one begins with a
 checkpoint, which is removed when enough newer ones are there. So each checkpoint of that stage holds the reference too,
-as links to the files of the checkpoint before it: whoever continues from it needs no other.
+as links to the files of the checkpoint before it: a run that continues from it needs no other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = Path(LEARNER) / "reference"
 def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None) -> Path | None:
     """Where the weights lie that the stage began with, for one that is compared with them; None for any other.
 
-    checkpoint: what the stage goes on from, as `state` says. None too where these are the run's first weights. Raises
+    checkpoint: what the stage continues from, as `state` says. None too where these are the run's first weights. Raises
     BadInput where they are gone.
     """
     if checkpoint is None or state.stage_index == 0 or stage.config.learner.reference != "stage":
@@ -42,7 +42,7 @@ def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None
 
 
 def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
-    """Whether the stage goes on with the optimizer of the checkpoint: its own, or that of the stage before it."""
+    """Whether the stage continues with the optimizer of the checkpoint: its own, or that of the stage before it."""
     inherited = stage.config.learner.optimizer == "run" and bool(stage.steps or stage.epochs) and state.step > 0
     return state.stage_step > 0 or inherited
 

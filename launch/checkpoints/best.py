@@ -1,7 +1,7 @@
 """The best model so far, by a number of an evaluation: `checkpoints/best-step-000040/{hf/, driver.json, best.json}`.
 
-A checkpoint may be removed while its evaluation goes on. So it is set apart when that begins, by hard links where the
-disk has them, and becomes the best one, or nothing, when the number is known. What is kept is the model alone.
+A checkpoint may be removed while its evaluation is running. So it is set apart when that begins, by hard links where
+the disk has them, and becomes the best one, or nothing, when the number is known. What is kept is the model alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def about(best: Path) -> dict[str, Any]:
 
 
 def copy_best(run: Path, step: int) -> Path | None:
-    """The model of a checkpoint, so that nobody removes it. None where this step has none."""
+    """The model of a checkpoint, so that it is not removed. None where this step has none."""
     checkpoint, apart = run / "checkpoints" / f"step-{step:06d}", run / "checkpoints" / f".candidate-step-{step:06d}"
     for left in (run / "checkpoints").glob(".candidate-*"):  # of a process that was killed
         shutil.rmtree(left, ignore_errors=True)

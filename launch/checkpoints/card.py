@@ -1,4 +1,4 @@
-"""What somebody needs who gets a checkpoint's `hf/` alone: a card, and the strings at which a message ends.
+"""What a user needs who gets a checkpoint's `hf/` alone: a card, and the strings at which a message ends.
 
 A policy that its engine stopped at a string never learned to end a message: without these strings it writes on. They go
 into a file of our own: in `generation_config.json` they would make every `generate` without `tokenizer=` fail.
@@ -132,7 +132,7 @@ def a_prompt(world: World) -> Prompt:
     """Messages and stop strings of one task, as far as the world's own code gives them here."""
     messages: list[dict[str, str]] = []
     stop: list[str] | None = None
-    with contextlib.suppress(Exception):  # somebody else's code: a checkpoint is worth more than its card
+    with contextlib.suppress(Exception):  # a user's code: a checkpoint is worth more than its card
         env = world.env((world.tasks("train") or world.tasks("held_out"))[0])
         stop = list(env.stop_strings)
         messages = [{"role": each.role, "content": each.content} for each in env.first_messages()]
@@ -183,7 +183,7 @@ def origin() -> dict[str, str]:
 
 @cache
 def commit_of(folder: Path) -> str | None:
-    if not (folder / ".git").exists():  # a repository further up is somebody else's
+    if not (folder / ".git").exists():  # a repository further up is not ours
         return None
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -194,7 +194,7 @@ def commit_of(folder: Path) -> str | None:
 
 @cache
 def _version(name: str) -> str | None:
-    """vLLM's CPU build is a distribution of its own name."""
+    """vLLM's CPU build is a distribution with another name."""
     for candidate in (name, f"{name}-cpu"):
         try:
             return importlib.metadata.version(candidate)

@@ -27,7 +27,7 @@ from rlsys.jsonl import json_object, kind_of
 FOLDER = re.compile(r"step-\d{6,}")
 ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
-RESERVE = ".reserve"  # beside the checkpoints: room on a full disk for the end of the journal and the summary
+RESERVE = ".reserve"  # next to the checkpoints: room on a full disk for the end of the journal and the summary
 FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
 CARD = Path("hf") / "README.md"  # for people, who may write in it; an evaluation adds a line to it
 OWN = "sha256"  # in driver.json: of its other keys
@@ -44,7 +44,7 @@ class Damaged(BadInput):
 
 @dataclass(slots=True, kw_only=True)
 class DriverState:
-    """Everything the driver needs to go on from a checkpoint; saved as `driver.json`."""
+    """Everything the driver needs to continue from a checkpoint; saved as `driver.json`."""
 
     step: int = 0  # optimizer steps over all stages
     stage_index: int = 0
@@ -139,7 +139,7 @@ def read_state(folder: Path) -> DriverState:
 
 
 def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """What `digests` said when the files were saved. None where nobody asked it. Raises Damaged."""
+    """What `digests` said when the files were saved. None where it was not asked for any. Raises Damaged."""
     found: dict[str, dict[str, Any]] | None = _read(folder).get(FILES)
     return found
 

@@ -1,6 +1,6 @@
-"""Whether the disk of a run directory has room for the run's checkpoints: said before anything starts.
+"""Whether the disk of a run directory has room for the run's checkpoints: reported before anything starts.
 
-A checkpoint holds the policy for the hub, and what the ranks go on from (`gpu_memory.saved_bytes`).
+A checkpoint holds the policy for the hub, and what the ranks continue from (`gpu_memory.saved_bytes`).
 docs/run-directory.md has the sum, which follows from the number of parameters.
 """
 
@@ -36,7 +36,7 @@ class Room:
         return self.each * self.most + self.beside
 
     def describe(self) -> str:
-        more = f" + {size(self.beside)} beside them" if self.beside else ""
+        more = f" + {size(self.beside)} of other models" if self.beside else ""
         return f"{self.most} checkpoints x {size(self.each)}{more} = {size(self.needed)}"
 
 

@@ -32,7 +32,7 @@ from rlsys.system.device import Device, dtype_of, require_resolved
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes
 GPUS_OF_A_NODE = 8  # an engine is on one
-VLLM_SHARE = 0.92  # of a card that an engine may take beside nothing else
+VLLM_SHARE = 0.92  # of a card that an engine may take if nothing else is on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ def gpu_plan(
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
     line, problem = plan_engine(shape, recipe, dtype, card)
     versions = VERSIONS_IN_MEMORY * copy
-    beside = "" if recipe.cluster.weights_dir else ", in /dev/shm beside Ray's object store"
-    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{beside}"
+    place = "" if recipe.cluster.weights_dir else ", in /dev/shm next to Ray's object store"
+    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{place}"
     lines += [line, f"versions  {room}, weights.channel={recipe.weights.channel}"]
     if plan is not None:
         readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"

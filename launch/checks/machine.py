@@ -1,6 +1,6 @@
 """Where a run runs, as far as is known before Ray answers: this machine, a Ray job, a cluster; on which device.
 
-Whether its GPUs can be used by the torch that is installed is told without touching one.
+Whether its GPUs can be used by the torch that is installed is found without touching one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def advise_stop_deadline(stop_deadline_s: float) -> str | None:
 
 
 def is_local(config: ClusterConfig) -> bool:
-    """Whether the run starts a cluster of its own, on this machine alone."""
+    """Whether the run starts its own cluster, on this machine alone."""
     return config.address is None and "RAY_ADDRESS" not in os.environ and not inside_ray_job()
 
 
@@ -97,7 +97,7 @@ def cuda_unusable() -> str | None:
 def explain_cuda(torch_version: str, built_for: str | None, known: int | None, release: str | None) -> str | None:
     """built_for: the CUDA version of torch. known: the newest that the driver's library knows, 13000 for 13.0.
 
-    release: of the driver. A newer library beside an older driver (NVIDIA's cuda-compat) counts: it is what torch asks.
+    release: of the driver. A newer library with an older driver (NVIDIA's cuda-compat) counts: it is what torch asks.
     """
     if built_for is None:
         return f"no CUDA: torch {torch_version} is a build for CPUs: `make setup-gpu` installs the one for GPUs"

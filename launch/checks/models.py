@@ -1,4 +1,4 @@
-"""What a model is, told from its files before anything starts: whether it can be trained, its sizes, and its weights.
+"""What a model is, read from its files before anything starts: whether it can be trained, its sizes, and its weights.
 
 docs/models.md shows the tables of architectures.
 """

@@ -113,10 +113,10 @@ def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
 
 
 def check_room(weights_dir: str | None, needed: int, store: int = 0) -> None:
-    """Whether this node has room for so many bytes of versions beside Ray's store. Raises BadInput."""
+    """Whether this node has room for so many bytes of versions in addition to Ray's store. Raises BadInput."""
     root = memory.memory_root(weights_dir)
-    beside = store and not memory.room(root, store)  # else Ray takes a folder on the disk
-    problem = memory.room(root, needed + store if beside else needed)
+    both = store and not memory.room(root, store)  # else Ray takes a folder on the disk
+    problem = memory.room(root, needed + store if both else needed)
     if problem:
         raise BadInput(problem)
 

@@ -96,7 +96,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
             break
         try:
             prompt = _prompt(renderer, world, task, recipe, model)
-        except BadInput as error:  # one of a bad record: the run counts it, and goes on
+        except BadInput as error:  # one of a bad record: the run counts it, and continues
             broken.append(error)
             continue
         made.append(prompt)

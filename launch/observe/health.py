@@ -31,12 +31,12 @@ UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a sha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSetting:
-    """What a stage was told to do, as far as it explains its rows."""
+    """What a stage was configured to do, as far as it explains its rows."""
 
     recipe: RecipeConfig
     max_turns: int  # messages that the model may write in one episode
     solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
-    gpus: bool = False  # engines and ranks have GPUs of their own
+    gpus: bool = False  # engines and ranks have their own GPUs
     run: str = ""  # its directory, where episodes can be looked at
 
 
@@ -273,7 +273,7 @@ class HealthMonitor:
         if row.raised < RAISED:
             return ""
         first = f"; the first: {self._raised}" if self._raised else " (rows: failures/data, failures/retried)"
-        broke = f"{row.raised:.1%} of the episodes broke on code or data of their own"
+        broke = f"{row.raised:.1%} of the episodes broke on their own code or data"
         return f"{broke}, and were played again or left out{first}"
 
     def blown_up(self, row: HealthRow) -> str:

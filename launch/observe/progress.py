@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: lines that stay, and on a terminal a clock with what is awaited."""
+"""What a person sees while a run is in progress: lines that stay, and on a terminal a clock with what is awaited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def format_start() -> str:
 
 
 class Progress:
-    """`say` is an event worth a line of its own, `begin` one that takes a while, `step` one optimizer step.
+    """`say` is an event worth its own line, `begin` one that takes a while, `step` one optimizer step.
 
     A terminal gets the lines that a log gets, which stay, and below them a clock with what is awaited, which goes.
     """
@@ -54,7 +54,7 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """Nothing moves any more: what follows on this terminal is somebody else's."""
+        """Nothing moves any more: what follows on this terminal is not ours."""
         if self.live is not None:
             self.live.stop()
             self.live = None

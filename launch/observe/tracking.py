@@ -154,7 +154,7 @@ class Tracker:
 
 
 def start_service_apart() -> None:
-    """wandb's service as nobody's child: `ray job stop` sends SIGTERM to a job's children, and it would die before the
+    """wandb's service, detached: `ray job stop` sends SIGTERM to a job's children, and it would die before the
     run has written its last row. The run's tag on it (`launch.run.cleanup`) ends it with the run's other processes."""
     command = [sys.executable, "-m", "wandb", "beta", "core", "start", "--idle-timeout", "2m"]
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 Every process of a run carries `RLSYS_OWNER=<machine>:<driver's pid>:<its start time>` in its environment, children of
 children too, and a semaphore in its name. Whatever bears the tag of a driver of this machine that is no longer alive is
-an orphan, and the next run removes it. A folder of weights belongs to whoever holds a lock on it
+an orphan, and the next run removes it. A folder of weights belongs to the process that holds a lock on it
 (`rlsys.system.memory`).
 """
 
@@ -26,7 +26,7 @@ from rlsys.system import memory, orphans
 
 VARIABLE = orphans.VARIABLE
 GRACE_S = 3.0
-LOOKS = 4  # at most: whoever starts another process as fast as they end is ended by the next run
+LOOKS = 4  # at most: a process that starts others as fast as they end is ended by the next run
 SAME_S = parent.SAME_S
 STOPS = parent.STOPS
 

@@ -85,7 +85,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
 def close_token() -> None:
     """Ray lets everybody read the token that it makes: who may enter the home folder would have the run."""
     token = Path("~/.ray/auth_token").expanduser()
-    with contextlib.suppress(OSError):  # there is none, or it is somebody else's
+    with contextlib.suppress(OSError):  # there is none, or it is another user's
         if (mode := token.stat().st_mode) & 0o077:
             token.chmod(mode & 0o700)
 

@@ -44,9 +44,9 @@ class NodeRequirements:
     playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
     serving: tuple[ServiceSpec, ...] = ()
     memory_mb: int = 0  # of its processes; 0 where that is not counted
-    # cluster.weights_dir, bytes of its versions, and of Ray's store where that lies beside them
+    # cluster.weights_dir, bytes of its versions, and of Ray's store where that lies in the same file system
     weights: tuple[str | None, int, int] | None = None
-    host_bytes: float = 0.0  # of RAM that learner ranks keep for good beside those
+    host_bytes: float = 0.0  # of RAM that learner ranks keep for good, in addition
     gpus: bool = False
 
     def __add__(self, other: NodeRequirements) -> NodeRequirements:
@@ -63,7 +63,7 @@ class NodeRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFolderProbe:
-    """A file of the driver's that every node has to see: by it two folders of the same name are told apart."""
+    """A file of the driver's that every node has to see: it distinguishes two folders of the same name."""
 
     key: str  # what names the folder: "--run-dir /shared/run"
     file: str
@@ -253,7 +253,7 @@ def mark_folders(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFold
 
 
 def answer_probe(mark: SharedFolderProbe) -> None:
-    """On a node: read the driver's file, whose name ends before the node's address, and write one beside it."""
+    """On a node: read the driver's file, whose name ends before the node's address, and write one next to it."""
     driver = mark.file.rpartition(" ")[0]
     if not _seen(driver, mark.nonce):
         raise BadInput("not the driver's folder there", where=mark.key, expected="one that all nodes share")

@@ -63,7 +63,7 @@ def with_parent(work: Callable[[], int], end_run: Callable[[str], str]) -> int:
         code = _wait(child, caught)
         return finish_run(code, _read_report(reader), end_run)
     os.close(reader)
-    die_with(parent)  # whoever kills the parent with SIGKILL means the run
+    die_with(parent)  # SIGKILL to the parent is meant for the run
     _pipe = writer
     _take_stops(caught)
     try:
@@ -107,7 +107,7 @@ def _wait(child: int, caught: Set[signal.Signals]) -> int:
 
 
 def _read_report(reader: int) -> dict[str, Any]:
-    """All that was told. The pipe may have other writers, forked by the driver: nobody waits for its end."""
+    """All that the driver reported. Its end is not awaited: the pipe may have other writers, forked by the driver."""
     os.set_blocking(reader, False)
     text = b""
     with contextlib.suppress(BlockingIOError):
@@ -120,7 +120,7 @@ def _read_report(reader: int) -> dict[str, Any]:
 
 
 def finish_run(code: int, facts: Mapping[str, Any], end_run: Callable[[str], str]) -> int:
-    """After the end of the driver, with all that it told. Returns the exit code of the command."""
+    """After the end of the driver, with all that it reported. Returns the exit code of the command."""
     if "farewell" not in facts:
         try:
             if -code not in STOPS:

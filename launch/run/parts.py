@@ -52,7 +52,7 @@ def make_run(
         if missing := directory.rewind_metrics(state.step):
             progress.say(
                 f"{shorten_path(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are "
-                f"missing, the first of step {missing[0]}: the run goes on, its curves have a hole and `health` has "
+                f"missing, the first of step {missing[0]}: the run continues, its curves have a hole and `health` has "
                 "not seen them"
             )
         journal = Journal(directory.journal, keep=state.mark)

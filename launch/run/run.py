@@ -117,7 +117,7 @@ class Run:
     async def begin_stage(self, stage: StageConfig, *, temperature: float = 1.0) -> None:
         """The learner takes the weights that this stage starts from and, in its middle or by its config, the optimizer.
 
-        temperature: of the answers that it will learn from; 1 where nobody sampled them.
+        temperature: of the answers that it will learn from; 1 where none was sampled.
         """
         folder = self.dir.newest()
         self.active.reference = reference_of(stage, self.state, folder)
@@ -162,7 +162,7 @@ class Run:
         return {name: self.earlier.restarts.get(name, 0) + count for name, count in counts.items()}
 
     def count_step(self, trained: int) -> None:
-        """A step enters the account: until it has its row, whoever sums up the run leaves it out."""
+        """A step enters the account: until it has its row, a summary of the run leaves it out."""
         self.before_row = replace(self.state, failures=dict(self.state.failures))
         self.state.step += 1
         self.state.stage_step += 1

@@ -3,8 +3,8 @@
     config.yaml  metrics.jsonl  evaluations.jsonl  journal.jsonl  trajectories/step-000012.jsonl  summary.json  wandb/
     checkpoints/step-000050/{learner/, hf/, driver.json}  generated/NAME.jsonl  .reserve
 
-Every file that is replaced is written beside its place and renamed into it; a checkpoint exists when its folder has its
-final name. One process at a time: the lock is the kernel's and goes with the process.
+Every file that is replaced is written next to its place and renamed into it; a checkpoint exists when its folder has
+its final name. One process at a time: the lock is the kernel's and goes with the process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RunDir:
         return self.path / "journal.jsonl"
 
     def generated_path(self, stage: str) -> Path:
-        """The trajectories that a generate stage keeps; beside it lie all that it played, and their pairs."""
+        """The trajectories that a generate stage keeps; next to it lie all that it played, and their pairs."""
         return self.path / "generated" / f"{stage}.jsonl"
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class RunDir:
         older = [path.name for path in self.checkpoints() if step_of(path) < step_of(damaged)]
         if not older:
             return "there is no older checkpoint: restore the file, or begin another --run-dir"
-        return f"restore the file, or go on from the checkpoint before it with --resume-from {older[-1]}"
+        return f"restore the file, or continue from the checkpoint before it with --resume-from {older[-1]}"
 
     def set_aside_after(self, checkpoint: Path) -> list[Path]:
         """Newer checkpoints are not continued any more. They are kept, under another name."""
@@ -333,7 +333,7 @@ def _same(saved: Path, config: str, reread: Callable[[Path], str] | None) -> boo
 def refuse_foreign(path: Path) -> None:
     """Raises BadInput for a run that another user began, or whose checkpoints hold a file of another user.
 
-    To go on from it is to import the modules that its config.yaml names and to hand its files to many parsers.
+    To continue it is to import the modules that its config.yaml names and to hand its files to many parsers.
     """
     saved, kept = path / "config.yaml", list((path / "checkpoints").rglob("*"))
     if not saved.is_file() and not kept:

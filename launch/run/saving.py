@@ -1,4 +1,4 @@
-"""Checkpoints of a run: copied at one moment while nothing is trained, written beside the steps that follow, restored.
+"""Checkpoints of a run: copied at one moment while nothing is trained, written during the steps that follow, restored.
 
 A checkpoint exists when every rank has written its files and the driver has compared nothing less than all of them into
 `driver.json` and renamed the folder. One is written at a time.
@@ -34,9 +34,9 @@ def checkpoint_is_due(run: Run, stage: StageConfig) -> bool:
 
 
 async def checkpoint(run: Run, stage: StageConfig) -> None:
-    """Copy everything that the run needs to go on from here; its files follow (`wait_written`).
+    """Copy everything that the run needs to continue from here; its files follow (`wait_written`).
 
-    The driver's part is copied at one moment: the feeder goes on while the learner copies. Where no step was taken
+    The driver's part is copied at one moment: the feeder continues while the learner copies. Where no step was taken
     since the newest checkpoint, its weights are these.
     """
     await wait_written(run)
@@ -76,23 +76,23 @@ async def wait_written(run: Run) -> None:
     """Until the checkpoint that is being written is there. Raises what kept it from it, once."""
     if run.tasks.writing is not None:
         writing = run.tasks.writing
-        await asyncio.wait({writing})  # cancelled while it waits, the writing goes on
+        await asyncio.wait({writing})  # if this wait is cancelled, the writing continues
         if run.tasks.writing is writing:
             run.tasks.writing = None
             writing.result()
 
 
 async def save_at_stop(run: Run) -> None:
-    """The newest state, unless a checkpoint already holds it or nobody knows the weights any more.
+    """The newest state, unless a checkpoint already holds it or the weights are no longer known.
 
-    A save that fails is reported and costs the steps since the last checkpoint: the run can go on from there.
+    A save that fails is reported and costs the steps since the last checkpoint: the run can continue from there.
     """
     try:
         async with asyncio.timeout(run.tasks.grace_s):
             await wait_written(run)
             newest = run.dir.newest()
             if run.tasks.gave_up:
-                run.progress.say("what was going on took too long to wait for: the last checkpoint stands")
+                run.progress.say("the work in progress took too long to wait for: the last checkpoint stands")
             elif run.state.step > (step_of(newest) if newest else 0):
                 await checkpoint(run, run.active.stage)
                 await wait_written(run)
@@ -148,9 +148,9 @@ def _room_given_back(run: Run, folder: Path) -> Iterator[None]:
 async def restore(run: Run, lost: LearnerLost) -> None:
     """After the death of a rank: all ranks are started again in their places, with the newest checkpoint.
 
-    What a resumed run does is done within the process, beside engines and services that live on; without a checkpoint
+    What a resumed run does is done within the process, while engines and services live on; without a checkpoint
     from the beginning. The steps since are taken again. Groups that were being played are given up and their prompts
-    started anew, so none is older than the lag allows. The number of a version is never given twice: engines get the
+    started again, so none is older than the lag allows. The number of a version is never given twice: engines get the
     restored weights as a new one.
 
     Raises RunFailed when it happened too often since that checkpoint was written, and LearnerLost when the ranks do not

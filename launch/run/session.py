@@ -37,7 +37,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
 
     def on_signal(number: int) -> None:
         signals.append(number)
-        if len(signals) > 1:  # of one group's two, or from somebody who does not like to wait
+        if len(signals) > 1:  # of one group's two, or from a user who does not like to wait
             return
         run.tasks.request_stop()
         run.progress.begin("stopping: a checkpoint is written, then every process ends")

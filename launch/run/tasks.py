@@ -15,7 +15,7 @@ class StopRequested(Exception):
 
 
 class Tasks:
-    """The tasks of one run. `pool_start` and `writing` are set by whoever starts them; their errors end the run too."""
+    """The tasks of one run. `pool_start` and `writing` are set where they are started; their errors end the run too."""
 
     def __init__(self, stop_deadline_s: float) -> None:
         self.stop_deadline_s = stop_deadline_s
@@ -38,9 +38,9 @@ class Tasks:
         stop, failed = (asyncio.ensure_future(event.wait()) for event in (self.stop, self._failed))
         try:
             while True:
-                beside = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
+                others = {each for each in (self.pool_start, self.writing) if each is not None and not each.done()}
                 # Not on the background tasks: there is one for each open group.
-                await asyncio.wait({task, stop, failed, *beside}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({task, stop, failed, *others}, return_when=asyncio.FIRST_COMPLETED)
                 self._raise_errors()
                 if task.done():
                     return task.result()
@@ -82,21 +82,21 @@ class Tasks:
             self._failed.set()
 
     def _raise_errors(self) -> None:
-        for beside in (self.pool_start, self.writing):  # what breaks there is said at once, and not when it is needed
-            if beside is not None and beside.done() and not beside.cancelled():
-                beside.result()
+        for other in (self.pool_start, self.writing):  # a failure there is raised at once, and not when it is needed
+            if other is not None and other.done() and not other.cancelled():
+                other.result()
         if self._error is not None:
             raise self._error
 
     def forget_errors(self) -> None:
-        """Those of background tasks that ended: the run goes on without them."""
+        """Those of background tasks that ended: the run continues without them."""
         self._error = None
         self._failed.clear()
 
     async def cancel_background(self) -> None:
         tasks, self._background = list(self._background), set()
         for task in tasks:
-            task.remove_done_callback(self._on_end)  # what breaks while it is being cancelled fails nobody
+            task.remove_done_callback(self._on_end)  # what breaks while it is being cancelled does not fail the run
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -40,7 +40,7 @@ class WeightSync:
         started = time.monotonic()
         try:
             arrivals = await self._pool.publisher.publish(publication)
-        except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it anew
+        except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it again
             await self._learner.check(f"publishing version {publication.version}")
             raise
         seconds = time.monotonic() - started

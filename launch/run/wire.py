@@ -32,7 +32,7 @@ from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, hidden, require_resolved, resolve
 from rlsys.system.weight_folder import WeightFolder
 
-# What every actor inherits from the driver's environment on a cluster of its own nodes: names, and how names begin.
+# What every actor inherits from the driver's environment on the nodes of a cluster: names, and how names begin.
 PASSED_ON = ("RLSYS_OWNER", "HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "WANDB_MODE",
              "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TRITON_CACHE_DIR")  # fmt: skip
 FAMILIES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "VLLM_")

@@ -156,7 +156,7 @@ def check_name(where: str, head: StageKeys) -> None:
 
 
 def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
-    """Whether the moments that the stages before leave fit this one, where it goes on with them."""
+    """Whether the moments that the stages before leave fit this one, where it continues with them."""
     training = [stage for stage in earlier if stage.steps or stage.epochs is not None]
     if recipe.learner.optimizer == "stage" or not training or not stage_of(head.kind).has_length:
         return

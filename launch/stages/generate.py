@@ -168,7 +168,7 @@ async def generate_taught(
 ) -> None:
     """The same as `generate_missing`, by a teacher; without Ray.
 
-    No answer is paid for twice: until every task is done they also lie in a log beside `played`. That of constructed
+    No answer is paid for twice: until every task is done they also lie in a log next to `played`. That of constructed
     chains of thought stays: it says which action wrote what.
     """
     from actors.teacher import teaching  # Ray behind these two
@@ -200,7 +200,7 @@ async def generate_missing(
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
     progress.doing("tasks played")
-    again = frozenset(played.tried)  # tasks that fail whoever plays them must not stop what is left, or the filters
+    again = frozenset(played.tried)  # tasks that fail with any model must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first: list[Failure] = []
     limit, played_first, done = recipe.loop.max_failed_share, 0, 0

@@ -73,7 +73,7 @@ class Judge(Stage):
     """Each trajectory of `data` is judged once, by the reward of this stage."""
 
     has_length = False
-    plays = True  # its judge may be a service of the run, which starts beside the engines
+    plays = True  # its judge may be a service of the run, which starts with the engines
     makes_data = True
     reads = ("env", "reward", "loop.max_failed_share", *HELD)
 

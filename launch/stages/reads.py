@@ -8,7 +8,7 @@ from __future__ import annotations
 
 Keys = tuple[str, ...]
 
-# How an episode is played, whoever asks for it.
+# How an episode is played, whichever stage or evaluation plays it.
 EPISODE: Keys = (
     "env",
     "reward",

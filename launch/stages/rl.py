@@ -109,9 +109,9 @@ class RL(Stage):
 
     def evaluations(self, stage: StageConfig) -> str:
         every = stage.config.eval.every
-        beside = max(stage.steps - 1, 0) // every if every else 0
+        during = max(stage.steps - 1, 0) // every if every else 0
         evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
-        return f"evaluations = before, after and {beside} beside training, {evaluated} episodes each"
+        return f"evaluations = before, after and {during} beside training, {evaluated} episodes each"
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
@@ -206,7 +206,7 @@ def check_marks(where: str, recipe: RecipeConfig) -> None:
 
 
 def finds_answer(reward: Any, text: str) -> bool:
-    """Whether a reward finds the answer in a text that is written like this one. True where nobody can tell."""
+    """Whether a reward finds the answer in a text that is written like this one. True where that is unknown."""
     if reward.name not in READ:
         return True
     marks = READ[reward.name](reward)
@@ -220,7 +220,7 @@ def answer_form(env: Any) -> str | None:
     if style is not None:
         return style.write("x")
     if protocol is None or BOX in (getattr(env, "instruction", None) or ""):
-        return None  # words of the user's own, which ask for a box within the protocol's marks or beside them
+        return None  # the user's own words, which ask for a box inside the protocol's marks or outside them
     return protocol.write_answer("x")
 
 

@@ -3,7 +3,7 @@
     feeder      draws tasks, waits for a slot, journals, starts a group      unblocked by the publisher's release
     groups      play on the rollout workers, land in the buffer              unblocked by the engines
     stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
-    publisher   delivers the weights, frees the slots, writes the row        one at a time, beside the next step's wait
+    publisher   delivers the weights, frees the slots, writes the row        one at a time, during the next step's wait
 
 No token passes through here: groups lie where they were played, the buffer holds summaries of them, and the ranks
 fetch what their rows are made of.

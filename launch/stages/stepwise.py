@@ -1,7 +1,7 @@
 """The `stepwise` kind: SWiRL's second stage (arXiv 2504.04736, section 2.2).
 
-The states of recorded trajectories are the tasks of the `rl` loop: in each an action is sampled anew, judged by itself,
-and learnt from. No tool is called. What is evaluated beside it is the stage's own environment, with its tools.
+The states of recorded trajectories are the tasks of the `rl` loop: in each an action is sampled again, judged by
+itself, and learnt from. No tool is called. Evaluations during the stage play its own environment, with its tools.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class LineStore(LineFile):
     """Lines of JSON after a first one that says what they have in common."""
 
     def __init__(self, path: Path, begun_with: Mapping[str, Any], found: Found, *, what: str) -> None:
-        """Create or continue `path`; `found` is told of every line but the first.
+        """Create or continue `path`; `found` is called with every line but the first.
 
         Raises BadInput where it was begun with something else, or where another process writes it. what: whose files
         these are, "rlsys generate".

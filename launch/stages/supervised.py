@@ -184,7 +184,7 @@ def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
 
 
 def make_sample(ids: Sequence[int], mask: Sequence[int] | Bools) -> Sample:
-    """A sample that nobody's weights are known to have sampled."""
+    """A sample that no known weights have sampled."""
     zeros = np.zeros(len(ids), np.float32)
     return Sample(
         token_ids=np.asarray(ids, np.int32),

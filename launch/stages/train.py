@@ -106,8 +106,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     count = preflight.parameters(config.recipe)
     folder = Path(config.recipe.model.path or "")
     exact = config.recipe.model.path is None or folder.is_dir()
-    told = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
-    lines = [f"{'parameters':<25} {told}"] if told else []
+    size = "" if count is None else f"{count:,}" if exact else f"{count / 1e9:.2f} G, by config.json"
+    lines = [f"{'parameters':<25} {size}"] if size else []
     if (folder / "config.json").is_file():
         lines += models.describe_untried(models.read_model_config(folder, f"model.path={str(folder)!r}"))
     problem: BadInput | None = None
@@ -137,7 +137,7 @@ def _devices(config: RunConfig) -> str:
     recipe = config.recipe
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
-    played = [each for stage in playing for each in recipes_of(stage)]  # evaluation sets have judges of their own
+    played = [each for stage in playing for each in recipes_of(stage)]  # evaluation sets have their own judges
     asked = [judge_of(each.reward) for each in played]
     judges = {one.server: one.gpus for one in asked if one and one.server and one.endpoint is None}
     tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in played)}
