@@ -105,7 +105,7 @@ def test_the_papers_model_fits(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert command(["train", "swirl", "--dry-run"]) == 2  # its data is not here
     out, err = capsys.readouterr()
-    assert "27.23 G parameters" in out and "8 engines x 2 + 16 ranks = 32" in out
+    assert "27.23 G parameters" in out and "8 engines x 2 + 16 ranks + 2 of services = 34" in out
     assert out.count("of 80, in stage swirl") == 1 and "data/swirl/train.jsonl: cannot be read" in err
 
 
