@@ -327,7 +327,7 @@ def _disconnect(resources: Any) -> threading.Thread:
 
 
 def leave_out_token_texts(processor: Any) -> None:
-    """vLLM looks up each token's own text for its log-probability. That is never read, and it takes longer than the
+    """vLLM looks up each token's own text with its log-probability. That is never read, and it takes longer than the
     text of the completion. `detokenize=False` would leave out both, and stop strings with them."""
     add_request = processor.add_request
 

@@ -112,7 +112,7 @@ class EnvServer:
         return reward.compare(transcripts, rewards) if isinstance(reward, Compares) else rewards
 
     async def end(self, group: int) -> None:
-        """The caller needs this group's episodes no longer."""
+        """The caller no longer needs this group's episodes."""
         for key in [key for key in self._envs if key[0] == group]:
             del self._envs[key]
 

@@ -5,7 +5,7 @@
 
 Code that blocks, crashes or never ends is found and ended there (`actors.watched`). The engine continues to
 sample meanwhile, and every other group of that process is played again in the next one. Where the cause is unknown,
-each of those groups plays alone, one after the other, in a second process: so that group has caused the next end.
+each of those groups plays alone, one after the other, in a second process: so the next end has one known cause.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class Sample:
     weight: float = 1.0  # of each of its sampled tokens in the loss
     share: float | None = None  # what it adds to the loss's denominator; None: one for each token in the loss
     reward: float | None = None  # its trajectory's value; None where nothing was rewarded (a demonstration)
-    streams: tuple[TokenStream, ...] = ()  # additional per-token rewards: one for each of its sampled tokens, in order
+    streams: tuple[TokenStream, ...] = ()  # additional per-token rewards: values of its sampled tokens, in order
     first_turn: int = 1  # the trajectory's message, counted from 1, that its first sampled tokens belong to
 
     def __post_init__(self) -> None:

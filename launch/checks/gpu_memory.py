@@ -118,7 +118,7 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
     each, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
     bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
     buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * each + ends
-    # AdamW's two moments, and masters in fp32, which only ZeRO-3 saves itself when weights are fp32 already.
+    # AdamW's two moments, and masters in fp32, which only ZeRO-3 omits if the weights are fp32 already.
     optimizer = (8 if plan.zero_stage == 3 and not bf16 else 12) * part
     if plan.zero_stage == 1:
         # Gradients that bf16 ones are added up in stay whole in fp32 on every rank: DeepSpeed's BF16_Optimizer.

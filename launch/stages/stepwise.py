@@ -1,6 +1,6 @@
 """The `stepwise` kind: SWiRL's second stage (arXiv 2504.04736, section 2.2).
 
-The states of recorded trajectories are the tasks of the `rl` loop: in each an action is sampled again, judged by
+The states of recorded trajectories are the tasks of the `rl` loop: in each a new action is sampled, judged by
 itself, and learnt from. No tool is called. Evaluations during the stage play its own environment, with its tools.
 """
 
