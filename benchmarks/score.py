@@ -1,7 +1,7 @@
 """Speed and memory of `rlsys score` on many transcripts: `python benchmarks/score.py [--lines 2000 100000]`.
 
-Each line holds a search, its documents and an answer, 2.4 kB; every second answer is right. Every size is a process of
-its own, whose time and peak memory are the kernel's, of its children with it.
+Each line holds a search, its documents and an answer, 2.4 kB; every second answer is right. Every size is a separate
+process, whose time and peak memory are the kernel's, of its children with it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def make_world(config: Any) -> World:
 
 
 def new_world(config: Any) -> World:
-    """A world of one's own, to play in and to close. Raises BadInput for a `config.name` that is not in WORLDS."""
+    """A separate world, to play in and to close. Raises BadInput for a `config.name` that is not in WORLDS."""
     world: World = construct("env", WORLDS, config)
     return world
 

@@ -41,7 +41,7 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
     task = trajectory.task
     if any(message.inline for message in said):
         where = f"task {task.get('task_id')}: what tools said stands inside of the model's turn"
-        raise BadInput(where=where, expected="a protocol that sends it in messages, such as env.protocol=swirl")
+        raise BadInput(where=where, expected="a protocol that sends it as messages, such as env.protocol=swirl")
     places = [at for at, message in enumerate(said) if message.role == "assistant"]
     return tuple(
         SubTrajectory(

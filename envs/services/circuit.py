@@ -89,5 +89,5 @@ class Rate:
             self._next = clock() + self._spacing_s
 
     def pause(self, seconds: float) -> None:
-        """Start no request for so long: a server's answer to one request to come back later holds for all."""
+        """Start no request for `seconds`: a server's Retry-After to one request holds for all."""
         self._next = max(self._next, asyncio.get_running_loop().time() + seconds)

@@ -276,7 +276,7 @@ class Guard(Generic[Q, R]):
             works = False
             late = isinstance(error, TimeoutError)
             self._circuit.reason = (self._late if late else f"{type(error).__name__}: {error}")[:200]
-            if isinstance(error, ToolBusy) and self._outage_s is not None:  # its answer holds for all calls
+            if isinstance(error, ToolBusy) and self._outage_s is not None:  # holds for all calls
                 self._rate.pause(min(error.after_s, self._config.deadline_s))
             raise
         finally:

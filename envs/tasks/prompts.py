@@ -40,7 +40,7 @@ def strip_comment(text: str) -> str:
 
 
 class Prompt:
-    """`Prompt("graph_rl/strategyqa").fill(task)`; the name of a shipped file, or a path of one's own."""
+    """`Prompt("graph_rl/strategyqa").fill(task)`; the name of a shipped file, or the path of any other."""
 
     def __init__(self, name: str) -> None:
         """Raises BadInput for a file that cannot be read or has no slot."""

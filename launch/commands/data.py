@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_passes(actions: Any) -> None:
-    """What is done to files of one's own."""
+    """What is done to a user's own files."""
     text = "extract short answers from solutions with a language model; questions without one are dropped"
     short = actions.add_parser("extract", help=text, description=text, epilog=EXAMPLES)
     short.add_argument("--input", metavar="F", required=True, help="questions with solutions, in any known format")

@@ -32,7 +32,7 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
         return
     if not saved.is_file():
         raise BadInput(
-            "missing, and with it what the checkpoints next to it belong to: restore it (`rlsys train CONFIG "
+            "missing, so that the checkpoints next to it cannot be continued: restore it (`rlsys train CONFIG "
             "--dry-run` prints it, where CONFIG and overrides are those that the run began with)",
             where=saved,
         )

@@ -1,4 +1,4 @@
-"""Questions with solutions to tasks with short answers, and the tasks that a teacher solved (Long CoT, section 4).
+"""Questions with solutions to tasks with short answers, and the tasks that a model solved (Long CoT, section 4).
 
 A language model takes the short answer out of each solution (prompt kind `extract`). Where it leaves the box empty, the
 question has none, and is dropped. Two answers of a teacher to each question then say whether that answer is worth

@@ -79,8 +79,8 @@ def list_pending(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, An
 async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     """The measure of each play, on all of its tasks; the episodes are kept in trajectories/.
 
-    A play of which more than `loop.max_failed_share` failed has none; training continues, which has that limit for its
-    own episodes.
+    A play of which more than `loop.max_failed_share` failed has none; training continues: its own episodes have that
+    limit too.
     """
     state, plays = run.state, plays_of(stage.config)
     one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)

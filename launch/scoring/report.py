@@ -234,7 +234,7 @@ def explanation(
 
 
 def trace_of(failure: Failure) -> list[str]:
-    """The calls in a user's own code that it came from, line by line; a record in a file may be another user's."""
+    """The calls in a user's own code that it came from, line by line, escaped: a file may hold another user's."""
     return [visible(line) for line in str(failure.trace).split("\n")] if failure.trace else []
 
 
