@@ -44,8 +44,8 @@ FRAGMENTS = [*WORDS.split(), "\n", "\t", "\0", "\u202e", "é", "中", "9" * 50, 
 
 
 def rejoined(text: str, inline: Inline) -> None:
-    said = "".join(message.content for message in split_inline(text, inline))
-    if said != text:
+    joined = "".join(message.content for message in split_inline(text, inline))
+    if joined != text:
         raise AssertionError("text was lost")
 
 

@@ -41,9 +41,9 @@ def numbers(folder: Path) -> dict[str, Any]:
     found = {}
     for row in rows:
         if row["stage"] == last:
-            said = study.answers(folder, f"eval-{last}-{row['when']}-graphs-sampled")
+            answers = study.answers(folder, f"eval-{last}-{row['when']}-graphs-sampled")
             found[row["when"]] = {name: row.get(key, 0.0) for name, key in NUMBERS.items()}
-            found[row["when"]][NO] = statistics.mean("The answer is no." in text for text in said)
+            found[row["when"]][NO] = statistics.mean("The answer is no." in text for text in answers)
     return found
 
 

@@ -60,9 +60,9 @@ def train(config: str, folder: Path, changes: Sequence[str]) -> None:
 def summary(folder: Path) -> dict[str, Any] | None:
     """None of a run that is not done."""
     path = folder / "summary.json"
-    if not path.is_file() or (said := json.loads(path.read_text()))["status"] != "done":
+    if not path.is_file() or (found := json.loads(path.read_text()))["status"] != "done":
         return None
-    return dict(said)
+    return dict(found)
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:

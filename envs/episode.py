@@ -109,7 +109,7 @@ class OneMessage:
 
 def write_demonstration(protocol: Protocol, turns: Iterable[tuple[str, str]], answer: str) -> tuple[Message, ...]:
     """A demonstration's messages after the prompt, for calls with their results: [("48 / 2", "24.0")], "24"."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for call, result in turns:
-        said += [Message(role="assistant", content=protocol.write_call(call)), protocol.reply(call, result)]
-    return (*said, Message(role="assistant", content=protocol.write_answer(answer)))
+        messages += [Message(role="assistant", content=protocol.write_call(call)), protocol.reply(call, result)]
+    return (*messages, Message(role="assistant", content=protocol.write_answer(answer)))

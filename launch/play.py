@@ -122,11 +122,11 @@ def _to_message(line: str) -> PlayerMessage:
     return PlayerMessage(line)
 
 
-def completion_of(said: PlayerMessage, stop: Sequence[str]) -> Completion:
+def completion_of(message: PlayerMessage, stop: Sequence[str]) -> Completion:
     """As an engine would have ended it: after the first stop string, which the text keeps. Its tokens are not known."""
-    ends = [said.text.find(each) + len(each) for each in stop if each in said.text]
-    text = said.text[: min(ends)] if ends else said.text
-    how = TurnStop.STOP if ends else TurnStop.LENGTH if said.truncated else TurnStop.EOS
+    ends = [message.text.find(each) + len(each) for each in stop if each in message.text]
+    text = message.text[: min(ends)] if ends else message.text
+    how = TurnStop.STOP if ends else TurnStop.LENGTH if message.truncated else TurnStop.EOS
     return Completion(token_ids=np.empty(0, np.int32), logprobs=np.empty(0, np.float32), spans=(), stop=how, text=text)
 
 
@@ -248,13 +248,13 @@ async def play(
             tell("this reward counts tokens: model.path=FOLDER says whose, such as the runs/NAME/model of a run")
 
         async def generate(context: Ints, request: TurnRequest) -> Completion:
-            said = next_message(lines, f"{'assistant>':<{WHO}}")
-            if said is None:
+            message = next_message(lines, f"{'assistant>':<{WHO}}")
+            if message is None:
                 raise EpisodeBroken(NO_MORE)
-            completion = completion_of(said, request.stop)
+            completion = completion_of(message, request.stop)
             if not lines.typed:
                 show("assistant>", completion.text)
-            elif completion.text != said.text:
+            elif completion.text != message.text:
                 tell(f"{'':<{WHO}}(cut after {completion.text[-20:]!r}: an engine stops there)")
             return completion
 

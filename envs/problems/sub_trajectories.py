@@ -37,19 +37,19 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
 
     Raises BadInput for a trajectory whose environment speaks inside of the model's turn: no state ends there.
     """
-    prompt, said = trajectory.prompt, trajectory.messages
+    prompt, messages = trajectory.prompt, trajectory.messages
     task = trajectory.task
-    if any(message.inline for message in said):
+    if any(message.inline for message in messages):
         where = f"task {task.get('task_id')}: what tools said stands inside of the model's turn"
         raise BadInput(where=where, expected="a protocol that sends it as messages, such as env.protocol=swirl")
-    places = [at for at, message in enumerate(said) if message.role == "assistant"]
+    places = [at for at, message in enumerate(messages) if message.role == "assistant"]
     return tuple(
         SubTrajectory(
             task=task,
             name=f"{task.get('task_id')}/{trajectory.sibling}/{step}",
-            state=(*prompt, *said[:at]),
+            state=(*prompt, *messages[:at]),
             num_prompt=len(prompt),
-            action=said[at],
+            action=messages[at],
         )
         for step, at in enumerate(places)
     )

@@ -122,14 +122,14 @@ def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
     given: Callable[[Transcript], str] | None = getattr(reward, "given", None)
     pooled: Callable[[Transcript], Shares] | None = getattr(reward, "pooled", None)
     if given is not None:
-        said, golds = given(transcript), answers(transcript.task)
+        answer, golds = given(transcript), answers(transcript.task)
         found = {
-            "exact_match": Mean(float(bool(said) and exact_match(said, golds))),
-            "cover_match": Mean(float(cover_match(said, golds))),
+            "exact_match": Mean(float(bool(answer) and exact_match(answer, golds))),
+            "cover_match": Mean(float(cover_match(answer, golds))),
         }
         for style in get_args(Style):
             name = "f1" if style == "hotpotqa" else f"f1_{style}"
-            found[name] = Mean(best_f1(said, golds, style=style) if said else 0.0)
+            found[name] = Mean(best_f1(answer, golds, style=style) if answer else 0.0)
     if pooled is not None:
         found |= {name: Mean(part, whole) for name, (part, whole) in pooled(transcript).items()}
     return found

@@ -39,13 +39,13 @@ def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
             expected="judge",
         )
     *before, action = conversation
-    said = protocol.parse(action.content)
-    if isinstance(said, Malformed):
+    parsed = protocol.parse(action.content)
+    if isinstance(parsed, Malformed):
         return "It is neither a call nor an answer. BAD"
-    if isinstance(said, Call) and before and before[-1].content == OVER_LIMIT:
+    if isinstance(parsed, Call) and before and before[-1].content == OVER_LIMIT:
         return "No call is left. BAD"
     found = _results(before, protocol)
-    return _search(of_task(task), found, said) if protocol is SWIRL else _calculations(task, found, said)
+    return _search(of_task(task), found, parsed) if protocol is SWIRL else _calculations(task, found, parsed)
 
 
 def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, str]]:
@@ -62,7 +62,7 @@ def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, s
     return found
 
 
-def _search(question: Question, found: Sequence[tuple[str, str]], said: Call | Answer) -> str:
+def _search(question: Question, found: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
     lines = [line for _, result in found for line in result.split("\n")]
     name, missing = question.start, ""
     for relation in question.relations:
@@ -71,11 +71,11 @@ def _search(question: Question, found: Sequence[tuple[str, str]], said: Call | A
             missing = relation
             break
         name = value
-    if isinstance(said, Answer):
+    if isinstance(parsed, Answer):
         if missing:
             return f"The results do not say what the {missing} of {name} is. BAD"
-        return _write_comparison(said.text.strip(" .").casefold() == name.casefold())
-    asked = set(re.findall(r"\w+", said.text.casefold())) - _IDLE
+        return _write_comparison(parsed.text.strip(" .").casefold() == name.casefold())
+    asked = set(re.findall(r"\w+", parsed.text.casefold())) - _IDLE
     return _next(missing and f"the {missing} of {name}", asked == {missing.casefold(), name.casefold()})
 
 
@@ -87,15 +87,15 @@ def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
     return None
 
 
-def _calculations(task: Task, found: Sequence[tuple[str, str]], said: Call | Answer) -> str:
+def _calculations(task: Task, found: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
     done = {_calculation(call) for call, _ in found}
     steps = [(str(expression), int(result)) for expression, result in task.record["steps"]]
     missing = next((expression for expression, _ in steps if _calculation(expression) not in done), "")
-    if isinstance(said, Answer):
+    if isinstance(parsed, Answer):
         if missing:
             return f"The results do not say what {missing} is. BAD"
-        return _write_comparison(parse_number(said.text) == steps[-1][1])
-    return _next(missing, _calculation(said.text) == _calculation(missing))
+        return _write_comparison(parse_number(parsed.text) == steps[-1][1])
+    return _next(missing, _calculation(parsed.text) == _calculation(missing))
 
 
 def _calculation(text: str) -> Calculation | None:

@@ -104,9 +104,9 @@ class SummaryReward(SumOfFindings):
         if not _text(transcript):
             return (Finding(part="correct", rule="no answer"),)
         if transcript.judgements and self._way.asks:
-            said = KINDS[self._way.asks].read(transcript.judgements[0])
-            value = 0.0 if said is None else self._way.value(transcript.task, said.value)
-            rule = "a summary that says nothing" if said is None else f"summarised as {said.value}"
+            verdict = KINDS[self._way.asks].read(transcript.judgements[0])
+            value = 0.0 if verdict is None else self._way.value(transcript.task, verdict.value)
+            rule = "a summary that says nothing" if verdict is None else f"summarised as {verdict.value}"
             return (make_finding("correct", rule, value, messages, None),)
         if self._way.rules is None:
             raise BadInput(
@@ -133,10 +133,10 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
 
     def rules(transcript: Transcript) -> tuple[Finding, ...]:
         piece = model_pieces(transcript)[-1]
-        said = find_stated(piece.text, words)
-        if said is None:
+        stated = find_stated(piece.text, words)
+        if stated is None:
             return (Finding(part="correct", rule=f"none of {', '.join(words.forms)}, or more than one"),)
-        word, (start, end) = said
+        word, (start, end) = stated
         span = Span(message=piece.message, start=start, end=end)
         return (
             make_finding("correct", f"says {word}", float(word in _key(transcript.task)), transcript.messages, span),

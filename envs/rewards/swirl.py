@@ -126,8 +126,8 @@ class SwirlReward(SumOfFindings):
 
     def _apply_rules(self, transcript: Transcript) -> Transcript:
         if transcript.judgements is None and self._config.judged_by == "rules":
-            said = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
-            transcript = replace(transcript, judgements=said)
+            by_rules = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
+            transcript = replace(transcript, judgements=by_rules)
         if transcript.correct is None and self._config.outcome is not None:
             given = self.given(transcript)
             if not given:
@@ -211,8 +211,8 @@ class Verdicts:
 
 def verdicts_in(record: Mapping[str, object]) -> Verdicts:
     """Of a line of a file; those that it does not hold are none."""
-    said, right = record.get("judgements"), record.get("correct")
-    judgements = [str(each) for each in said] if isinstance(said, list) else []
+    recorded, right = record.get("judgements"), record.get("correct")
+    judgements = [str(each) for each in recorded] if isinstance(recorded, list) else []
     return Verdicts(judgements, right if isinstance(right, bool) else None)
 
 
@@ -256,9 +256,9 @@ def render_conversation(talk: Sequence[Message], protocol: Protocol, *, without_
         texts = ["" if heading == MINE else text for heading, text in zip(headings, texts, strict=True)]
     room = MAX_CHARS - sum(len(heading) + 3 for heading in headings) - len(texts[-1])
     if sum(map(len, texts[:-1])) > room:
-        said = [at for at, heading in enumerate(headings[:-1]) if heading == MINE]
-        own = min(MAX_SAID, room // (2 * len(said))) if said else 0
-        for at in said:
+        earlier = [at for at, heading in enumerate(headings[:-1]) if heading == MINE]
+        own = min(MAX_SAID, room // (2 * len(earlier))) if earlier else 0
+        for at in earlier:
             texts[at] = _end(texts[at], own)
             room -= len(texts[at])
         results = [at for at, heading in enumerate(headings[:-1]) if heading == RESULT]

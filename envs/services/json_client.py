@@ -88,15 +88,15 @@ class JsonClient:
 
     def _check(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Raises ToolBusy, ToolRefused where the request is at fault, ConnectionError where another try may help."""
-        said = f"{self._name} answered {status}"
+        answered = f"{self._name} answered {status}"
         if status in BUSY:
-            raise ToolBusy(said, retry_after(headers))
+            raise ToolBusy(answered, retry_after(headers))
         if status in KEPT_OUT:
-            raise self._refused_key(f"{said}: is the key{self._key_from} valid?")
+            raise self._refused_key(f"{answered}: is the key{self._key_from} valid?")
         if 400 <= status < 500 and status not in MENDABLE:
-            raise ToolRefused(f"{said}: {self._excerpt(body)}")
+            raise ToolRefused(f"{answered}: {self._excerpt(body)}")
         if status != 200:
-            raise ConnectionError(said)
+            raise ConnectionError(answered)
 
     def _excerpt(self, body: bytes) -> str:
         """For errors, which people read: a server repeats what a policy wrote, escapes and all."""

@@ -64,8 +64,8 @@ def check_ready(config: TeacherConfig) -> None:
 class Teacher:
     """For one event loop.
 
-    What it answered lies in `log` before anybody sees it: the same question with the same seed is not asked again, also
-    by the next process.
+    What it answered lies in `log` before any caller sees it: the same question with the same seed is not asked again,
+    also by the next process.
     """
 
     def __init__(self, config: TeacherConfig, *, concurrency: int, log: Path) -> None:

@@ -282,8 +282,8 @@ def _index(letter: object, count: int, key: str, record: Located) -> int:
 def _from_prompt(record: Located) -> str:
     prompt = record.lower.get("prompt")
     if isinstance(prompt, list):
-        said = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
-        prompt = said[-1] if said else None
+        contents = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
+        prompt = contents[-1] if contents else None
     question = _unwrap(record.value_text(prompt, "prompt")).strip()
     if not question:
         raise BadInput("holds no question", where=record.where, key='"prompt"')

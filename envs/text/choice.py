@@ -126,5 +126,5 @@ def find_stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:
 
 def _only(pattern: re.Pattern[str], text: str, start: int, end: int) -> tuple[str, tuple[int, int]] | None:
     found = list(pattern.finditer(text, start, end))
-    said = {str(match.lastgroup) for match in found}
-    return (said.pop(), found[-1].span()) if len(said) == 1 else None
+    named = {str(match.lastgroup) for match in found}
+    return (named.pop(), found[-1].span()) if len(named) == 1 else None

@@ -87,10 +87,10 @@ class BlocksworldWorld(World):
         rng, asked = self._config.drawn_for(task, seed), problem(task)
         mistaken = rng.random() < self._config.demo_error_rate
         if asked.plan is None:
-            said = plan_of(task, asked, rng, mistaken=mistaken)
+            text = plan_of(task, asked, rng, mistaken=mistaken)
         else:
-            said = verdict_on(asked, mistaken=mistaken, reason=self._config.prompt == "planbench")
-        messages = (*self._prompt(task), Message(role="assistant", content=said))
+            text = verdict_on(asked, mistaken=mistaken, reason=self._config.prompt == "planbench")
+        messages = (*self._prompt(task), Message(role="assistant", content=text))
         return Demonstration(task=task, messages=messages)
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:

@@ -81,8 +81,8 @@ class CalculatorWorld(World):
         final = task.answers[0] if steps is None else str(steps[-1][1])
         enough, turns = len(calls) + 1, self.max_turns - self._config.last_chance
         require(enough <= turns, "env.max_turns", turns, f"at least {enough} to solve {task.task_id}")
-        said = write_demonstration(self._protocol, [(call, calculate(call)) for call in calls], final)
-        return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
+        messages = write_demonstration(self._protocol, [(call, calculate(call)) for call in calls], final)
+        return Demonstration(task=task, messages=(*self.env(task).first_messages(), *messages))
 
 
 def answer_call(expression: str) -> str | ToolError:

@@ -100,12 +100,12 @@ class PythonMathWorld(World):
         """
         steps = solution_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
         if not self._config.tools:
-            said = write_demonstration(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
+            messages = write_demonstration(RETOOL, [], task.answers[0] if steps is None else str(steps[-1][1]))
         else:
-            said = split_recorded(task) if steps is None else demonstrate(steps)
-        turns = (len(said) + 1) // 2
+            messages = split_recorded(task) if steps is None else demonstrate(steps)
+        turns = (len(messages) + 1) // 2
         require(turns <= self.max_turns, "env.max_turns", self.max_turns, f"at least {turns} to solve {task.task_id}")
-        return Demonstration(task=task, messages=(*self.env(task).first_messages(), *said))
+        return Demonstration(task=task, messages=(*self.env(task).first_messages(), *messages))
 
 
 def demonstrate(steps: Steps) -> tuple[Message, ...]:
@@ -118,20 +118,20 @@ def split_recorded(task: Task) -> tuple[Message, ...]:
     response = task.record.get("response")
     if not isinstance(response, str):
         raise BadInput('no "response" with code and outputs', where=task.task_id, expected="one for an sft stage")
-    said: list[Message] = []
+    messages: list[Message] = []
     for message in split_inline(response.strip(), INTERPRETER):
         if message.role == "assistant":
             # Around an output the line breaks are the environment's: generation stopped at `</code>`.
-            text = message.content.lstrip("\n") if said else message.content
-            said.append(Message(role="assistant", content=text))
+            text = message.content.lstrip("\n") if messages else message.content
+            messages.append(Message(role="assistant", content=text))
         else:
             output = message.content.removeprefix(INTERPRETER.opening).removesuffix(INTERPRETER.closing)
-            call = said[-1].content.rstrip("\n") if said else ""
-            if not said or said[-1].role != "assistant" or not call.endswith(RETOOL.stop):
+            call = messages[-1].content.rstrip("\n") if messages else ""
+            if not messages or messages[-1].role != "assistant" or not call.endswith(RETOOL.stop):
                 raise BadInput(f"has an output that follows no {RETOOL.stop[0]}", where=task.task_id, key='"response"')
-            said[-1] = Message(role="assistant", content=call)
-            said.append(RETOOL.reply("", output.strip("\n")))
-    if not said or said[-1].role != "assistant" or not isinstance(RETOOL.parse(said[-1].content), Answer):
+            messages[-1] = Message(role="assistant", content=call)
+            messages.append(RETOOL.reply("", output.strip("\n")))
+    if not messages or messages[-1].role != "assistant" or not isinstance(RETOOL.parse(messages[-1].content), Answer):
         expected = "expected <answer>\\boxed{...}</answer>"
         raise BadInput(f"does not end in an answer, {expected}", where=task.task_id, key='"response"')
-    return tuple(said)
+    return tuple(messages)

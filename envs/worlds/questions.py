@@ -92,8 +92,8 @@ class QuestionsWorld(World):
         config, asked = self._config, self._asked(task)
         if config.template == "base":
             return (Message(role="user", content=f"{config.system}\n{asked}\n".lstrip("\n"), inline=True),)
-        said = (Message(role="system", content=config.system),) if config.system else ()
-        return (*said, Message(role="user", content=asked))
+        system = (Message(role="system", content=config.system),) if config.system else ()
+        return (*system, Message(role="user", content=asked))
 
     def _asked(self, task: Task) -> str:
         choices = [f"{letter}. {text}" for letter, text in options(task).items()]

@@ -78,11 +78,11 @@ class SearchQAWorld(World):
             self._protocol = replace(self._protocol, max_reply_tokens=config.max_reply_tokens)
         self.write_answer = self._protocol.write_answer
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
-        said = self._protocol.inline.notices if self._protocol.inline is not None else ()
+        notices = self._protocol.inline.notices if self._protocol.inline is not None else ()
         framed = frame(config.demonstrations) if protocol.shows_examples else ()
         spoken = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
         tags = [tag for each in spoken for tag in each.tags]
-        self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in said)]))
+        self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in notices)]))
         self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
         if config.tools and self._protocol.topk:
@@ -136,17 +136,17 @@ class SearchQAWorld(World):
             raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)
         rng, follow = self._config.drawn_for(task, seed), self._config.demo_follow_rate
         if follow is not None:
-            examples, said = self._made_up.following(task, follow, rng)
+            examples, turns = self._made_up.following(task, follow, rng)
             return Demonstration(
-                task=task, messages=(*self._protocol.prompt(self._asked(self._protocol, task, examples)), *said)
+                task=task, messages=(*self._protocol.prompt(self._asked(self._protocol, task, examples)), *turns)
             )
         protocol = self._made_up.protocol(rng)
         asked = self._asked(protocol, task)
         if protocol.name in PROMPTED:
             asked = with_passages(asked, protocol.show(self._made_up.search(task.question)))
-        said = self._made_up.write_episode(protocol, task, rng)
+        turns = self._made_up.write_episode(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
-        return Demonstration(task=task, messages=(*protocol.prompt(asked), *said), env=env)
+        return Demonstration(task=task, messages=(*protocol.prompt(asked), *turns), env=env)
 
     def check_service(self) -> None:
         check_files(self._config.retriever)

@@ -136,8 +136,8 @@ def tables(sections: Sequence[Section]) -> str:
     for section in sections:
         lines += [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
         for key in section.keys:
-            said = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
+            meaning = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
             default = f"`{short(key.default)}`" if key.default else ""
-            lines.append(" | ".join((f"| `{key.name}`", key.kind, default, said.replace("|", "\\|"))) + " |")
+            lines.append(" | ".join((f"| `{key.name}`", key.kind, default, meaning.replace("|", "\\|"))) + " |")
         lines.append("")
     return "\n".join(lines)

@@ -79,7 +79,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint)
     plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
-    said = describe_plan(plays)  # reads every set
+    plan = describe_plan(plays)  # reads every set
     preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
@@ -89,7 +89,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         if found is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
         with model_or_scratch(recipe, found, options.output) as model:
-            progress.say(f"evaluating {model} on {said}")
+            progress.say(f"evaluating {model} on {plan}")
             ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
             about = about_model(model, config, plays)
             with open_transcripts(options, about, plays) as transcripts:

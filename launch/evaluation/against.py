@@ -54,16 +54,16 @@ class Difference:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def describe(self) -> str:
-        said = f"{self.ours:.3f}, there {self.theirs:.3f}"
+        text = f"{self.ours:.3f}, there {self.theirs:.3f}"
         if self.unpaired:
-            said += f"; two-proportion z-test {format_p(self.unpaired.p)}"
+            text += f"; two-proportion z-test {format_p(self.unpaired.p)}"
         if self.paired:
-            said += f"; {self.paired.describe()}"
+            text += f"; {self.paired.describe()}"
         if self.why_not:
-            said += f"; not tested: {self.why_not}"
+            text += f"; not tested: {self.why_not}"
         if self.other_prompts:
-            said += "; warning: it was evaluated in another way (prompts)"
-        return said
+            text += "; warning: it was evaluated in another way (prompts)"
+        return text
 
 
 def read_earlier(path: str) -> dict[str, EvalResult]:

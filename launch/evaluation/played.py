@@ -64,8 +64,8 @@ def is_share(key: str) -> bool:
 
 def content_of(task: Task) -> str:
     """Equal for two tasks that ask the same and take the same answers, whatever their files and lines are called."""
-    said = json.dumps([task.question, list(task.answers)])
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    content = json.dumps([task.question, list(task.answers)])
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def differ(ours: Number, theirs: Number) -> tuple[float, float]:
@@ -73,18 +73,18 @@ def differ(ours: Number, theirs: Number) -> tuple[float, float]:
     return proportions_z_test(ours.value * ours.count, ours.count, theirs.value * theirs.count, theirs.count)
 
 
-def read_played(path: str, said: str) -> dict[str, EvalResult]:
-    """What `rlsys eval --output` has written, by play. said: how an error line begins. Raises BadInput."""
+def read_played(path: str, head: str) -> dict[str, EvalResult]:
+    """What `rlsys eval --output` has written, by play. head: how an error line begins. Raises BadInput."""
     try:
         found = json_object(Path(path).read_bytes(), path)
     except OSError as error:
-        raise BadInput(f"cannot be read ({error.strerror})", where=said) from error
+        raise BadInput(f"cannot be read ({error.strerror})", where=head) from error
     if not isinstance(found.get("plays"), dict):
-        raise BadInput('no "plays"', where=said, expected="what rlsys eval --output has written")
+        raise BadInput('no "plays"', where=head, expected="what rlsys eval --output has written")
     try:
         return {visible(name): _parse_result(found, name) for name in found["plays"]}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"not as rlsys eval --output writes it ({type(error).__name__}: {error})", where=said) from error
+        raise BadInput(f"not as rlsys eval --output writes it ({type(error).__name__}: {error})", where=head) from error
 
 
 def _parse_result(found: Mapping[str, Any], name: str) -> EvalResult:

@@ -119,13 +119,13 @@ def describe_results(results: Mapping[str, Result]) -> str:
 
 
 def _partial(each: Result) -> str:
-    said = f"{each.episodes} of {each.planned} episodes"
+    text = f"{each.episodes} of {each.planned} episodes"
     metric = each.metrics.get(each.key)
     if metric is None:
-        return said
-    said += f", {metric.low:.3f} to {metric.high:.3f}"
+        return text
+    text += f", {metric.low:.3f} to {metric.high:.3f}"
     low, high = each.bounds
-    return said + (f", with the rest {low:.3f} to {high:.3f}" if each.measure == "accuracy" else "")
+    return text + (f", with the rest {low:.3f} to {high:.3f}" if each.measure == "accuracy" else "")
 
 
 def table(results: Mapping[str, Result]) -> list[str]:
@@ -141,8 +141,8 @@ def table(results: Mapping[str, Result]) -> list[str]:
         shown, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
         lines.append(f"{name:<{wide}}{shown:>12}{within:>18}{each.episodes:>10}{each.failures:>10}   {ends}")
         for value, metric in each.by_value.items():
-            said, within, count = f"  {each.by} {value}", _interval(metric), each.episodes_by_value[value]
-            lines.append(f"{said:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
+            label, within, count = f"  {each.by} {value}", _interval(metric), each.episodes_by_value[value]
+            lines.append(f"{label:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
     return lines
 
 

@@ -175,7 +175,7 @@ def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
 
 
 def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
-    said = Transcript(
+    transcript = Transcript(
         task=task_of(each.task),
         messages=each.messages,
         truncated=each.truncated,
@@ -183,7 +183,7 @@ def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
         judgements=each.judgements or None,
     )
     try:
-        return measures(reward, said)
+        return measures(reward, transcript)
     except BadInput:  # a key that only the reward's own verdict could do without
         return {}
 

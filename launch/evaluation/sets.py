@@ -67,8 +67,8 @@ class TaskSet:
     @cached_property
     def contents(self) -> str:
         """A digest of what the tasks ask, in their order."""
-        said = "".join(f"{task.task_id}\n{content_of(task)}\n" for task in self.tasks)
-        return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        contents = "".join(f"{task.task_id}\n{content_of(task)}\n" for task in self.tasks)
+        return hashlib.blake2b(contents.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     @cached_property
     def _read(self) -> tuple[Sequence[Task], Mapping[str, str]]:
@@ -134,8 +134,8 @@ class Play:
 
     def digest(self) -> str:
         """Of two with one version before the colon: equal where `identity` is. Before there were versions: no colon."""
-        said = repr(sorted(self.identity().items())).encode()
-        return f"{DIGEST_VERSION}:{hashlib.blake2b(said, digest_size=8).hexdigest()}"
+        identity = repr(sorted(self.identity().items())).encode()
+        return f"{DIGEST_VERSION}:{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
 
 
 def values_by_field(tasks: Sequence[Task], field: str, world: World) -> dict[str, str]:
@@ -263,5 +263,5 @@ def _change(where: str, key: str, table: Table, base: Any, given: Mapping[str, A
         raise BadInput(error, where=where) from error
     except OmegaConfBaseException as error:
         cause = error.__cause__
-        said = str(cause) if isinstance(cause, BadInput) else str(error).split("\n")[0]
-        raise BadInput(said, where=where) from error
+        reason = str(cause) if isinstance(cause, BadInput) else str(error).split("\n")[0]
+        raise BadInput(reason, where=where) from error

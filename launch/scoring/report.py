@@ -128,11 +128,11 @@ class Report:
             return
         count, total = self._rewards
         mean = f", mean reward {total / count:.6g}" if count else ""
-        said = f"rlsys: {int(count):,} of {self.lines:,} lines scored{mean}"
+        summary = f"rlsys: {int(count):,} of {self.lines:,} lines scored{mean}"
         if self._failures:
             kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(self._failures.items()))
-            said += f"; failures: {kinds}; the first: {self._first_failure}"
-        print(said, file=sys.stderr)
+            summary += f"; failures: {kinds}; the first: {self._first_failure}"
+        print(summary, file=sys.stderr)
         if not self._transcripts:
             raise BadInput("not one line is a transcript with its task (docs/scoring.md)", where=source)
 

@@ -192,10 +192,10 @@ class Tokens:
                 reason = f"{self._missing}: lines need num_tokens or token_ids"
                 print(f"rlsys: warning: nothing to count tokens with: {reason}", file=sys.stderr)
             return transcript
-        said = [message.content for message in transcript.messages if message.role == "assistant"]
+        texts = [message.content for message in transcript.messages if message.role == "assistant"]
         end, mark = renderer.tokenizer.eos_token_id, renderer.tokenizer.eos_token
         ids: list[int] = []
-        for text in said:
+        for text in texts:
             ended = end is not None and text.endswith(mark)  # written down with the token that ended it
             ids += [*renderer.text_ids(text.removesuffix(mark)), end] if ended else renderer.text_ids(text)
         if not transcript.truncated and end is not None and ids[-1:] != [end]:

@@ -63,7 +63,7 @@ _SHORT = {
     Kind.HAND_EMPTY: "hand empty",
 }
 printed = cache(Prompt)
-NOBODYS = Task(task_id="", question="")
+NO_TASK = Task(task_id="", question="")
 DOMAINS = ("blocksworld", "blocksworld_3")  # of PlanBench; other ones rename the actions, or are another world
 
 
@@ -124,8 +124,8 @@ def _question_parts(record: Mapping[str, Any], where: str) -> dict[str, str]:
 def _from_query(query: str, where: str) -> dict[str, str]:
     """The last statement of a query: a line of conditions, a line with the goal, and (task 3) a plan."""
     _, mark, last = query.rpartition(STATEMENT)
-    said, plan_mark, rest = last.partition(PLAN)
-    lines = [line for line in said.splitlines() if line.strip()]
+    head, plan_mark, rest = last.partition(PLAN)
+    lines = [line for line in head.splitlines() if line.strip()]
     if not mark or not plan_mark or len(lines) < 2:
         raise BadInput(f"does not end in {STATEMENT}, conditions, a goal and {PLAN}", where=where, key='"query"')
     plan = {"plan": rest.partition(PLAN_END)[0]} if VERIFICATION in rest else {}
@@ -199,10 +199,10 @@ def planbench_prompt(asked: Problem, query: str | None) -> str:
 
 def graph_rl_prompt(asked: Problem, query: str | None) -> str:
     """As Graph-RL prints it (table 4); the rules, which it leaves out, are those of the query."""
-    said = {"rules": rules_of(query), "stated": statement(asked.initial, asked.goal)}
+    slots = {"rules": rules_of(query), "stated": statement(asked.initial, asked.goal)}
     if asked.plan is None:
-        return printed("graph_rl/blocks_plan").fill(NOBODYS, **said)
-    return printed("graph_rl/blocks_verify").fill(NOBODYS, **said, judged_plan=plan_words(asked.plan))
+        return printed("graph_rl/blocks_plan").fill(NO_TASK, **slots)
+    return printed("graph_rl/blocks_verify").fill(NO_TASK, **slots, judged_plan=plan_words(asked.plan))
 
 
 def short_prompt(asked: Problem, query: str | None) -> str:

@@ -216,8 +216,8 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     """
     last = None
     for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
-        said = _says(found)
-        last = last if said is None else (said, found.span())
+        stated = _says(found)
+        last = last if stated is None else (stated, found.span())
     return last
 
 

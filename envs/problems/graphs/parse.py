@@ -194,13 +194,13 @@ def _tokens(sentence: str) -> list[str]:
 
 
 def _read_edges(tokens: list[str], names: Labels) -> Claim | None:
-    said = _CONNECTED.fullmatch(" ".join(tokens))
-    subject = names.find(said[1]) if said else None
-    if said is None or subject is None:
+    claim = _CONNECTED.fullmatch(" ".join(tokens))
+    subject = names.find(claim[1]) if claim else None
+    if claim is None or subject is None:
         return None
     edges: list[tuple[int, int]] = []
     weights: list[float | None] = []
-    for piece in _AND.split(said[2]):
+    for piece in _AND.split(claim[2]):
         end = _NEIGHBOUR.fullmatch(piece)
         other = names.find(end[1]) if end else None
         if end is None or other is None:

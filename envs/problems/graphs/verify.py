@@ -77,7 +77,7 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     key = facts(problem, encoding)
     parts = parse.split_parts(response)
     steps: list[StepCheck] = []
-    said = set[object]()  # a second time it is no step: padding would pay for what is made up
+    seen = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
         if parse.frames(sentence):
@@ -85,9 +85,9 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
         claim = parse.read_step(sentence, key.names)
         verdict, detail = _judge(claim, key)
         about = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
-        if verdict.hallucinated or (verdict, about) not in said:
+        if verdict.hallucinated or (verdict, about) not in seen:
             steps.append(StepCheck(verdict=verdict, span=span, detail=detail))
-        said.add((verdict, about))
+        seen.add((verdict, about))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
         verdict, detail = Verdict.MISSING, "no <answer>...</answer>"

@@ -153,8 +153,8 @@ def parse_tagged(text: str, tag: str) -> list[str]:
 
 
 def _flag(text: str, tag: str) -> bool | None:
-    said = parse_tagged(text, tag)
-    word = said[0].lower() if said else ""
+    tagged = parse_tagged(text, tag)
+    word = tagged[0].lower() if tagged else ""
     return True if word.startswith("true") else False if word.startswith("false") else None
 
 

@@ -84,7 +84,7 @@ def tell(ran: RunReport, output: bytes, report: bytes, limits: Limits) -> tuple[
             raise Broken(f"the walls were not up after {limits.timeout_s:g} s")
         raise Broken(report[1:].decode(errors="replace") or f"the child ended with status {ran.status}")
     printed = output[: limits.output_kb * 1024].decode(errors="replace")
-    kind, said = report[1:2], report[2:].decode(errors="replace")
+    kind, text = report[1:2], report[2:].decode(errors="replace")
     exit_code = os.waitstatus_to_exitcode(ran.status)
     if ran.stopped_for == "output":
         return "output", f"{printed}\n[output cut at {limits.output_kb} KB]"
@@ -93,14 +93,14 @@ def tell(ran: RunReport, output: bytes, report: bytes, limits: Limits) -> tuple[
     if ran.stopped_for == "memory":
         return "memory", f"MemoryError: more than {limits.total_memory_mb} MB in all processes"
     if kind == runner.MEMORY:
-        return "memory", said
+        return "memory", text
     if kind == runner.ERROR:
-        return "error", said
+        return "error", text
     if exit_code < 0:
         return "killed", f"Killed: {_signal_name(-exit_code)}"
     if exit_code > 0:
         return "error", f"SystemExit: {exit_code}"
-    return "ok", printed.rstrip("\n") if printed else said or "None"
+    return "ok", printed.rstrip("\n") if printed else text or "None"
 
 
 def _signal_name(number: int) -> str:

@@ -123,7 +123,7 @@ _NAMESPACES = {
 def _may_mount() -> bool:
     try:
         linux.unshare(linux.CLONE_NEWNS)
-    except PermissionError:  # root of a container: try as anybody else would
+    except PermissionError:  # root of a container: try as any other user would
         return False
     return True
 
