@@ -172,7 +172,7 @@ def test_a_long_reply_is_cut_to_its_first_tokens(renderer: ChatRenderer, inline:
 
 
 def test_text_with_a_mark_is_what_the_tokenizer_makes_of_plain_text(renderer: ChatRenderer) -> None:
-    for text in ("48 / 2<|im_end|>24.0", "<|im_end|>", " <|im_start|>user"):
+    for text in ("48 / 2<|im_end|>24.0", "<|im_end|>", " <|im_start|>user", "".join(renderer.marks)):
         plain = renderer.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         assert list(renderer.text_ids(text)) == plain
 
