@@ -118,6 +118,27 @@ def handle(distributor: WeightDistributor, node: str) -> Any:
     return distributor.nodes[node].life.handle
 
 
+def test_only_a_store_that_keeps_a_version_has_made_progress(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its restarts count from its last progress: one that fails at every version must not be restarted for ever."""
+
+    def keep(store: FakeStore, version: int) -> None:
+        if store.node == "b":
+            raise OSError("disk full")
+        disks.kept.append((store.node, version))
+
+    monkeypatch.setattr(FakeStore, "keep", keep)
+
+    async def scenario(distributor: WeightDistributor) -> None:
+        await distributor.ensure(["a", "b"])
+        for node in ("a", "b"):
+            distributor.nodes[node].life.futile = 3
+        await distributor.keep(1)
+        assert [distributor.nodes[node].life.futile for node in ("a", "b")] == [0, 3]
+
+    run(scenario)
+    assert disks.kept == [("a", 1)]
+
+
 def test_a_store_has_longer_to_answer_than_it_may_take_itself(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a source that is late would count as a store that is dead."""
     waited: set[float] = set()
