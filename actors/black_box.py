@@ -34,8 +34,8 @@ class CallMark(NamedTuple):
     call: int = 0
 
 
-NOBODY = CallMark()
-_working_for: contextvars.ContextVar[CallMark] = contextvars.ContextVar("working_for", default=NOBODY)
+NO_CALL = CallMark()
+_working_for: contextvars.ContextVar[CallMark] = contextvars.ContextVar("working_for", default=NO_CALL)
 
 
 def create() -> int:
@@ -85,7 +85,7 @@ class Recorder:
         self, loop: asyncio.AbstractEventLoop, work: Any, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
         """For `loop.set_task_factory`."""
-        mark = _working_for.get() if context is None else context.get(_working_for, NOBODY)
+        mark = _working_for.get() if context is None else context.get(_working_for, NO_CALL)
         return asyncio.Task(_Marked(work, self, mark), loop=loop, context=context)
 
 
@@ -100,14 +100,14 @@ class _Marked(Coroutine[Any, Any, Any]):
         try:
             return self._work.send(value)
         finally:
-            self._recorder.mark(NOBODY)
+            self._recorder.mark(NO_CALL)
 
     def throw(self, *error: Any) -> Any:
         self._recorder.mark(self._mark)
         try:
             return self._work.throw(*error)
         finally:
-            self._recorder.mark(NOBODY)
+            self._recorder.mark(NO_CALL)
 
     def close(self) -> None:
         self._work.close()

@@ -68,7 +68,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         self._death: asyncio.Future[None] = loop.create_future()
         for process in processes:
-            loop.add_reader(process.sentinel, self._bury, process)
+            loop.add_reader(process.sentinel, self._on_core_end, process)
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> Engine:
@@ -201,7 +201,7 @@ class Engine:
         with suppress(psutil.NoSuchProcess):  # vLLM looks for the children of one that may just have ended
             self.llm.shutdown(timeout=grace_s)
         for process in self._processes:
-            self._bury(process)
+            self._on_core_end(process)
             process.kill()
             process.join(KILL_DEADLINE_S)
             if process.is_alive():  # the kernel holds it, in a driver's call perhaps: waiting on would hold us too
@@ -228,7 +228,7 @@ class Engine:
             self.failure = reason
             self.llm.output_processor.propagate_error(EngineFailed(reason))
 
-    def _bury(self, process: Any) -> None:
+    def _on_core_end(self, process: Any) -> None:
         """Called by the loop when a process of the engine has ended."""
         self._death.get_loop().remove_reader(process.sentinel)
         self._fail("the EngineCore died")

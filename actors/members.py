@@ -111,7 +111,7 @@ def close(member: WorkerRecord, version: int, why: str) -> None:
         member.state = State.STALE
 
 
-def bury(member: WorkerRecord, error: Exception) -> None:
+def record_death(member: WorkerRecord, error: Exception) -> None:
     """This incarnation is dead, and what it sampled for groups that it did not finish is lost."""
     refused = isinstance(getattr(error, "cause", None), WeightsRejected)
     member.state, member.died_of, member.blameless = State.DEAD, reason(error), refused or is_node_lost(error)

@@ -25,7 +25,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, await_start, bury, create
+from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, await_start, create, record_death
 from actors.placement import NoPlace, has_place, while_placed
 from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
@@ -228,7 +228,7 @@ class RolloutPool:
         """The first to notice starts the restart; later reports about the same incarnation change nothing."""
         written = member.last_status.log if member.last_status is not None else ""
         if member.life.declare_dead(handle, reason(error), f"; its log is {written}" if written else ""):
-            bury(member, error)
+            record_death(member, error)
             self._roster.run_in_background(self._revive(member))
 
     async def _revive(self, member: WorkerRecord) -> None:

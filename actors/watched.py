@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import psutil
 
 from actors import black_box
-from actors.black_box import NOBODY, CallMark
+from actors.black_box import NO_CALL, CallMark
 from actors.scoring import ScoringSpec
 from actors.world_process import WHERE, pack, receive, unpack_answer
 from envs.services.stats import ToolStats
@@ -185,7 +185,7 @@ class EnvWorker:
 
     async def _ended_before(self, beat: asyncio.Future[Any]) -> bool:
         """Whether the process was over, by itself or for standing still, before it answered."""
-        still, looked, mark = 0.0, time.monotonic(), NOBODY
+        still, looked, mark = 0.0, time.monotonic(), NO_CALL
         while True:
             await asyncio.wait({beat}, timeout=BEAT_S)
             if beat.done():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from learners.rank import LearnerRank
 
 # Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
-BESIDE, WRITING = "beside", "writing"
+PINGS, WRITING = "pings", "writing"
 
 
 class RankPlacement(NamedTuple):
@@ -51,7 +51,7 @@ class LearnerActor:
         """What Ray's dashboard calls it."""
         return f"learner rank {self._number}"
 
-    @ray.method(concurrency_group=BESIDE)
+    @ray.method(concurrency_group=PINGS)
     def ping(self) -> None:
         """Answered on another thread, while the actor works."""
 

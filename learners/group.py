@@ -22,7 +22,7 @@ import ray
 import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement
+from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement
 from learners.meeting import VARIABLES, RankSpec, describe_links, is_timeout
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
@@ -101,7 +101,7 @@ class LearnerGroup:
         options = self.options
         life = f"#{self.restarts}" if self.restarts else ""  # Ray keeps the name of a killed actor for a moment longer
         return [
-            ray.remote(concurrency_groups={BESIDE: 1, WRITING: 1})(self._actor)
+            ray.remote(concurrency_groups={PINGS: 1, WRITING: 1})(self._actor)
             .options(
                 name=f"rlsys:{options.run}:learner:{number}{life}" if options.run else None,
                 num_cpus=options.cpus,

@@ -28,15 +28,15 @@ class Room:
 
     each: int
     most: int  # that lie there at once, the one that is being written too
-    beside: int  # the best model, the model that a stage is compared with
+    extra: int  # the best model, the model that a stage is compared with
     keep: int
 
     @property
     def needed(self) -> int:
-        return self.each * self.most + self.beside
+        return self.each * self.most + self.extra
 
     def describe(self) -> str:
-        more = f" + {size(self.beside)} of other models" if self.beside else ""
+        more = f" + {size(self.extra)} of other models" if self.extra else ""
         return f"{self.most} checkpoints x {size(self.each)}{more} = {size(self.needed)}"
 
 
@@ -54,7 +54,7 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
     return Room(
         each=count * max(_checkpoint_bytes(stage, dtype) for stage in training),
         most=min(keep + 1, made),
-        beside=count * BYTES[dtype] * apart,
+        extra=count * BYTES[dtype] * apart,
         keep=keep,
     )
 

@@ -12,7 +12,7 @@ from launch.checkpoints.disk_space import check_disk, describe_room, room_for
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
-from launch.config.extend import goes_on, refuse_other_config, with_more_steps
+from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
 from launch.observe.progress import Progress, format_start
 from launch.run import cleanup, parent
@@ -79,7 +79,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     with files_or_bad_input():
         directory, checkpoint, state = open_run(config, text, options)
         finished = state.stage_index >= len(config.stages)
-        extended = finished and checkpoint is not None and goes_on(state, directory.path, config)
+        extended = finished and checkpoint is not None and has_more_steps(state, directory.path, config)
         if finished and not extended:
             return say_finished(config, directory, state, progress)
         entered = config.stages[state.stage_index]

@@ -88,7 +88,7 @@ def with_more_steps(overrides: Sequence[str], run_dir: str | None) -> list[str]:
     return words
 
 
-def goes_on(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
+def has_more_steps(state: DriverState, run_dir: Path, config: RunConfig) -> bool:
     """Whether `config` gives the last stage of a finished run more steps. Then `state` is in that stage again.
 
     To be saved before `config` is, whose steps say how far the run had come. Raises BadInput for a stage that cannot

@@ -26,7 +26,7 @@ from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
-from launch.evaluation.beside import BackgroundEvaluation
+from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run.playing import rollout_plan

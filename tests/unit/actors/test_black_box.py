@@ -9,7 +9,7 @@ import pytest
 
 import actors
 from actors import black_box
-from actors.black_box import NOBODY, CallMark, Recorder
+from actors.black_box import NO_CALL, CallMark, Recorder
 
 OURS = Path(actors.__file__).parent
 
@@ -42,7 +42,7 @@ def test_every_step_is_marked_for_whom_it_is_taken_and_so_are_the_tasks_that_it_
         ]
         await asyncio.gather(*tasks)
         await asyncio.create_task(asyncio.sleep(0))
-        assert black_box.read_mark(box) == NOBODY
+        assert black_box.read_mark(box) == NO_CALL
 
     asyncio.run(scenario())
     assert len(seen) == 8 and set(seen) == {("a", CallMark(1, 7)), ("b", CallMark(2, 8))}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ray.exceptions import NodeDiedError, RayError
 
-from actors.members import Assignment, State, WorkerRecord, WorkerRegistry, bury, close, suspect
+from actors.members import Assignment, State, WorkerRecord, WorkerRegistry, close, record_death, suspect
 from actors.specs import IDLE
 from actors.worker import WorkerStatus
 from rlsys.errors import RunFailed
@@ -63,7 +63,7 @@ def test_what_a_dead_worker_sampled_and_did_not_deliver_is_lost_once(
     dead, play = member(generated=generated, delivered=delivered), Assignment(episodes=2)
     dead.playing.add(play)
     for _ in range(2):
-        bury(dead, RayError("it is gone"))
+        record_death(dead, RayError("it is gone"))
     assert (dead.lost_tokens, dead.state, dead.blameless) == (lost, State.DEAD, False)
     assert play.by_itself and "it is gone" in dead.died_of
 
@@ -71,7 +71,7 @@ def test_what_a_dead_worker_sampled_and_did_not_deliver_is_lost_once(
 def test_who_played_on_a_node_that_is_gone_is_no_suspect() -> None:
     dead, play = member(), Assignment(episodes=2)
     dead.playing.add(play)
-    bury(dead, NodeDiedError("the node it was running on is dead"))
+    record_death(dead, NodeDiedError("the node it was running on is dead"))
     assert dead.blameless and not play.by_itself and play.suspected is None
 
 

@@ -15,7 +15,7 @@ from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 import learners.actor
 import learners.group
 import learners.rank
-from learners.actor import BESIDE, WRITING, LearnerActor, RankPlacement, fetch, interface_of
+from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement, fetch, interface_of
 from learners.group import MEASURING, MEETING, GroupOptions, LearnerGroup, order_ranks, rank_specs
 from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
@@ -252,7 +252,7 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         given = {name.removeprefix("rlsys:r:learner:"): each for name, each in fake.options.items()}
         assert {name: each["scheduling_strategy"] for name, each in given.items()} == {"0": "a", "1": "b", "2": "c"}
         assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
-        assert threads == [{BESIDE: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
+        assert threads == [{PINGS: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
         assert given["0"]["runtime_env"] == {"env_vars": {"A": "b"}}  # and no secret, which Ray would log
         assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
 

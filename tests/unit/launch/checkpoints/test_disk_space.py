@@ -32,8 +32,8 @@ def test_a_checkpoint_is_the_model_and_what_adam_knows() -> None:
     ppo = room("algorithm.name=ppo")
     assert room("learner.zero_stage=3").each == 16 * count  # which keeps no second copy of the weights
     assert room("learner.zero_stage=3", device="cuda").each == 14 * count
-    assert ppo.each == 36 * count and ppo.beside == 0  # a critic has no copy for the hub
-    assert room("checkpoint.best=greedy/accuracy").beside == 4 * count
+    assert ppo.each == 36 * count and ppo.extra == 0  # a critic has no copy for the hub
+    assert room("checkpoint.best=greedy/accuracy").extra == 4 * count
 
 
 def test_of_a_cluster_that_is_joined_the_smaller_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,13 +48,13 @@ def test_a_model_to_compare_with_takes_room_where_a_checkpoint_holds_it() -> Non
     kl = "algorithm.kl_coef=0.01"
     count = parameters(compose("quickstart", QUICK).recipe)
     assert count is not None
-    assert room(kl).beside == 0  # the first stage is compared with the model that the run began with
+    assert room(kl).extra == 0  # the first stage is compared with the model that the run began with
     second = ("stages.sft.steps=5", "stages.rl.steps=100", "checkpoint.every=20", kl)
 
     def beside(*overrides: str) -> int:
         found = room_for(compose("quickstart", [*second, *overrides]), DEVICES["cpu"])
         assert found is not None
-        return found.beside
+        return found.extra
 
     assert beside("learner.reference=stage") == 4 * count
     assert beside("learner.reference=stage", "checkpoint.best=greedy/accuracy") == 8 * count

@@ -9,7 +9,7 @@ import pytest
 from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
-from launch.config.extend import goes_on, refuse_other_config
+from launch.config.extend import has_more_steps, refuse_other_config
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.base import Stage, StageKeys, maker_of, needs_engines, stage_of
@@ -426,4 +426,4 @@ def test_a_stage_whose_length_was_in_epochs_is_not_extended(tmp_path: Path, befo
     """Its steps follow from data: neither of the two numbers says how many more there are."""
     learns = "{name: learn, kind: sft, data: tries, "
     (tmp_path / "config.yaml").write_text(to_yaml(composed(tmp_path, GENERATE, learns + before + "}")))
-    assert not goes_on(DriverState(), tmp_path, composed(tmp_path, GENERATE, learns + now + "}"))
+    assert not has_more_steps(DriverState(), tmp_path, composed(tmp_path, GENERATE, learns + now + "}"))

@@ -15,7 +15,7 @@ import pytest
 from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
-from launch.config.extend import goes_on, with_more_steps
+from launch.config.extend import has_more_steps, with_more_steps
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
@@ -68,7 +68,7 @@ def play(
     directory = RunDir(tmp_path / "run")
     newest = directory.checkpoints()[-1:]
     state = directory.load_state(newest[0]) if newest else DriverState()
-    assert not extended or goes_on(state, directory.path, config)
+    assert not extended or has_more_steps(state, directory.path, config)
     directory.rewind_metrics(state.step)
     pool = pool or BanditPool()
     error: BaseException | None = None
@@ -356,7 +356,7 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     newest, state = checkpoint.newest(), checkpoint.load_state(checkpoint.newest())
     config = compose(str(tmp_path / "recipe.yaml"), ["stages.rl.steps=10"])
     (folder / "config.yaml").write_text(to_yaml(compose(str(tmp_path / "recipe.yaml"), ["stages.rl.steps=7"])))
-    assert goes_on(state, folder, config) and (state.stage_index, state.stage_step) == (0, 7)
+    assert has_more_steps(state, folder, config) and (state.stage_index, state.stage_step) == (0, 7)
     checkpoint.renew_checkpoint(newest, state)  # as the command does, before it saves the new steps
     checkpoint.write("config.yaml", to_yaml(config))
     checkpoint.close()  # killed here: the same command again adds nothing, and nothing is skipped

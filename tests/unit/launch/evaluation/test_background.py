@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch.checkpoints.best import about, best_of
-from launch.evaluation.beside import BackgroundEvaluation
+from launch.evaluation.background import BackgroundEvaluation
 from launch.run.session import closing_line
 from tests.fakes import BanditPool
 from tests.refused import refused
