@@ -217,7 +217,7 @@ def _nearest(bundle: Bundle, left: Sequence[Node]) -> str:
         return "no node is alive"
     lacks = {node: (max(0, bundle.gpus - node.gpus), max(0, bundle.cpus - node.cpus)) for node in left}
     nearest = min(left, key=lacks.__getitem__)
-    return f"{nearest.address} comes closest and lacks {_amount(*lacks[nearest])} beside the other actors{lower}"
+    return f"{nearest.address} comes closest and lacks {_amount(*lacks[nearest])} next to the other actors{lower}"
 
 
 def _amount(gpus: float, cpus: float) -> str:

@@ -217,7 +217,7 @@ class LearnerGroup:
             return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
-                raise BadInput(str(error.cause)) from error
+                raise BadInput(error.cause) from error
             if (died := await self._death_reason()) is not None:  # then what the others say is that they heard of it
                 raise LearnerLost(f"learner {what}: {died}") from error
             if isinstance(error.cause, RunFailed):

@@ -38,7 +38,7 @@ class Snapshot:
             tensor = value.detach()
             key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
             if not tensor.numel() or key not in self._copied:
-                # The original is kept with it: no other tensor gets its address before `copied`.
+                # The original is kept with it: no other tensor gets its address before `wait_copied`.
                 self._copied[key] = (tensor, tensor.to("cpu", copy=True))
             return self._copied[key][1]
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """The deadline of an episode, whose clock stands still while the episode waits for its turn.
 
-`async with deadline(300):` around the episode, and `with stopped():`, however deep inside, around a wait that the
-episode does not cause: for a seat in the engine, or for others to leave.
+`async with deadline(300):` around the episode, and `with pause_deadlines():`, however deep inside, around a wait that
+the episode does not cause: for a seat in the engine, or for others to leave.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LONGEST_STREAK = 30  # of groups without signal; far above what `max_rest` can t
 
 @dataclass(frozen=True, slots=True)
 class DrawnTask:
-    """Draw(epoch=1, task=..., level="3 calculations"). epoch: passes over the tasks of the level before this one."""
+    """DrawnTask(epoch=1, task=..., level="3 calculations"). epoch: earlier passes over the level's tasks."""
 
     epoch: int
     task: Task
@@ -41,7 +41,7 @@ class DrawnTask:
 
 class Curriculum(Protocol):
     def draw(self, sequence: int) -> DrawnTask:
-        """The task of a sequence number. An open one, drawn and not yet `seen`, is given again what it had."""
+        """The task of a sequence number. An open one, whose group is not recorded yet, is given again what it had."""
 
     def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None:
         """Whether a group had a signal, None where it failed, and the mean reward of its graded trajectories."""

@@ -20,6 +20,7 @@ BOUNDS: dict[str, Callable[[float], bool]] = {
 }
 
 
+PLAIN = (str, int, float, bool, type(None), type(...), tuple, list, dict)
 MOST_SHOWN = 4  # differences, in one line
 
 
@@ -43,10 +44,12 @@ class BadInput(Exception):
             sentence = str(reason) or key.startswith('"')
             line += (", " if sentence else ": " if line else "") + f"expected {expected}"
         super().__init__(line)
-        self.where, self.key, self.found, self.expected = str(where), key, found, expected
+        self.where, self.key, self.expected = str(where), key, expected
+        # Actors send it: what is no plain value may not be one that can be sent.
+        self.found = found if isinstance(found, PLAIN) else repr(found)
         if isinstance(reason, BadInput):
             self.key, self.expected = key or reason.key, expected or reason.expected
-            self.found = reason.found if found is ... else found
+            self.found = reason.found if found is ... else self.found
 
 
 class RunFailed(Exception):

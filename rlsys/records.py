@@ -340,16 +340,16 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
 
 def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
     """A text or a list of messages, of what a tokenizer can take."""
-    value, where = record.get(key), f'{where}: "{key}"'
+    value, place = record.get(key), f'{where}: "{key}"'
     if isinstance(value, str):
         value = [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
         found = "an empty list" if value == [] else kind_of(value)
         raise BadInput(where=where, key=f'"{key}"', found=found, expected="a text or a list of messages")
-    messages = _messages(value, where, ROLES)
+    messages = _messages(value, place, ROLES)
     for index, message in enumerate(messages):
         if any("\ud800" <= character <= "\udfff" for character in message.content):
-            raise BadInput(f"{where}[{index}].content holds half of a surrogate pair: not a text")
+            raise BadInput(f"{place}[{index}].content holds half of a surrogate pair: not a text")
     return messages
 
 

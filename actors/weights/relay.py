@@ -58,7 +58,7 @@ class Relay:
             self._holders[part].add(node)
 
     def mark_failed(self, part: int, source: str) -> None:
-        """It did not send the part. It may be asked again once `found` says that it has it, and not for ever."""
+        """It did not send the part. It may be asked again once `mark_found` says that it has it, and not for ever."""
         self._failures[part, source] += 1
         self._holders[part].discard(source)
 

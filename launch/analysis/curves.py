@@ -106,8 +106,9 @@ def _curves(
             else:
                 label = f"{setting.label}, {row.stage}" if several else row.stage
                 found[label][row.stage_step, row.stage][run] = row.values
+    stages = {name: place for run in reversed(setting.runs) for place, name in enumerate(run.stages)}
     for label, places in found.items():
-        order = sorted(places)
+        order = sorted(places, key=lambda place: (place[0], stages.get(place[1], 0)))
         points = tuple(_point(stage, x, key, list(places[x, stage].values())) for x, stage in order)
         runs = {
             str(run.path): {place[0]: places[place][run][key] for place in order if run in places[place]}

@@ -30,7 +30,7 @@ FIGURES: Mapping[str, Figure] = {
     ),
     "validation": Figure("Does the reward rise on held-out tasks?", "ReSearch: validation reward", "evaluations"),
     "results": Figure(
-        "What does it come to, beside the paper?",
+        "What does it come to, next to the paper?",
         "their tables of results; ICRL: figure 2 (a); Long CoT: figure 4; SWiRL: figures 4 to 8",
         "results",
     ),

@@ -94,13 +94,15 @@ def correlate_rewards(settings: Sequence[SeedGroup]) -> list[Scatter]:
     """Reward against accuracy in each play, a point for each evaluation under the same reward: the values of different
     ones are no common scale. Those of four points and more, unless one side does not vary."""
     evaluations = [(each.label, run, row) for each in settings for run in each.runs for row in run.evaluations]
-    found: dict[tuple[str, str], list[tuple[str, float, float]]] = defaultdict(list)
+    found: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
+    rewards: list[Mapping[str, Any]] = []  # told apart by ==: neither the order of their keys nor 1 and 1.0 matter
     for play in list_plays(row for _, _, row in evaluations):
         for label, run, row in evaluations:
             reward = _reward(run, row.stage)
             mean, right = (row.values.get(f"{play}/{name}") for name in ("mean_reward", "accuracy"))
             if mean is not None and right is not None:
-                found[f"{play}, {reward.get('name')}", repr(reward)].append((label, mean, right))
+                rewards += [] if reward in rewards else [reward]
+                found[f"{play}, {reward.get('name')}", rewards.index(reward)].append((label, mean, right))
     made = [
         Scatter(title=title, points=tuple(points), correlation=pearson(*list(zip(*points, strict=True))[1:]))
         for (title, _), points in found.items()

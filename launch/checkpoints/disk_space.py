@@ -1,6 +1,6 @@
 """Whether the disk of a run directory has room for the run's checkpoints: reported before anything starts.
 
-A checkpoint holds the policy for the hub, and what the ranks continue from (`gpu_memory.saved_bytes`).
+A checkpoint holds the policy for the hub, and what the ranks continue from (`gpu_memory.parameter_bytes`).
 docs/run-directory.md has the sum, which follows from the number of parameters.
 """
 

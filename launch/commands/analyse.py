@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _select_names(given: str | None, known: list[str]) -> list[str]:
-    names = _words(given) or known
+    names = list(dict.fromkeys(_words(given))) or known
     for name in names:
         if name not in known:
             raise BadInput(f"no figure {name!r}{nearest(name, known)}", key="--figures")

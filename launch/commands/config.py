@@ -90,7 +90,7 @@ def describe_choice(what: str) -> list[str]:
 
 
 def list_changes(config: str, sections: Sequence[Section]) -> list[str]:
-    """The values of a recipe that are not the default, for the whole of it and for each stage, and `chosen`."""
+    """The values of a recipe that are not the default, for the whole of it and for each stage."""
     try:
         find_config(config)
     except BadInput as error:

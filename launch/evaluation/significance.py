@@ -182,7 +182,7 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> Correlation:
     count = require_values(x)
     if len(y) != count:
         raise ValueError(f"{count} values against {len(y)}: expected as many")
-    if len(set(x)) == 1 or len(set(y)) == 1:
+    if any(max(each) - min(each) <= 1e-9 * max(map(abs, each)) for each in (x, y)):  # what is left is rounding
         return Correlation(r=math.nan, low=math.nan, high=math.nan, count=count)
     found = stats.pearsonr(x, y)
     band = found.confidence_interval(0.95)

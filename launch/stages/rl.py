@@ -111,7 +111,7 @@ class RL(Stage):
         every = stage.config.eval.every
         during = max(stage.steps - 1, 0) // every if every else 0
         evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
-        return f"evaluations = before, after and {during} beside training, {evaluated} episodes each"
+        return f"evaluations = before, after and {during} during training, {evaluated} episodes each"
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)

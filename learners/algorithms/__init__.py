@@ -31,7 +31,10 @@ def make_algorithm(config: Any) -> Algorithm:
     fitting = choose("algorithm", ALGORITHMS, config.name).schema
     if not isinstance(config, fitting):
         raise BadInput(
-            f"in a {type(config).__name__}", key="algorithm.name", found=config.name, expected=f"a {fitting.__name__}"
+            f"its keys are of a {type(config).__name__}",
+            key="algorithm.name",
+            found=config.name,
+            expected=f"a {fitting.__name__}",
         )
     built: Algorithm = construct("algorithm", ALGORITHMS, config)
     return built

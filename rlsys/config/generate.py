@@ -30,7 +30,7 @@ class EndpointConfig:
     def check(self, where: str) -> None:
         """Raises BadInput for keys that do not go together."""
         both = self.given == bool(self.model)
-        require(both, f"{where}.model", self.model, f"a name beside {where}.endpoint, else null")
+        require(both, f"{where}.model", self.model, f"a name with {where}.endpoint, else null")
         require(self.given or self.key_env is None, f"{where}.key_env", self.key_env, f"null without {where}.endpoint")
 
 

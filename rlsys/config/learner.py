@@ -92,7 +92,7 @@ class LearnerConfig:
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay", "max_restarts")
         require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")
         once = not (self.warmup_steps and self.warmup_ratio)
-        require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 beside learner.warmup_steps={self.warmup_steps}")
+        require(once, "learner.warmup_ratio", self.warmup_ratio, f"0 with learner.warmup_steps={self.warmup_steps}")
         fits = self.offload != "all" or self.zero_stage == 3
         require(fits, "learner.offload", self.offload, "none or optimizer, unless learner.zero_stage=3")
         require(0 <= self.final_lr_ratio <= 1, "learner.final_lr_ratio", self.final_lr_ratio, "between 0 and 1")

@@ -35,7 +35,7 @@ def test_a_run_folder_that_is_not_shared_is_one_line(cluster: Cluster) -> None:
     result = cluster.run(["python", "-m", "launch", "train", "quickstart", "--run-dir", "/tmp/run"])
     assert result.code == 2, result.output
     told = (
-        "rlsys: error: node 10.77.0.2: --run-dir /tmp/run: not the driver's folder there; expected one that all nodes"
+        "rlsys: error: node 10.77.0.2: --run-dir /tmp/run: not the driver's folder there, expected one that all nodes"
     )
     assert result.output.splitlines()[-1].startswith(told)
     assert "Traceback" not in result.output

@@ -67,7 +67,7 @@ def test_each_actor_sees_the_gpus_of_its_bundle_and_a_service_none() -> None:
 
 
 def test_what_never_fits_is_refused_and_what_is_taken_is_waited_for() -> None:
-    with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*lacks 1 GPU beside"):
+    with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*lacks 1 GPU next to"):
         check([RANK, ENGINE, ENGINE])
     check([ENGINE, ENGINE])
     taken = placed([ENGINE, ENGINE])

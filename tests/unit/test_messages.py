@@ -1,6 +1,7 @@
 """How a line about bad input reads, whole: the other tests look at what it is about (tests/refused.py)."""
 
 import pickle
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +10,9 @@ from envs.tasks.files import text_field
 from launch.config.compose import compose
 from rlsys.errors import BadInput, differences, nearest, require
 from rlsys.jsonl import json_object
-from rlsys.records import read_transcript
+from rlsys.records import read_answer, read_transcript
 
+EMPTY = {"prompt": [], "messages": "x"}
 QUICKSTART = [
     ("learner.lr=0", "config: learner.lr=0.0: expected above 0"),
     ("learner.lr=abc", "command line: learner.lr='abc': expected a number"),
@@ -102,6 +104,10 @@ def test_the_line_about_an_override(override: str, line: str) -> None:
             'a.jsonl line 3: "question" is a list, expected a text',
         ),
         (lambda: read_transcript(b"{}", lambda text: ()), 'this line: no "task"'),
+        (
+            lambda: read_answer(EMPTY, "f line 3"),
+            'f line 3: "prompt" is an empty list, expected a text or a list',
+        ),
         (lambda: require(False, "--tasks", 0, "at least 1"), "--tasks 0: expected at least 1"),
     ],
 )
@@ -129,6 +135,8 @@ def test_a_name_that_was_meant_and_what_differs() -> None:
 
 
 def test_a_refusal_travels_between_processes_whole() -> None:
+    unusual = BadInput(key="k", found=threading.Lock())
+    assert str(pickle.loads(pickle.dumps(unusual))) == str(unusual)
     sent = pickle.loads(pickle.dumps(BadInput("r", where="w", key="k", found=(1, 2), expected="e")))
     assert (str(sent), sent.where, sent.key, sent.found, sent.expected) == (
         "w: k=(1, 2): r, expected e",

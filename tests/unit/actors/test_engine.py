@@ -70,7 +70,7 @@ class LLM:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.requests: list[tuple[Any, Any, str, int]] = []
-        self.describe: list[str] = []
+        self.described: list[str] = []
         self.closed: list[str] = []
         self.unfinished, self.reloaded = 0, [(3, [])]  # type: tuple[int, Any]
         self.error: Exception | None = None
@@ -79,7 +79,7 @@ class LLM:
         self.output_processor = SimpleNamespace(
             request_states={},
             get_num_unfinished_requests=lambda: self.unfinished,
-            propagate_error=lambda error: self.describe.append(str(error)),
+            propagate_error=lambda error: self.described.append(str(error)),
             add_request=lambda request: None,
         )
         resources = SimpleNamespace(ctx=SimpleNamespace(term=lambda: self.closed.append("context")))
@@ -226,7 +226,7 @@ def test_a_load_pauses_swaps_names_the_version_and_goes_on_and_prefixes_are_new(
         assert llm.asked == [("pause", "keep", True), ("rl_load", 7), ("version", "7"), "resume"]
         await engine.load(VERSION)
         await engine.generate([1], ASKED, "w-1")
-        assert llm.requests[0][0] == ([1], "2") and llm.describe == []
+        assert llm.requests[0][0] == ([1], "2") and llm.described == []
 
     run(scenario)
 
@@ -258,7 +258,7 @@ def test_a_version_that_was_not_loaded_whole_ends_the_engine(answer: Any, says: 
         with pytest.raises(WeightsRejected, match=says) as refused:
             await engine.load(VERSION)
         assert str(refused.value).count("elements") in (0, 5)
-        assert "resume" not in llm.asked and llm.describe == ["version 7 was not loaded whole"]
+        assert "resume" not in llm.asked and llm.described == ["version 7 was not loaded whole"]
         for asked in (engine.load(VERSION), engine.generate([1], ASKED, "w-1")):
             with pytest.raises(EngineFailed, match="version 7 was not loaded whole"):
                 await asked
@@ -288,7 +288,7 @@ def test_the_death_of_the_process_is_heard_by_whoever_waits_for_it() -> None:
         process.kill()
         with pytest.raises(EngineFailed, match="the EngineCore died"):
             await loading
-        assert llm.describe == ["the EngineCore died"]  # frozen requests hear it too
+        assert llm.described == ["the EngineCore died"]  # frozen requests hear it too
         engine.stop()
         assert llm.closed[0] == "vllm in 0 s"  # it does not hear the signal
 
@@ -327,7 +327,7 @@ def test_a_stop_ends_the_process_for_certain_and_closes_what_vllm_left_open(capl
         engine.stop()
         assert engine.ending is not None
         engine.ending.join(5)
-        assert process.ended and llm.describe == ["it was stopped"]
+        assert process.ended and llm.described == ["it was stopped"]
         # Another file may get the number of the process's: nobody listens to it any more.
         assert not asyncio.get_running_loop().remove_reader(process.sentinel)
         assert llm.closed == ["vllm in 5 s", "sockets", "context", "vllm in 0 s"]

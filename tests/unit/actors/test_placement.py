@@ -113,7 +113,7 @@ def test_a_cluster_that_is_too_small_even_idle_is_refused(cluster: Cluster) -> N
     cluster.free = {}
     check([RANK, RANK])
     assert [(node.address, node.cpus, node.gpus) for node in free_nodes()] == [("10.a", 0, 0)]
-    with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*10\.a .*lacks 1 GPU beside"):
+    with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*10\.a .*lacks 1 GPU next to"):
         check([RANK, RANK, RANK])
 
 
@@ -214,19 +214,19 @@ def test_where_no_node_has_a_gpu_yet_a_usual_one_is_waited_for() -> None:
 def test_two_halves_of_a_node_are_no_node() -> None:
     asked = pack_bundles(engines(1, gpus=8), free(4, 5))
     assert shortage(asked, free(4, 5)) == (
-        "no node has room for rollout worker (8 GPUs and 8 CPUs): 10.0.0.2 comes closest and lacks 3 GPUs beside the "
+        "no node has room for rollout worker (8 GPUs and 8 CPUs): 10.0.0.2 comes closest and lacks 3 GPUs next to the "
         "other actors; lower rollout.workers, or wait for other jobs"
     )
     assert shortage(asked, free(4, 8)) == ""
 
 
-def test_what_is_lacking_is_counted_beside_the_rest_of_the_run() -> None:
+def test_what_is_lacking_is_counted_with_the_rest_of_the_run() -> None:
     asked = pack_bundles(ranks(4) + engines(5), free(8))
-    assert "for rollout worker (1 GPU and 8 CPUs): 10.0.0.1 comes closest and lacks 1 GPU beside" in shortage(
+    assert "for rollout worker (1 GPU and 8 CPUs): 10.0.0.1 comes closest and lacks 1 GPU next to" in shortage(
         asked, free(8)
     )
     assert not shortage(asked, free(9))
-    assert "lacks 4 CPUs beside" in shortage(asked, free(9, cpus=40))
+    assert "lacks 4 CPUs next to" in shortage(asked, free(9, cpus=40))
 
 
 def test_what_needs_no_gpu_leaves_the_nodes_that_have_some() -> None:

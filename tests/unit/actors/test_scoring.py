@@ -24,11 +24,11 @@ class Client:
     made: list[Client]
 
     def __init__(self, *given: Any, proxy: bool = True) -> None:
-        self.given, self.proxy, self.describe, self.closed = given, proxy, list[tuple[str, str]](), False
+        self.given, self.proxy, self.connected, self.closed = given, proxy, list[tuple[str, str]](), False
         self.made.append(self)
 
     def connect(self, url: str, token: str) -> None:
-        self.describe.append((url, token))
+        self.connected.append((url, token))
 
     def stats(self) -> ToolStats:
         return ToolStats(calls=2)
@@ -85,7 +85,7 @@ def test_a_judge_is_opened_once_and_hears_of_a_new_address_of_its_own_alone(
     assert ours.given[:2] == ("http://here", "t1") and not ours.proxy and theirs.proxy
     for addresses in ({"judge m": "http://here"}, {"retriever": "http://there"}, {"judge m": "http://there"}):
         service.connect(addresses, "t2")
-    assert ours.describe == [("http://there", "t2")] and not theirs.describe
+    assert ours.connected == [("http://there", "t2")] and not theirs.connected
     assert service.tool_stats()["judge"].calls == 4
     asyncio.run(service.close())
     assert ours.closed and theirs.closed

@@ -1,6 +1,6 @@
 """What passes between the pool and a zygote: messages (four bytes of length, then JSON), and what an execution came to.
 
-The bytes that an execution left are read by the pool alone (`tell`); the zygote never does.
+The bytes that an execution left are read by the pool (`tell`), and by the zygote only in the self-test of its start.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
 @pytest.mark.parametrize(
     ("keys", "part"),
     [
-        (["endpoint=http://h/v1"], "generate.teacher.model=None: expected a name beside generate.teacher.endpoint"),
-        (["model=big"], "generate.teacher.model='big': expected a name beside generate.teacher.endpoint, else null"),
+        (["endpoint=http://h/v1"], "generate.teacher.model=None: expected a name with generate.teacher.endpoint"),
+        (["model=big"], "generate.teacher.model='big': expected a name with generate.teacher.endpoint, else null"),
         (["endpoint=http://far/v1", "model=big", "key_env=TEACHER_KEY"], "generate.teacher.plain_http=true"),
         (["constructs=true"], "generate.teacher.constructs=True: expected false without generate.teacher.endpoint"),
         (

@@ -415,6 +415,32 @@ def test_reward_and_accuracy_are_correlated_under_one_reward_only(tmp_path: Path
     assert (found.correlation.count, found.correlation.r) == (4, pytest.approx(1.0))
 
 
+def test_a_reward_is_the_same_whatever_the_order_of_its_keys(tmp_path: Path) -> None:
+    rewards: list[dict[str, Any]] = [{"name": "answer", "w": 1}, {"w": 1.0, "name": "answer"}]
+    paths = [
+        evaluated(
+            made(tmp_path / str(at), name=str(at), reward=rewards[at % 2]),
+            {"greedy/mean_reward": float(at), "greedy/accuracy": at / 10, "greedy/episodes": 9},
+            when=("after",),
+        )
+        for at in range(6)
+    ]
+    (found,) = correlate_rewards(group_runs(opened(*paths), []))
+    assert found.correlation.count == 6
+
+
+def test_of_two_stages_at_one_step_the_later_stage_counts(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", stages=[{"name": "rl", "kind": "rl"}, {"name": "final", "kind": "eval"}])
+    rows = [{"step": 20, "stage": "rl", "when": "after"}, {"step": 20, "stage": "final", "when": "eval"}]
+    jsonl(
+        path / "evaluations.jsonl",
+        [{**row, "greedy/accuracy": value, "greedy/episodes": 9} for row, value in zip(rows, (0.5, 0.9), strict=True)],
+    )
+    (chart,) = build_charts(PANELS["accuracy"], group_runs(opened(path), []), lambda run: run.evaluations, "step", {})
+    assert [(each.stage, each.mean) for each in chart.curves[0].points] == [("rl", 0.5), ("final", 0.9)]
+    assert list(chart.curves[0].runs.values()) == [{20: 0.9}]
+
+
 def test_a_stage_with_a_reward_of_its_own_is_correlated_apart(tmp_path: Path) -> None:
     other = {"name": "icrl"}
     stages = [{"name": "a", "kind": "rl"}, {"name": "b", "kind": "rl", "reward": other}]

@@ -102,4 +102,4 @@ def test_graph_rl_fits_on_the_papers_gpus_and_plays_ten_sets(
     out, err = capsys.readouterr()
     assert (code, err) == (0, ""), err
     assert " = 16\n" in out and out.count("of 40") >= 2
-    assert "before, after and 0 beside training, 18 episodes each" in out
+    assert "before, after and 0 during training, 18 episodes each" in out

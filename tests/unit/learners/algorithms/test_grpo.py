@@ -119,7 +119,7 @@ def test_the_table_builds_each_algorithm_from_its_default_configuration() -> Non
             GRPOConfig(name="grop"),
             f"algorithm.name='grop': expected one of {NAMES}, or module.Class (did you mean 'grpo'?)",
         ),
-        (GRPOConfig(name="sft"), "algorithm.name='sft': in a GRPOConfig, expected a SFTConfig"),
+        (GRPOConfig(name="sft"), "algorithm.name='sft': its keys are of a GRPOConfig, expected a SFTConfig"),
         (None, f"algorithm: nothing chosen, expected algorithm.name to be one of {NAMES}"),
     ],
 )
