@@ -48,7 +48,7 @@ class FlightTransfer:
         It has its name only once its bytes and their crc32 are those expected.
         """
         target = self.folder / name
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.parent.mkdir(mode=0o700, exist_ok=True)  # not the folder itself: a store that stops removes it
         draft = target.with_name(f".{target.name}.tmp")
         found = (0, 0)
         try:

@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,7 +173,11 @@ class WeightFolder:
                 shutil.rmtree(old, ignore_errors=True)
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """A fetch may be writing in another thread: under its old name it finds the folder no more, and makes none."""
+        closed = self.folder.with_name(f"{self.folder.name}.closed")
+        with suppress(FileNotFoundError):
+            self.folder.rename(closed)
+        shutil.rmtree(closed, ignore_errors=True)
 
 
 def folder_name(version: int) -> str:

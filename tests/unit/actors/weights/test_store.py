@@ -16,6 +16,7 @@ NAME = "v000001/bucket-000.safetensors"
 def transfers(tmp_path: Path) -> Iterator[dict[str, FlightTransfer]]:
     made = {name: FlightTransfer(tmp_path / name, "127.0.0.1", "secret") for name in ("one", "two")}
     (tmp_path / "one" / "v000001").mkdir(parents=True)
+    (tmp_path / "two").mkdir()
     yield made
     for transfer in made.values():
         transfer.close()
@@ -79,6 +80,16 @@ def test_a_source_that_is_gone_is_its_failure_and_a_full_disk_is_not(
     with pytest.raises(NotADirectoryError):
         nowhere.fetch(address, NAME, size, digest, 20)
     nowhere.close()
+
+
+def test_a_fetch_that_comes_after_the_end_leaves_nothing(transfers: dict[str, FlightTransfer], tmp_path: Path) -> None:
+    """A store may be told to stop while another thread of it fetches."""
+    size, digest = written(tmp_path / "one", b"weights")
+    WeightFolder(tmp_path / "two", "n2").close()
+    with pytest.raises(FileNotFoundError):
+        transfers["two"].fetch(transfers["one"].address, NAME, size, digest, 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    WeightFolder(tmp_path / "two", "n2").close()  # twice is once
 
 
 def test_a_store_finds_what_is_whole_and_keeps_one_version(tmp_path: Path) -> None:
