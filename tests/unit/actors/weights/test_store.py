@@ -16,7 +16,7 @@ NAME = "v000001/bucket-000.safetensors"
 def transfers(tmp_path: Path) -> Iterator[dict[str, FlightTransfer]]:
     made = {name: FlightTransfer(tmp_path / name, "127.0.0.1", "secret") for name in ("one", "two")}
     (tmp_path / "one" / "v000001").mkdir(parents=True)
-    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "v000001").mkdir(parents=True)
     yield made
     for transfer in made.values():
         transfer.close()
