@@ -45,7 +45,7 @@ def test_it_falls_by_equal_steps_and_stays_within_the_penalty(length: int, buffe
 def test_a_buffer_lies_within_the_limit(buffer: int) -> None:
     with pytest.raises(ValueError, match=f"buffer={buffer}: expected 1 to limit=10"):
         overlong(5, limit=10, buffer=buffer, penalty=-1.0)
-    with pytest.raises(BadInput, match=f"reward.overlong_buffer={buffer}: expected from 1 to reward.max_length=10"):
+    with refused("reward.overlong_buffer", found=buffer):
         AnswerRewardConfig(max_length=10, overlong_buffer=buffer)
 
 

@@ -9,7 +9,7 @@ from launch.checkpoints.best import about, best_of, copy_best, forget_after, off
 from launch.checkpoints.checkpoint import model_step
 from launch.run.engines import find_checkpoint
 from rlsys.config.recipe import RecipeConfig
-from rlsys.errors import BadInput
+from tests.refused import refused
 
 
 def saved(run: Path, step: int) -> None:
@@ -62,7 +62,7 @@ def test_what_a_kill_left_is_removed_and_a_best_of_lost_steps_is_put_aside(tmp_p
 def test_a_run_at_best_is_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launch.checks.preflight.check_model", lambda *_, **__: None)
     monkeypatch.setattr("launch.checks.models.check_partition", lambda *_: None)
-    with pytest.raises(BadInput, match="@best: no best model in it, expected a run with checkpoint.best"):
+    with refused("--checkpoint", says="@best", expected="checkpoint.best"):
         find_checkpoint(RecipeConfig(), f"{tmp_path}@best")
     offered(tmp_path, 10, 0.5)
     best = tmp_path / "checkpoints" / "best-step-000010"
