@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from rlsys.journal import Dispatched, ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
@@ -42,6 +43,7 @@ def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
                     process.kill()
 
 
+@pytest.mark.slow
 def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its_engine(tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed: list[psutil.Process] = []
