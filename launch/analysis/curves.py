@@ -140,7 +140,7 @@ def add_derived(rows: Sequence[Measurement], calling: bool) -> list[Measurement]
 
 
 def any_calls(runs: Iterable[Run]) -> bool:
-    """Whether some of them call a tool: what the others do not is 0 then, and nothing that nobody knows."""
+    """Whether some of them call a tool: a missing count of the others is then 0, and not unknown."""
     return any(column(CALLS) in row.values for run in runs for row in run.rows)
 
 

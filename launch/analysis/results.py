@@ -1,4 +1,4 @@
-"""Evaluations of runs: the last ones beside a paper's figures, and whether more reward goes along with more right."""
+"""Evaluations of runs: the last ones next to a paper's figures, and whether accuracy rises with the reward."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def correlate_rewards(settings: Sequence[SeedGroup]) -> list[Scatter]:
     ones are no common scale. Those of four points and more, unless one side does not vary."""
     evaluations = [(each.label, run, row) for each in settings for run in each.runs for row in run.evaluations]
     found: dict[tuple[str, int], list[tuple[str, float, float]]] = defaultdict(list)
-    rewards: list[Mapping[str, Any]] = []  # told apart by ==: neither the order of their keys nor 1 and 1.0 matter
+    rewards: list[Mapping[str, Any]] = []  # compared by ==: the order of their keys does not matter, nor 1 for 1.0
     for play in list_plays(row for _, _, row in evaluations):
         for label, run, row in evaluations:
             reward = _reward(run, row.stage)

@@ -1,6 +1,6 @@
 """Run directories as `rlsys analyse` sees them: what was configured, and rows of numbers by step.
 
-The configuration is read as plain YAML: a run of somebody else may name modules, which nobody imports for a picture.
+The configuration is read as plain YAML: a run of another user may name modules, and a picture must not import them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from rlsys.files import replace_file
 from rlsys.jsonl import json_object, kind_of
 
 FOLDER = re.compile(r"step-\d{6,}")
-ASIDE = re.compile(r"aside\d*-step-\d{6,}")
 STATE = "driver.json"
 RESERVE = ".reserve"  # next to the checkpoints: room on a full disk for the end of the journal and the summary
 FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
