@@ -71,7 +71,7 @@ def test_the_last_box_of_the_model_is_the_answer() -> None:
 def test_the_length_is_in_tokens_and_its_absence_no_zero() -> None:
     reward = LongCotReward(LongCotRewardConfig())
     assert reward(transcript(RIGHT, golds=("24",), token_ids=tuple(range(7168)))).value == pytest.approx(1.5)
-    with refused(where="task t"):
+    with refused(where="task t", expected="num_tokens or token_ids"):
         reward(transcript(RIGHT, golds=("24",)))
     with pytest.raises(BadInput, match="num_tokens=-1"):
         reward(transcript(RIGHT, golds=("24",), num_tokens=-1))

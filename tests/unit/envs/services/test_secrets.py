@@ -73,7 +73,7 @@ def test_a_key_travels_encrypted_on_this_machine_or_where_the_user_says_so() -> 
     check_address("judge.endpoint", "http://far.example", ("judge.key_env", None))
     check_address("judge.endpoint", "http://far.example", named, plain_http=True)
     for url in ("http://far.example", "http://localhost.far.example", "http://127.0.0.1.far.example", "http://0x7f.1"):
-        with refused("judge.key_env", found="JUDGE_KEY"):
+        with refused("judge.key_env", found="JUDGE_KEY", says="judge.plain_http=true"):
             check_address("judge.endpoint", url, named)
 
 

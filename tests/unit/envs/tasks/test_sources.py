@@ -289,7 +289,7 @@ def test_a_format_may_be_named(tmp_path: Path) -> None:
     assert read_source(path, format="hotpotqa")[0].answers == ("no mark",)
     with refused(expected='"#### " and the result'):
         read_source(path, format="gsm8k")
-    with refused("format", found="hotpot_qa"):
+    with refused("format", found="hotpot_qa", says="did you mean 'hotpotqa'"):
         read_source(path, format="hotpot_qa")
     with refused("limit", found=0):
         read_source(path, limit=0)

@@ -286,7 +286,7 @@ def test_records_without_a_response_are_tasks_all_the_same(tmp_path: Path) -> No
     assert any("<code>" in text for text in world.texts(100)) and "<answer>\\boxed{42}</answer>" in list(
         world.texts(100)
     )
-    with refused("env.max_turns", found=1):
+    with refused("env.max_turns", found=1, expected="at least 2"):
         limited = PythonMathWorld(replace(SMALL, max_turns=1))
         limited.demonstration(limited.tasks("train")[0], 0)
 

@@ -200,9 +200,9 @@ def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
-    with refused("env.style", found="choice"):
+    with refused("env.style", found="choice", expected="options in every record"):
         of_file(tmp_path, {"question": "q", "answers": ["B"]}, style="choice")
-    with refused("env.style", found="choice"):
+    with refused("env.style", found="choice", expected="without env.data"):
         QuestionsConfig(style="choice")
     with refused("env.demo_recheck_rate", found=0.5):
         QuestionsConfig(demo_error_rate=0.7, demo_recheck_rate=0.5)

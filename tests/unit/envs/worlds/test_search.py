@@ -303,7 +303,7 @@ def test_demonstrations_in_several_protocols_are_those_of_each() -> None:
 
 def test_too_few_turns_for_a_demonstration_is_bad_input() -> None:
     played = world("swirl", max_turns=2, demo_error_rate=0.0)
-    with refused("env.max_turns", found=2):
+    with refused("env.max_turns", found=2, expected="at least 3"):
         played.demonstration(played.tasks("train")[0], 0)
 
 
@@ -330,7 +330,7 @@ def test_made_up_splits_are_disjoint_and_the_same_every_time() -> None:
 
 
 def test_more_questions_than_there_are_is_bad_input() -> None:
-    with refused("env.train_tasks", found=2048):
+    with refused("env.train_tasks", found=2048, expected="knowledge.entities=60"):
         world("icrl", train_tasks=2048)
 
 

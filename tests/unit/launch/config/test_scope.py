@@ -84,7 +84,7 @@ def test_every_key_has_a_reader() -> None:
 
 @pytest.mark.parametrize("key", [key for key in KEYS if of_run(key) and key != "name"])
 def test_a_key_of_the_whole_run_is_refused_in_a_stage(key: str) -> None:
-    with refused(where="stages.rl"):
+    with refused(where="stages.rl", says="holds for the whole run"):
         compose("quickstart", [f"stages.rl.{key}={plain(key)}"])
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_has_such_a_key_in_a_stage_can_be_continued(tmp_path: Path) -
     saved = tmp_path / "config.yaml"
     saved.write_text("stages: [{name: rl, kind: rl, steps: 2, rollout: {block_timeout_s: 900}}]")
     assert compose(str(saved), [], saved=True).stages
-    with refused(says="block_timeout_s holds for the"):
+    with refused(says="block_timeout_s holds for the whole run"):
         compose(str(saved), [])
 
 

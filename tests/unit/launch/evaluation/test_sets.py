@@ -74,7 +74,7 @@ def test_a_field_that_results_are_shown_by_is_one_that_tasks_have() -> None:
     assert values_by_field(tasks[:9], "level", world)["3"] == "3 letters"
     lacks = [*tasks[:2], Task(task_id="x", question="q")]
     assert values_by_field(lacks, "hops", world)["x"] == "none"
-    with refused("eval.by", found="hop"):
+    with refused("eval.by", found="hop", says="did you mean 'hops'"):
         values_by_field(tasks, "hop", world)
     with refused("eval.by", found="parts"):
         values_by_field(tasks, "parts", world)

@@ -184,7 +184,7 @@ def test_what_a_command_builds_for_all_nodes_lies_where_they_see_it(
     with refused("cluster.scratch_dir", found="/nothing"):
         scratch_folder(ClusterConfig(scratch_dir="/nothing"), None)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    with refused("--output", found="out.json"):
+    with refused("--output", found="out.json", expected="an absolute path"):
         check_output("out.json")
 
 

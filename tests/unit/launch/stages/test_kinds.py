@@ -195,7 +195,7 @@ def test_a_punished_length_is_one_that_can_be_reached() -> None:
     reward = ["reward.overlong_buffer=32", "reward.max_length=200"]
     turns = "rollout.max_turn_tokens=50"  # of 4
     assert compose("quickstart", [*reward, turns, "rollout.max_response_tokens=200"])
-    with refused("reward.max_length", found=200):
+    with refused("reward.max_length", found=200, expected="rollout.max_response_tokens=199"):
         compose("quickstart", [*reward, turns, "rollout.max_response_tokens=199"])
     with refused("reward.max_length", says="at most rollout.max_turn_tokens=49"):
         compose("quickstart", [*reward, "rollout.max_turn_tokens=49"])
@@ -207,7 +207,7 @@ def test_every_reward_with_a_limit_is_held_to_it(kind: str) -> None:
     with refused("reward.max_length", where="stages.rl", found=161):
         compose("worlds/sums", sums)
     assert compose("worlds/sums", [*sums, "rollout.max_turn_tokens=161"])
-    with refused("reward.max_length", found=513):
+    with refused("reward.max_length", found=513, expected="engine.max_model_len=512"):
         compose("worlds/python", ["reward.max_length=513"])  # as many messages as the window holds
     assert compose("worlds/sums", ["reward.kind=base_model", "reward.max_length=14336"])  # looks at no length
 
