@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu quickstart test lint unit slow gpu clean
+.PHONY: help setup setup-gpu quickstart test lint unit docs slow gpu clean
 
 VENV := .venv
 LOCK := launch/locks/cpu.txt
@@ -26,6 +26,7 @@ help:
 	make setup        only the environment: .venv, 4 GB, 2 to 6 minutes; PYTHON=... names the Python to use
 	make lint         ruff and mypy
 	make unit         the tests without Ray
+	make docs         the pages as a site: build/site/index.html
 	make slow         what make test leaves out: several nodes (as root), a Ray job, determinism and others
 	make setup-gpu    the environment for GPUs: .venv-gpu, of packages built for CUDA 13
 	make gpu          a first hour on a machine with GPUs: the tests that have to be run there, in .venv-gpu; PYTHON=... takes
@@ -49,6 +50,10 @@ lint: setup
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	echo "docs: open build/site/index.html"
 
 slow: setup
 	@exec $(BIN)/python -m pytest tests -m slow
