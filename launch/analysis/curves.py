@@ -11,8 +11,9 @@ import numpy as np
 
 from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import DERIVED, EPISODE_TOKENS, Panel
-from launch.analysis.runs import Measurement, Run, SeedGroup
 from launch.evaluation.significance import mean_and_spread
+from launch.reading.runs import Measurement, Run
+from launch.reading.settings import SeedGroup
 from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]
@@ -66,7 +67,7 @@ def mean_over_seeds(
 
 def build_charts(
     panels: Sequence[Panel],
-    settings: Sequence[SeedGroup],
+    settings: Sequence[SeedGroup[Run]],
     rows_of: Callable[[Run], Sequence[Measurement]],
     by: By,
     papers: Mapping[str, float],
@@ -92,7 +93,7 @@ def build_charts(
 
 
 def _curves(
-    key: str, setting: SeedGroup, rows: Mapping[Run, Sequence[Measurement]], by: By, several: bool
+    key: str, setting: SeedGroup[Run], rows: Mapping[Run, Sequence[Measurement]], by: By, several: bool
 ) -> Iterator[Curve]:
     """One, or one of each stage, of which the later of two evaluations after one step counts.
 

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from launch.analysis.curves import Chart, Curve
 from launch.analysis.figures import FIGURES
 from launch.analysis.results import Entry, Scatter
-from launch.analysis.runs import SeedGroup
+from launch.reading.runs import Run
+from launch.reading.settings import SeedGroup
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#999933")
 STYLES = cycler(linestyle=("-", "--", "-.", ":")) * cycler(color=COLOURS)
@@ -42,7 +43,7 @@ SIZE = (4.6, 3.1)  # inches of one pair of axes
 POINTS = 60  # of a curve beyond which it is smoothed
 FEW = 20  # points of a curve that are marked
 SMALL = 0.4  # shares that stay below are drawn larger
-Settings = Sequence[SeedGroup]
+Settings = Sequence[SeedGroup[Run]]
 
 
 def smoothing_window(charts: Sequence[Chart]) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envs.text.words import step_verdict
-from launch.analysis.runs import Measurement, Run, read_lines
+from launch.reading.lines import read_lines
+from launch.reading.runs import Measurement, Run
 from launch.run.rundir import episodes_name
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.records import TrajectoryRecord, read_trajectory

@@ -16,8 +16,9 @@ from launch.analysis.draw import draw_curves, draw_entries, draw_scatters, smoot
 from launch.analysis.episodes import TRAINING, find_files, read_episodes
 from launch.analysis.figures import FIGURES, PANELS
 from launch.analysis.results import Entry, Scatter, collect_results, common_paper_figures, correlate_rewards
-from launch.analysis.runs import Measurement, Run, SeedGroup
 from launch.observe.progress import Bar
+from launch.reading.runs import Measurement, Run
+from launch.reading.settings import SeedGroup
 from rlsys.files import replace_file
 
 ABSENT, FLAT = "no numbers for", "0 throughout"  # why a figure is left out
@@ -34,7 +35,7 @@ class Request:
     smooth: int | None
 
 
-def make_figures(settings: Sequence[SeedGroup], request: Request) -> dict[str, list[str] | str]:
+def make_figures(settings: Sequence[SeedGroup[Run]], request: Request) -> dict[str, list[str] | str]:
     """Write the files. Of each figure its lines, or why it is left out."""
     runs = [run for setting in settings for run in setting.runs]
     sources, training = {FIGURES[name].source for name in request.figures}, request.episodes == TRAINING
@@ -68,7 +69,7 @@ def _read_texts(runs: Sequence[Run], episodes: str) -> dict[Run, list[Measuremen
     return found
 
 
-def _make_comparison(name: str, settings: Sequence[SeedGroup], request: Request) -> list[str] | str:
+def _make_comparison(name: str, settings: Sequence[SeedGroup[Run]], request: Request) -> list[str] | str:
     collect, draw, report = COMPARED[name]
     found = collect(settings)
     if not found:
@@ -78,7 +79,7 @@ def _make_comparison(name: str, settings: Sequence[SeedGroup], request: Request)
 
 
 def _make_curves(
-    name: str, settings: Sequence[SeedGroup], request: Request, rows_of: Callable[[Run], Sequence[Measurement]]
+    name: str, settings: Sequence[SeedGroup[Run]], request: Request, rows_of: Callable[[Run], Sequence[Measurement]]
 ) -> list[str] | str:
     source, of = FIGURES[name].source, f"{request.episodes} episodes"
     papers = common_paper_figures(settings)

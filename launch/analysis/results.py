@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.curves import mean_over_seeds
-from launch.analysis.runs import Run, SeedGroup, list_plays
 from launch.evaluation.significance import Correlation, pearson
+from launch.reading.runs import Run, list_plays
+from launch.reading.settings import SeedGroup
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
 
@@ -53,7 +54,7 @@ def paper_figures(run: Run) -> dict[str, float]:
     return found
 
 
-def common_paper_figures(settings: Sequence[SeedGroup]) -> dict[str, float]:
+def common_paper_figures(settings: Sequence[SeedGroup[Run]]) -> dict[str, float]:
     """The figures that all settings have which have one: those of different experiments are no single line."""
     found: dict[str, set[float]] = defaultdict(set)
     for run in (run for each in settings for run in each.runs):
@@ -62,7 +63,7 @@ def common_paper_figures(settings: Sequence[SeedGroup]) -> dict[str, float]:
     return {key: values.pop() for key, values in found.items() if len(values) == 1}
 
 
-def collect_results(settings: Sequence[SeedGroup]) -> list[Entry]:
+def collect_results(settings: Sequence[SeedGroup[Run]]) -> list[Entry]:
     """Of each play the number that stands for it, and those that the recipe has a paper's figure for."""
     papers = {each.label: common_paper_figures([each]) for each in settings}
     found: list[Entry] = []
@@ -90,7 +91,7 @@ def _entry(key: str, label: str, seeds: Sequence[Mapping[str, float]], paper: fl
     return Entry(key=key, label=label, value=value, spread=spread, low=low, high=high, seeds=len(seeds), paper=paper)
 
 
-def correlate_rewards(settings: Sequence[SeedGroup]) -> list[Scatter]:
+def correlate_rewards(settings: Sequence[SeedGroup[Run]]) -> list[Scatter]:
     """Reward against accuracy in each play, a point for each evaluation under the same reward: the values of different
     ones are no common scale. Those of four points and more, unless one side does not vary."""
     evaluations = [(each.label, run, row) for each in settings for run in each.runs for row in run.evaluations]

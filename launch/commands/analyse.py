@@ -9,7 +9,8 @@ from pathlib import Path
 from launch.analysis.episodes import TRAINING
 from launch.analysis.figures import FIGURES, select_keys
 from launch.analysis.report import ABSENT, FLAT, Request, make_figures
-from launch.analysis.runs import Run, group_runs, list_plays, read_run
+from launch.reading.runs import Run, list_plays, read_run
+from launch.reading.settings import group_runs
 from rlsys.errors import BadInput, nearest
 from rlsys.files import files_or_bad_input
 

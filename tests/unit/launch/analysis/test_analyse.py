@@ -17,8 +17,9 @@ from launch.analysis.draw import moving_average
 from launch.analysis.episodes import find_files, measure_episode, read_episodes
 from launch.analysis.figures import FIGURES, PANELS, Panel, select_keys
 from launch.analysis.results import collect_results, common_paper_figures, correlate_rewards
-from launch.analysis.runs import Measurement, Run, group_runs, read_run
 from launch.cli import run
+from launch.reading.runs import Measurement, Run, read_run
+from launch.reading.settings import group_runs
 from rlsys.metrics import merge, values
 from rlsys.records import read_trajectory
 from tests.made import jsonl

@@ -1,0 +1,253 @@
+"""The episodes of a run as columns, from trajectories/index.jsonl or, where it lacks a file, from the file itself.
+
+Only what lists, filters and counts need is in memory: 2 million episodes take 200 MB. The lines of those that are
+wanted are then read from their places.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from launch.reading.directory import RunDirectory
+from launch.reading.lines import DamageLog, read_lines_if_there
+from launch.run.rundir import episodes_name
+from rlsys.episode_index import INDEX, EpisodePlace, index_row
+from rlsys.errors import BadInput
+from rlsys.jsonl import json_object
+from rlsys.untrusted import visible
+
+Column = npt.NDArray[Any]
+Show = Callable[[str, int, int | None], None]  # what, how many are done, of how many
+
+STEP_FILE = re.compile(r"step-(\d+)\.jsonl(?:\.gz)?")
+TEXTS = ("file", "stage", "play", "when", "task_id", "end", "failure", "worker")  # kept as a number of a list
+WHOLE = ("offset", "length", "step", "sequence", "sibling", "attempt", "tokens", "turns", "calls") + (
+    "first_version",
+    "last_version",
+)
+REAL = ("reward", "advantage", "seconds")
+FLAGS = ("correct", "truncated")
+UNKNOWN = -1  # a whole number, a flag or a text that is null
+WIDE = {"offset": "q"}  # all other whole numbers fit into 32 bits
+EVERY = 20_000  # rows between two looks at the progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Episodes:
+    """One row for each episode that was written, by step, then file, then place in it."""
+
+    folder: Path  # that the files are in
+    columns: Mapping[str, Column]  # each [N]: of TEXTS numbers into `texts`; UNKNOWN or nan where null
+    texts: Mapping[str, Sequence[str]]
+    damage: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+    def text(self, name: str, row: int) -> str | None:
+        """Of one of TEXTS."""
+        found = int(self.columns[name][row])
+        return None if found == UNKNOWN else self.texts[name][found]
+
+    def has(self, name: str, value: str) -> npt.NDArray[np.bool_]:
+        """[N]: which rows have this text."""
+        known = self.texts[name]
+        return self.columns[name] == (known.index(value) if value in known else UNKNOWN - 1)
+
+    @property
+    def in_training(self) -> npt.NDArray[np.bool_]:
+        """[N]: which were played to be trained on, and not to evaluate."""
+        return self.columns["play"] == UNKNOWN
+
+    def lines(self, chosen: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """(row, its line of JSON) of these rows, in ascending order; those that cannot be read are left out."""
+        for file, rows in _by_file(self.columns["file"], sorted(chosen)):
+            try:
+                with open_file(self.folder / self.texts["file"][file]) as source:
+                    for row in rows:
+                        source.seek(int(self.columns["offset"][row]))
+                        yield row, source.read(int(self.columns["length"][row]))
+            except (OSError, EOFError, zlib.error):
+                continue
+
+
+def _by_file(files: Column, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    begin = 0
+    for at in range(1, len(rows) + 1):
+        if at == len(rows) or files[rows[at]] != files[rows[begin]]:
+            yield int(files[rows[begin]]), list(rows[begin:at])
+            begin = at
+
+
+def open_file(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None) -> Episodes:
+    """Of the whole run. show: hears how far it is."""
+    damage, folder, builder = DamageLog(), run.path / "trajectories", _Builder()
+    sizes = dict(_sizes(folder, damage))
+    for number, row in enumerate(read_lines_if_there(folder / INDEX, damage), start=1):
+        builder.add(row)
+        if not number % EVERY:
+            show("episodes", number, None)
+    sound = builder.sound_files(sizes)
+    known = dict(_places(run, sizes.keys() - sound))
+    builder.keep_files(sound)
+    for done, (file, place) in enumerate(known.items(), start=1):
+        for row in _rows_of(folder / file, place, damage):
+            builder.add(row)
+        show("files of episodes without an index", done, len(known))
+    columns, texts = builder.finish()
+    return Episodes(folder=folder, columns=columns, texts=texts, damage=damage.lines())
+
+
+def _sizes(folder: Path, damage: DamageLog) -> Iterator[tuple[str, int]]:
+    """Bytes of each file of episodes, without compression; modulo 2^32 of a compressed one, as gzip has it at its end.
+
+    A link is no file of the run: it could lead anywhere.
+    """
+    for path in sorted(folder.glob("*.jsonl*")) if folder.is_dir() else ():
+        if path.name == INDEX or path.name.startswith("."):
+            continue
+        if path.is_symlink() or not path.is_file():
+            damage.note("links", f"trajectories/{path.name}: expected a file, left out")
+            continue
+        try:
+            size = path.stat().st_size
+            if path.suffix == ".gz":
+                with path.open("rb") as file:
+                    file.seek(max(0, size - 4))
+                    size = int.from_bytes(file.read(4), "little")
+            yield path.name, size
+        except OSError as error:
+            damage.note(path.name, f"trajectories/{path.name}: cannot be read ({error.strerror})")
+
+
+def _places(run: RunDirectory, files: Iterable[str]) -> Iterator[tuple[str, EpisodePlace]]:
+    """What each file was played for: a step that was taken back has no row any more, and its file is left out."""
+    stages = {int(step): stage for step, stage in zip(run.rows.step, run.rows.stage, strict=True)}
+    wanted = set(files)
+    for each in run.evaluations:
+        for key in each.row:
+            play, _, last = key.rpartition("/")
+            if last == "episodes":
+                name = episodes_name(each.stage, each.when, each.step, play)
+                for file in sorted(wanted & {f"{name}.jsonl", f"{name}.jsonl.gz"}):
+                    place = _beginning(file, each.step, each.stage)
+                    yield file, replace(place, play=play, when=each.when)
+    for file in sorted(wanted):
+        match = STEP_FILE.fullmatch(file)
+        if match and int(match[1]) in stages:
+            step = int(match[1])
+            yield file, _beginning(file, step, stages[step])
+
+
+def _beginning(file: str, step: int, stage: str) -> EpisodePlace:
+    return EpisodePlace(file=file, offset=0, length=0, step=step, stage=stage)
+
+
+def _rows_of(path: Path, place: EpisodePlace, damage: DamageLog) -> Iterator[dict[str, Any]]:
+    offset = 0
+    try:
+        with open_file(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                at, offset = offset, offset + len(line)
+                try:
+                    found = json_object(line, f"{path.name} line {number}")
+                except BadInput as error:
+                    damage.note(path.name, f"trajectories/{error}")
+                    continue
+                yield index_row(found, replace(place, offset=at, length=len(line)))
+    except EOFError:
+        return
+    except (OSError, zlib.error, struct.error) as error:
+        damage.note(path.name, f"trajectories/{path.name}: cannot be read ({error})")
+
+
+class _Builder:
+    """Rows to columns, without a row of them in memory."""
+
+    def __init__(self) -> None:
+        codes = {name: "i" for name in TEXTS} | {name: WIDE.get(name, "i") for name in WHOLE}
+        codes |= {name: "d" for name in REAL} | {name: "b" for name in FLAGS}
+        self._arrays: dict[str, array[Any]] = {name: array(code) for name, code in codes.items()}
+        self._texts: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
+        self._ends: dict[str, int] = {}  # of each file, behind its last row
+        self._broken: set[str] = set()  # files of which a row is missing or doubled
+        self._kept: Column | None = None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        file, offset, length = row.get("file"), row.get("offset"), row.get("length")
+        if not isinstance(file, str) or type(offset) is not int or type(length) is not int:
+            return  # its file is not whole then, and read itself
+        if not 0 < length < 2**31 or not 0 <= offset < 2**62:
+            self._broken.add(file)
+            return
+        if self._ends.get(file, 0) != offset:  # in what is read from the file itself: a damaged line was left out
+            self._broken.add(file)
+        self._ends[file] = offset + length
+        for name in TEXTS:
+            self._arrays[name].append(self._number_of(name, row.get(name)))
+        for name in WHOLE:
+            value, most = row.get(name), 2**62 if name in WIDE else 2**31
+            self._arrays[name].append(value if type(value) is int and -most < value < most else UNKNOWN)
+        for name in REAL:
+            value = row.get(name)
+            self._arrays[name].append(_as_float(value))
+        for name in FLAGS:
+            value = row.get(name)
+            self._arrays[name].append(int(value) if isinstance(value, bool) else UNKNOWN)
+
+    def _number_of(self, name: str, value: Any) -> int:
+        if not isinstance(value, str):
+            return UNKNOWN
+        known = self._texts[name]
+        return known.setdefault(value if name == "file" else visible(value), len(known))
+
+    def sound_files(self, sizes: Mapping[str, int]) -> set[str]:
+        """Those whose rows are the whole file."""
+        fits = {
+            file
+            for file, end in self._ends.items()
+            if file in sizes and (end % 2**32 if file.endswith(".gz") else end) == sizes[file]
+        }
+        return fits - self._broken
+
+    def keep_files(self, sound: set[str]) -> None:
+        """Forget the rows of all others, which come again."""
+        kept = np.array([file in sound for file in self._texts["file"]], bool)
+        files = np.frombuffer(self._arrays["file"], np.intc)
+        self._kept = kept[files] if len(files) else np.zeros(0, bool)
+        self._ends = {file: end for file, end in self._ends.items() if file in sound}
+        self._broken = set()
+
+    def finish(self) -> tuple[dict[str, Column], dict[str, list[str]]]:
+        columns: dict[str, Column] = {name: np.array(own) for name, own in self._arrays.items()}
+        texts = {name: list(known) for name, known in self._texts.items()}
+        first = self._kept if self._kept is not None else np.zeros(0, bool)
+        kept = np.concatenate([first, np.ones(len(columns["step"]) - len(first), bool)])
+        rank = np.argsort(np.argsort(np.array(texts["file"], dtype=object))) if texts["file"] else np.zeros(0, np.int64)
+        at = np.flatnonzero(kept)
+        order = at[np.lexsort((columns["offset"][at], rank[columns["file"][at]], columns["step"][at]))]
+        return {name: column[order] for name, column in columns.items()}, texts
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value) if type(value) in (int, float) else float("nan")
+    except OverflowError:
+        return float("nan")

@@ -1,0 +1,87 @@
+"""Lines of JSON that a run has written, one at a time, and what is damaged in them."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlsys.errors import BadInput
+from rlsys.files import is_there
+from rlsys.jsonl import json_object
+from rlsys.untrusted import visible
+
+
+class DamageLog:
+    """What could not be read: of each file the first damage, and how many there are."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._count: dict[str, int] = {}
+
+    def note(self, file: str, what: object) -> None:
+        self._first.setdefault(file, str(what))
+        self._count[file] = self._count.get(file, 0) + 1
+
+    def lines(self) -> tuple[str, ...]:
+        """One for each file: `metrics.jsonl line 7: not JSON (...), and 2 more in this file`."""
+        more = {file: f", and {count - 1:,} more in this file" for file, count in self._count.items() if count > 1}
+        return tuple(visible(first) + more.get(file, "") for file, first in self._first.items())
+
+
+def finite_numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
+    """Those that are finite; a whole number of hundreds of digits is none either."""
+    given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
+    return {key: float(own) for key, own in given.items() if abs(own) <= sys.float_info.max}
+
+
+def read_lines(path: Path, damage: DamageLog | None = None) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a run, one at a time, without a last one that is not there whole yet: it may still be going on.
+
+    With `damage` a damaged line is noted and left out, and so is a file that cannot be read. Without it they raise
+    BadInput, which names the file and the line.
+    """
+    name = path.name if damage is not None else str(path)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield json_object(line, f"{name} line {number}")
+                except BadInput as error:
+                    if not line.endswith(b"\n"):
+                        return
+                    if damage is None:
+                        raise
+                    damage.note(name, error)
+    except EOFError:  # the copy of a compressed file that ends in the middle
+        return
+    except (OSError, zlib.error) as error:
+        unread = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        if damage is None:
+            raise BadInput(unread, where=path) from error
+        damage.note(name, f"{name}: {unread}")
+
+
+def read_lines_if_there(path: Path, damage: DamageLog) -> Iterator[dict[str, Any]]:
+    """Nothing of a file that an earlier version did not write."""
+    try:
+        found = is_there(path)
+    except (BadInput, OSError) as error:
+        damage.note(path.name, f"{path.name}: {getattr(error, 'strerror', None) or error}")
+        return
+    if found:
+        yield from read_lines(path, damage)
+
+
+def read_object(path: Path, damage: DamageLog) -> dict[str, Any]:
+    """A file that holds one JSON object; empty where it is missing or damaged."""
+    try:
+        return json_object(path.read_bytes(), path.name) if is_there(path) else {}
+    except BadInput as error:
+        damage.note(path.name, error)
+    except OSError as error:
+        damage.note(path.name, f"{path.name}: cannot be read ({error.strerror})")
+    return {}
