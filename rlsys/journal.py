@@ -5,7 +5,7 @@ lineage; when it resumes from a checkpoint it keeps the rows before that checkpo
 the weights that they were trained into are gone. Reading applies those voids, so an audit sees what the surviving
 weights have seen: each (stage, sequence) dispatched once, trained or filtered or failed once.
 
-    {"event": "begin", "keep": 412, "lineage": 1}
+    {"event": "begin", "time": 1790131053.2, "keep": 412, "lineage": 1}
     {"event": "dispatch", "stage": "rl", "sequence": 64, "attempt": 0, "epoch": 0, "task": "...", "version": 3, ...}
     {"event": "outcome", "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5, "lineage": 1}
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -119,7 +120,8 @@ class Journal:
         self.commit()
 
     def _write(self, row: Row) -> None:
-        line = json.dumps({"event": NAMES[type(row)]} | encode(replace(row, lineage=self.lineage))) + "\n"
+        head = {"event": NAMES[type(row)], "time": round(time.time(), 3)}
+        line = json.dumps(head | encode(replace(row, lineage=self.lineage))) + "\n"
         with naming(self.path):
             self._file.write(line)
         self.mark += 1

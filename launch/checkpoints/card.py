@@ -7,20 +7,13 @@ into a file of our own: in `generation_config.json` they would make every `gener
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
-import platform
-import shlex
-import socket
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.checkpoints.checkpoint import CARD
-from rlsys import VERSION
+from launch.checks.software import versions
 from rlsys.files import replace_file
 
 if TYPE_CHECKING:
@@ -70,9 +63,6 @@ STOPS = """`rlsys.json` holds the stop strings. A server of vLLM's takes them wi
 UNKNOWN = "not known: the environment's code does not say it"
 
 Prompt = tuple[Sequence[Mapping[str, str]], Sequence[str] | None]  # messages, and stop strings if they are known
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("vllm", "deepspeed", "ray", "torch", "transformers")
-GIT_S = 5.0
 
 
 def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
@@ -168,36 +158,3 @@ def _results(evaluations: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     return "\n".join((RESULTS, "| step | evaluation | number | value | 95 % |", "|---|---|---|---|---|", *rows, ""))
-
-
-def versions() -> dict[str, str | None]:
-    """Of what numbers depend on; of rlsys with the commit where it is a checkout ("+changes": that was edited)."""
-    own = f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
-    return {"rlsys": own, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
-
-
-def origin() -> dict[str, str]:
-    """Where and by which command."""
-    return {"host": socket.gethostname(), "command": shlex.join(["rlsys", *sys.argv[1:]])}
-
-
-@cache
-def commit_of(folder: Path) -> str | None:
-    if not (folder / ".git").exists():  # a repository further up is not ours
-        return None
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True)
-        return done.stdout.strip() or None
-    return None
-
-
-@cache
-def _version(name: str) -> str | None:
-    """vLLM's CPU build is a distribution with another name."""
-    for candidate in (name, f"{name}-cpu"):
-        try:
-            return importlib.metadata.version(candidate)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None

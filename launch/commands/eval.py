@@ -15,9 +15,9 @@ import yaml
 
 from actors.renderer import ChatRenderer
 from envs.tasks.config import TaskConfig
-from launch.checkpoints.card import versions
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
+from launch.checks.software import versions
 from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files

@@ -105,7 +105,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [each for stage in playing for each in recipes_of(stage.config)]
-        parts = make_run(config, directory, state, progress, text=text, playing=played, weights=weights)
+        parts = make_run(
+            config, directory, state, progress, text=text, playing=played, weights=weights, overrides=options.overrides
+        )
         code = asyncio.run(go_through(parts, train, engines=engines))
         directory.close()
     return code

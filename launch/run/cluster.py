@@ -82,6 +82,13 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     return device
 
 
+def driver_node() -> str:
+    """The id of the node that this process is on."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def close_token() -> None:
     """Ray lets everybody read the token that it makes: who may enter the home folder would have the run."""
     token = Path("~/.ray/auth_token").expanduser()

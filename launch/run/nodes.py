@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
 from launch.checks import machine, preflight
+from launch.checks.hardware import describe_machine
 from launch.checks.machine import is_local
 from launch.run import wire
 from rlsys import VERSION
@@ -70,6 +71,17 @@ class SharedFolderProbe:
     nonce: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where the parts of a run are, by node id in the order of their placement, and what each node is made of.
+
+    Both are empty for a cluster of our own, which is this machine.
+    """
+
+    placed: tuple[str, ...] = ()
+    machines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
 def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
     """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
     if holds.gpus:
@@ -98,10 +110,11 @@ class Probe:
         """given: secrets, by environment variable."""
         os.environ.update(given)
 
-    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> None:
+    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> Mapping[str, Any]:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
         look(holds, marks, new_player)
+        return describe_machine()
 
 
 def check_rollouts(recipe: RecipeConfig) -> None:
@@ -138,7 +151,7 @@ async def check_nodes(
     shared: Sequence[tuple[str, Path]],
     ranks: int = 0,
     host_bytes: float = 0.0,
-) -> None:
+) -> Found:
     """Raises BadInput: one line, of the first node on which something is wrong. Does nothing on a cluster of our own.
 
     placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
@@ -146,22 +159,25 @@ async def check_nodes(
     see, and the folder. host_bytes: that each rank keeps in RAM, if that is known.
     """
     if is_local(recipe.cluster):
-        return
+        return Found()
     parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks, host_bytes=host_bytes)
     by_node: dict[str, NodeRequirements] = {}
-    for where, part in zip(placement, parts, strict=False):
-        node = node_of(where)
+    placed = tuple(map(node_of, placement))
+    for node, part in zip(placed, parts, strict=False):
         by_node[node] = by_node.get(node, NodeRequirements()) + part
     addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
     with mark_folders([*shared, *cache_folders(playing)]) as marks:
         asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
-        wrong = [error for error in await asyncio.gather(*asked, return_exceptions=True) if error is not None]
+        answers = dict(zip(by_node, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        wrong = [answer for answer in answers.values() if isinstance(answer, BaseException)]
         if not wrong:
             await asyncio.to_thread(check_answers, marks, [addresses[node] for node in by_node])
     if wrong:
         more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
         first = wrong[0]
         raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
+    machines = {node: answer for node, answer in answers.items() if not isinstance(answer, BaseException)}
+    return Found(placed=placed, machines=machines)
 
 
 def holds_of(
@@ -192,7 +208,7 @@ async def _ask(
     marks: Sequence[SharedFolderProbe],
     given: Mapping[str, str],
     env_vars: dict[str, str],
-) -> None:
+) -> Mapping[str, Any]:
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -202,7 +218,9 @@ async def _ask(
     probe = ray.remote(Probe).options(**options, scheduling_strategy=there).remote(given)
     own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
     try:
-        await call(probe.look.remote(VERSION, holds, own), f"node {address} looking at itself", PROBE_DEADLINE_S)
+        looked = probe.look.remote(VERSION, holds, own)
+        machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S)
+        return machine
     except RayError as error:
         raise name_node(f"node {address}", error) from error
     finally:

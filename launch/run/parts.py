@@ -21,7 +21,8 @@ from launch.checks.prompts import prompt_lines
 from launch.observe.progress import Progress
 from launch.observe.tracking import Gauges, Tracker, flatten_config
 from launch.run import nodes, wire
-from launch.run.cluster import connect
+from launch.run.cluster import connect, driver_node
+from launch.run.record import begin_record, place_parts
 from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
 from learners.rope import copy_scaled
@@ -43,10 +44,11 @@ def make_run(
     text: str,
     playing: Sequence[RecipeConfig],
     weights: WeightFolder,
+    overrides: Sequence[str] = (),
 ) -> Run:
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
-    text: the configuration as YAML. playing: of the stages that need engines.
+    text: the configuration as YAML. playing: of the stages that need engines. overrides: as typed.
     """
     with files_or_bad_input():
         if missing := directory.rewind_metrics(state.step):
@@ -58,6 +60,7 @@ def make_run(
         journal = Journal(directory.journal, keep=state.mark)
         directory.write("config.yaml", text)
         directory.keep_reserve()
+        provenance = begin_record(directory.path, config, text, state.step, overrides)
         model_path = starting_model(config.recipe, directory, progress)
     renderer = ChatRenderer(model_path)
     for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
@@ -82,6 +85,7 @@ def make_run(
         learner=wire.learner(recipe, device, directory.path / "nccl"),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
         services=services,
+        provenance=provenance,
         progress=progress,
         tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", flatten_config(text)),
         gauges=Gauges(recipe.name),
@@ -124,16 +128,27 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     shared = [(f"--run-dir {run.dir.path}", run.dir.path)]
     model = ("model.path", run.model_path)
     trained = [stage.config for stage in run.config.stages]
-    await nodes.check_nodes(
+    found = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
     )  # fmt: skip
-    if engines:
+    if run.provenance is not None:
+        run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, found, engines))
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.tasks.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
     await run.learner.start(placement[:ranks])
     if len(set(run.learner.nodes)) > 1:
         run.progress.say(f"learner ranks: {on_nodes(run.learner.nodes)}")
+
+
+def nodes_of(run: Run, found: nodes.Found, engines: bool) -> list[dict[str, Any]]:
+    """The machines of a run and what is on each, for its record."""
+    recipe = run.config.recipe
+    names = [f"learner rank {rank}" for rank in range(recipe.learner.ranks)]
+    if engines:
+        names += [f"rollout:{worker}" for worker in range(recipe.rollout.workers)]
+        names += [spec.name for spec in run.services.servers]
+    return place_parts(names, found.placed, found.machines, driver=driver_node() if found.placed else "")
 
 
 def on_nodes(nodes: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.tracking import Gauges, Tracker
+from launch.run.record import RunRecord
 from launch.run.rundir import RunDir
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
@@ -85,6 +86,7 @@ class Run:
     progress: Progress
     tracker: Tracker
     gauges: Gauges
+    provenance: RunRecord | None = None  # run.json; None where nothing of it is to be kept, as in tests
     model_path: str  # the model that the first stage begins with
     playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
     earlier: DriverState  # as this process found it: what those that it continues have spent
@@ -176,7 +178,7 @@ class Run:
 
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
-        line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s}
+        line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s, "time": round(time.time(), 3)}
         self.dir.log(line)
         self.before_row = None
         self.tracker.log(line)

@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import gc
 import json
+import shlex
 import signal
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from launch.checkpoints.card import origin, versions
 from launch.checkpoints.checkpoint import DriverState, step_of
+from launch.checks.software import versions
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
 from launch.run.parts import shorten_path, start_parts
+from launch.run.record import shareable
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
@@ -175,7 +179,8 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
         **({"generated": state.played} if state.played else {}),
         "stage_s": {name: round(seconds, 1) for name, seconds in state.stage_s.items()},
         "versions": versions(),
-        **origin(),
+        "host": socket.gethostname(),
+        "command": shlex.join(shareable(["rlsys", *sys.argv[1:]])),
         "learner": {"zero_stage": recipe.learner.zero_stage, "world_size": recipe.learner.ranks},
         "rollout": {"workers": recipe.rollout.workers},
     }

@@ -1,0 +1,127 @@
+"""What software a run is made of: versions, the commit or a digest of the source, and how it differs from the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlsys import OURS, VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ROOT / "launch" / "locks"
+LIBRARIES = ("vllm", "deepspeed", "ray", "torch", "transformers")
+GIT_S = 5.0
+EDITED = "+changes"
+
+
+def versions() -> dict[str, str | None]:
+    """Of what numbers depend on; of rlsys with the commit where it is a checkout ("+changes": that was edited)."""
+    own = f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
+    return {"rlsys": own, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+
+
+def describe_software() -> dict[str, Any]:
+    """The same as `run.json` has it, with the whole commit, the lock and what differs from it."""
+    commit = commit_of(ROOT, digits=40)
+    known = {path.name: read_lock(path.read_text()) for path in sorted(LOCKS.glob("*.txt"))}
+    lock, differs = closest_lock(known, installed_packages())
+    return {
+        "version": VERSION,
+        "commit": None if commit is None else commit.removesuffix(EDITED),
+        "dirty": None if commit is None else commit.endswith(EDITED),
+        "source": source_digest(ROOT) if commit is None else None,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()}-{platform.release()}-{platform.machine()}",
+        "lock": None if lock is None else {"file": lock, "sha256": _digest(LOCKS / lock)},
+        "packages": {name: _version(name) for name in LIBRARIES},
+        "differs": differs,
+    }
+
+
+def read_lock(text: str) -> dict[str, str]:
+    """The exact version of each package, by its canonical name."""
+    pins = (line.partition("#")[0].strip().partition("==") for line in text.splitlines())
+    return {canonical(name): version for name, _, version in pins if version}
+
+
+def closest_lock(
+    locks: Mapping[str, Mapping[str, str]], installed: Mapping[str, str]
+) -> tuple[str | None, dict[str, list[str | None]]]:
+    """The lock that this environment was made from, and where it differs: {"torch": ["2.13.0 (lock)", "2.12.0"]}.
+
+    A package that is not installed has null. Packages that the lock does not name are not looked at.
+    """
+    found = {
+        name: {
+            package: [f"{version} (lock)", installed.get(package)]
+            for package, version in lock.items()
+            if installed.get(package) != version
+        }
+        for name, lock in locks.items()
+    }
+    if not found:
+        return None, {}
+    name = min(found, key=lambda each: len(found[each]))
+    return name, found[name]
+
+
+def installed_packages() -> dict[str, str]:
+    """Version by canonical name; of two distributions of one name the one that Python finds first."""
+    found: dict[str, str] = {}
+    for each in importlib.metadata.distributions():
+        name = each.metadata["Name"]
+        if name:
+            found.setdefault(canonical(name), each.version)
+    return found
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def source_digest(root: Path) -> str:
+    """SHA-256 over the names and the content of the packages' files: equal where the code is equal."""
+    whole = hashlib.sha256()
+    paths = (path for package in OURS for path in (root / package).rglob("*"))
+    for path in sorted(path for path in paths if path.is_file() and "__pycache__" not in path.parts):
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        whole.update(content)
+    return whole.hexdigest()
+
+
+@cache
+def commit_of(folder: Path, *, digits: int = 12) -> str | None:
+    """With "+changes" behind it where files differ from it; None where the folder is no checkout."""
+    if not (folder / ".git").exists():  # a repository further up is not ours
+        return None
+    command = ["git", "-C", str(folder), "describe", "--always", f"--abbrev={digits}", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [*command, f"--dirty={EDITED}"], capture_output=True, text=True, timeout=GIT_S, check=True
+        )
+        return done.stdout.strip() or None
+    return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _version(name: str) -> str | None:
+    """vLLM's CPU build is a distribution with another name."""
+    for candidate in (name, f"{name}-cpu"):
+        try:
+            return importlib.metadata.version(candidate)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

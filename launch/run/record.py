@@ -1,0 +1,223 @@
+"""`run.json`: what was run, by which code, on what hardware and data, written before the first actor starts.
+
+One attempt for each process that worked in the run directory. It is sent to others, with the report: no name of a host
+or of a user, no variable of the environment, no home folder and no secret is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from envs.services.secrets import names_a_secret
+from launch.checks import preflight
+from launch.checks.hardware import describe_machine
+from launch.checks.software import describe_software
+from rlsys.config.cluster import LIKE_KEY, SECRET, WITH_PASSWORD
+from rlsys.config.recipe import RunConfig
+from rlsys.errors import BadInput, describe_error
+from rlsys.files import replace_file
+from rlsys.jsonl import json_object
+
+log = logging.getLogger("rlsys.record")
+RUN = "run.json"
+FORMAT = 1
+HIDDEN = "***"
+WHOLE_BYTES = 2**30  # a larger data file is sampled: its digest would keep a disk busy for minutes
+PIECES, PIECE = 256, 2**20  # of a larger one
+NO_DATA = ("model", "cluster", "wandb", "about")  # sections that name no data
+WRITTEN = ("cache_file", "index")  # keys of files that a run itself may write
+HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s]+")
+
+
+class RunRecord:
+    """A fault boundary: what cannot be recorded is one line of the log, and the run continues."""
+
+    def __init__(self, path: Path, head: Mapping[str, Any], attempt: Mapping[str, Any]) -> None:
+        """Write `path`, with one attempt more than it holds. Raises OSError where it cannot be written."""
+        self.path = path
+        self._lock = threading.Lock()  # the digests come from a thread
+        self._attempt = dict(attempt)
+        self._whole = {**head, "attempts": [*earlier_attempts(path), self._attempt]}
+        self._write()
+
+    def update(self, **facts: Any) -> None:
+        """What is known by now of this attempt."""
+        try:
+            with self._lock:
+                self._attempt.update(facts)
+                self._write()
+        except OSError as error:
+            log.warning("%s is not complete: %s", self.path, describe_error(error))
+
+    def digest_data(self, files: Mapping[str, Sequence[Path]]) -> None:
+        """In a thread that ends with the process: data of 100 GB must delay nothing."""
+        threading.Thread(target=self._digest, args=(files,), name="digests", daemon=True).start()
+
+    def _digest(self, files: Mapping[str, Sequence[Path]]) -> None:
+        for name, paths in files.items():
+            try:
+                found = digest_files(paths)
+            except OSError as error:
+                log.warning("no digest of %s: %s", name, describe_error(error))
+                continue
+            self.update(data={**self._attempt["data"], name: found})
+
+    def _write(self) -> None:
+        replace_file(self.path, json.dumps(self._whole, indent=1, ensure_ascii=False) + "\n")
+
+
+def begin_record(folder: Path, config: RunConfig, text: str, step: int, overrides: Sequence[str]) -> RunRecord:
+    """Of a run that begins or is continued. text: its configuration as YAML."""
+    recipe, files = config.recipe, data_files(text)
+    head = {
+        "format": FORMAT,
+        "recipe": recipe.name,
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "parameters": preflight.parameters(recipe),
+    }
+    now = time.time()
+    attempt = {
+        "time": round(now, 3),
+        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+        "from_step": step,
+        "command": shareable(["rlsys", *sys.argv[1:]]),
+        "overrides": shareable(overrides),
+        **describe_software(),
+        "nodes": place_parts([], [], {}),
+        "data": {name: {"sha256": None, "bytes": sum(map(_size, paths))} for name, paths in files.items()},
+    }
+    record = RunRecord(folder / RUN, head, attempt)
+    record.digest_data(files)
+    return record
+
+
+def earlier_attempts(path: Path) -> list[Any]:
+    """Those of a record that can be read. One that cannot is no reason to refuse a run that can be continued."""
+    if not path.exists():
+        return []
+    try:
+        found = json_object(path.read_bytes().replace(b"\n", b" "), str(path)).get("attempts")
+        if isinstance(found, list):
+            return found
+        raise BadInput("no list of attempts", where=path)
+    except (BadInput, OSError) as error:
+        log.warning("the earlier attempts of this run are lost: %s", describe_error(error))
+        return []
+
+
+def place_parts(
+    names: Sequence[str], placed: Sequence[str], machines: Mapping[str, Mapping[str, Any]], *, driver: str = ""
+) -> list[dict[str, Any]]:
+    """The nodes by number, the driver's first, each with the parts of the run that are on it.
+
+    placed: the node of each name, by its id; empty where all are on this machine. machines: what each node has.
+    """
+    parts: dict[str, list[str]] = {driver: ["driver"]}
+    for name, node in zip(names, placed or [driver] * len(names), strict=True):
+        parts.setdefault(node, []).append(name)
+    here = {} if driver in machines else {driver: describe_machine()}
+    return [
+        {"name": f"node {number}", "driver": node == driver, **{**machines, **here}.get(node, {}), "parts": own}
+        for number, (node, own) in enumerate(parts.items(), start=1)
+    ]
+
+
+# -- what may be shown ----------------------------------------------------------------------------------------------
+
+
+def shareable(arguments: Sequence[str]) -> list[str]:
+    """Arguments as typed, but for values of secrets, and home folders, which name a user."""
+    return [_without_home(_without_secret(each)) for each in arguments]
+
+
+def _without_secret(argument: str) -> str:
+    key, equals, _ = argument.partition("=")
+    leaf = key.lstrip("-").rpartition(".")[2].replace("-", "_")
+    ends_so = any(each.end() == len(leaf) for each in SECRET.finditer(leaf))  # api_key, and not max_token_lag
+    if equals and (names_a_secret(key) or ends_so):
+        return f"{key}={HIDDEN}"
+    hidden = LIKE_KEY.sub(HIDDEN, argument)
+    return WITH_PASSWORD.sub(f"://{HIDDEN}@", hidden)
+
+
+def _without_home(argument: str) -> str:
+    home = os.path.expanduser("~")
+    if home not in ("/", "~"):
+        argument = re.sub(rf"(?<![\w.]){re.escape(home)}(?=/|$)", "~", argument)
+    return HOME.sub("~", argument)
+
+
+# -- data -----------------------------------------------------------------------------------------------------------
+
+
+def data_files(text: str) -> dict[str, list[Path]]:
+    """The local files that a configuration reads, by what it calls them. text: YAML. Data sets of the hub are none."""
+    values = yaml.safe_load(text)
+    sections = {key: value for key, value in values.items() if key not in NO_DATA}
+    found: dict[str, list[Path]] = {}
+    for key, name in _texts(sections):
+        path = Path(name)
+        if key in WRITTEN or "\n" in name or len(name) > 4096 or "\0" in name:
+            continue
+        if path.is_file():
+            found[_without_home(name)] = [path]
+        elif key in ("data", "eval_data") and path.is_dir():
+            found[_without_home(name)] = sorted(each for each in path.rglob("*") if each.is_file())
+    return found
+
+
+def _texts(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, text) of every text in it; names of a mapping count too: {data: {a.jsonl: 300}}."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if key == "data":
+                yield key, str(name)
+            yield from _texts(value, str(name))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _texts(value, key)
+    elif isinstance(values, str):
+        yield key, values
+
+
+def digest_files(paths: Sequence[Path]) -> dict[str, Any]:
+    """{"sha256": "...", "bytes": 123} of a file; of several, over their digests. "sampled": not every byte was read."""
+    digests, total = [], 0
+    for path in paths:
+        total += (size := _size(path))
+        digests.append(digest_file(path, size))
+    sampled = {"sampled": True} if any(_size(path) > WHOLE_BYTES for path in paths) else {}
+    if len(digests) == 1:
+        return {"sha256": digests[0], "bytes": total, **sampled}
+    lines = (f"{path.name} {digest}\n" for path, digest in zip(paths, digests, strict=True))
+    whole = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return {"sha256": whole, "bytes": total, "files": len(paths), **sampled}
+
+
+def digest_file(path: Path, size: int) -> str:
+    """SHA-256 of its bytes; of a file above a gigabyte, of its size and of 256 pieces that are spread over it."""
+    with path.open("rb") as file:
+        if size <= WHOLE_BYTES:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        whole = hashlib.sha256(f"{size} ".encode())
+        for piece in range(PIECES):
+            file.seek(piece * (size - PIECE) // (PIECES - 1))
+            whole.update(file.read(PIECE))
+        return whole.hexdigest()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size

@@ -1,0 +1,43 @@
+"""What a run is made of: the lock it was installed from, the source, the cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.checks.hardware import describe_machine, read_gpus
+from launch.checks.software import closest_lock, describe_software, read_lock, source_digest
+
+
+def test_the_lock_is_the_one_that_differs_least() -> None:
+    locks = {
+        "cpu.txt": read_lock("# comment\ntorch==2.13.0+cpu\nRay_X==2.60.0  # why\nmissing==1.0\n"),
+        "gpu.txt": read_lock("torch==2.13.0\nray.x==2.60.0\nnvidia==1\nother==3\n"),
+    }
+    installed = {"torch": "2.13.0+cpu", "ray-x": "2.59.0", "more": "9"}
+    name, differs = closest_lock(locks, installed)
+    assert name == "cpu.txt"
+    assert differs == {"ray-x": ["2.60.0 (lock)", "2.59.0"], "missing": ["1.0 (lock)", None]}
+    assert closest_lock({}, installed) == (None, {})
+
+
+def test_a_checkout_has_a_commit_and_anything_else_a_digest_of_its_source(tmp_path: Path) -> None:
+    found = describe_software()
+    assert (found["commit"] is None) != (found["source"] is None)
+    assert found["packages"]["torch"] and found["lock"]["file"] in ("cpu.txt", "gpu.txt")
+    (tmp_path / "rlsys").mkdir()
+    (tmp_path / "rlsys" / "a.py").write_text("x = 1\n")
+    before = source_digest(tmp_path)
+    (tmp_path / "rlsys" / "__pycache__").mkdir()
+    (tmp_path / "rlsys" / "__pycache__" / "a.pyc").write_text("1")
+    assert source_digest(tmp_path) == before
+    (tmp_path / "rlsys" / "a.py").write_text("x = 2\n")
+    assert source_digest(tmp_path) != before
+
+
+def test_cards_as_the_driver_lists_them() -> None:
+    line = "NVIDIA A100-SXM4-80GB, 81920, 580.65.06\n"
+    found = read_gpus(line * 8)
+    assert found == {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "memory_gb": 85.9, "driver": "580.65.06"}
+    assert read_gpus("") is None and read_gpus("NVIDIA-SMI has failed\n") is None
+    machine = describe_machine()
+    assert machine["cores"] >= 1 and machine["memory_gb"] > 0
