@@ -1,4 +1,4 @@
-"""`rlsys new world NAME`: a folder with a world, its reward, a recipe, a test and a README that run at once."""
+"""`rlsys new world NAME`, `rlsys new reward NAME`: a folder with a recipe, a test and a README that run at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from pathlib import Path
 
 from rlsys.errors import BadInput
 
-HELP = "create a folder of your own to start from: environment, reward, recipe, test"
+HELP = "create a folder of your own to start from: an environment with its reward, or a reward; recipe and test"
 EXAMPLES = """examples:
   rlsys new world maze                                    makes ./maze
   rlsys play maze/maze.yaml                               write the model's messages yourself
   rlsys train maze/maze.yaml
+  rlsys new reward brief                                  makes ./brief
+  rlsys score brief/brief.yaml --input brief/answers.jsonl --explain
 """
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 SUFFIX = ".template"
 # What a template writes in the place of a name. No other word of a template holds them.
 PACKAGE, CLASS = "PACKAGE", "NAME"
+FIRST = {  # what is made: the command to try first, and the arguments that follow the recipe
+    "world": ("play", ""),
+    "reward": ("score", " --input {name}/answers.jsonl --explain"),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="world", choices=("world",), help="world: a new environment")
+    parser.add_argument(
+        "what",
+        metavar="world|reward",
+        choices=tuple(FIRST),
+        help="world: an environment and its reward; reward: a reward alone",
+    )
     parser.add_argument("name", metavar="NAME", help="folder and package name: small letters, digits, _")
     parser.add_argument("--output", metavar="DIR", default=".", help="parent folder (default: the current one)")
 
@@ -32,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     recipe = f"{options.name}/{options.name}.yaml"
     print(f"made {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     print(f"next, in {'this folder' if options.output == '.' else options.output}:")
-    for command in (f"rlsys play {recipe}", f"pytest {options.name}", f"rlsys train {recipe} --dry-run"):
+    first, rest = FIRST[options.what]
+    tried = f"rlsys {first} {recipe}{rest.format(name=options.name)}"
+    for command in (tried, f"pytest {options.name}", f"rlsys train {recipe} --dry-run"):
         print(f"  {command}")
     return 0
 

@@ -1,4 +1,4 @@
-"""`rlsys new world NAME`, then the commands that its README names, as a person types them."""
+"""`rlsys new`, then the commands that the README of what it makes names, as a person types them."""
 
 import os
 import subprocess
@@ -33,6 +33,12 @@ def test_its_own_test_passes_and_it_dry_runs(folder: Path) -> None:
     dry = python(folder, "launch", "train", "lamp_hall/lamp_hall.yaml", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "name: lamp_hall.world.LampHallWorld" in dry.stdout
+
+
+def test_the_test_of_a_new_reward_passes(tmp_path: Path) -> None:
+    assert python(tmp_path, "launch", "new", "reward", "brief").returncode == 0
+    tested = python(tmp_path, "pytest", "brief", "-q", "-p", "no:cacheprovider")
+    assert tested.returncode == 0, tested.stdout
 
 
 @pytest.mark.slow

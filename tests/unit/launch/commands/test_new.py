@@ -1,5 +1,6 @@
-"""`rlsys new world`: what it makes plays at once, a bad name is one line, and nothing is overwritten."""
+"""`rlsys new`: what it makes runs at once, a bad name is one line, and nothing is overwritten."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,19 @@ def test_it_is_played_and_scored_at_once(made: Path, capsys: pytest.CaptureFixtu
     assert "state {" in played and "the lamp is in cell" in played
     assert run(["score", argv[0], "--input", "played.jsonl", "--explain"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == played.splitlines()[-1]
+
+
+def test_a_reward_scores_its_answers_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(["new", "reward", "brief_talk"]) == 0
+    assert "rlsys score brief_talk/brief_talk.yaml --input brief_talk/answers.jsonl" in capsys.readouterr().out
+    assert run(["score", "brief_talk/brief_talk.yaml", "--input", "brief_talk/answers.jsonl"]) == 0
+    parts = [json.loads(line)["parts"] for line in capsys.readouterr().out.splitlines()]
+    assert [each["correct"] for each in parts] == [1.0, 0.0, 0.0]
+    assert [each["length"] for each in parts] == pytest.approx([-0.05, -0.01, -0.03])
 
 
 def test_nothing_is_overwritten(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
