@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
+    "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job, and follow it"),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
     "analyse": ("launch.commands.analyse", "draw curves and tables of runs"),

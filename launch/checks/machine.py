@@ -6,6 +6,7 @@ Whether its GPUs can be used by the torch that is installed is found without tou
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 from pathlib import Path
@@ -28,16 +29,21 @@ def inside_ray_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
+def stop_wait_s(stop_deadline_s: float) -> int:
+    """What STOP_WAIT has to be for `checkpoint.stop_deadline_s`. Ray reads a whole number alone."""
+    return math.ceil(stop_deadline_s + END_S)
+
+
 def advise_stop_deadline(stop_deadline_s: float) -> str | None:
     """What to do where `ray job stop` would kill this job before its last checkpoint is written."""
     if not inside_ray_job():
         return None
-    wait, needed = float(os.environ.get(STOP_WAIT, STOP_WAIT_S)), stop_deadline_s + END_S
+    wait, needed = float(os.environ.get(STOP_WAIT, STOP_WAIT_S)), stop_wait_s(stop_deadline_s)
     if wait >= needed:
         return None
     return (
         f"`ray job stop` kills this job after {wait:g} s: for checkpoint.stop_deadline_s={stop_deadline_s:g} submit it "
-        f'with --runtime-env-json \'{{"env_vars": {{"{STOP_WAIT}": "{needed:g}"}}}}\''
+        f'with --runtime-env-json \'{{"env_vars": {{"{STOP_WAIT}": "{needed}"}}}}\''
     )
 
 

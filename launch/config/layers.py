@@ -59,6 +59,20 @@ def find_config(name: str) -> Path:
     raise BadInput(f"no config {name!r}: neither a file nor a name under configs/{hint}")
 
 
+def list_files(config: str) -> list[Path]:
+    """The file of a config that `read_files` has read, and those that it extends, nearest first."""
+    files = [find_config(config)]
+    while (base := (_from_yaml(files[-1].read_text()) or {}).get("extends")) is not None:
+        files.append(_find_base(files[-1], str(base)))
+    return files
+
+
+def _find_base(path: Path, name: str) -> Path:
+    """What a file extends: one next to it, or a config."""
+    sibling = path.parent / name
+    return sibling if sibling.is_file() else find_config(name)
+
+
 def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
     """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
     if path.resolve() in seen:
@@ -79,8 +93,7 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     stages: list[Raw] = []
     base = raw.pop("extends", None)
     if base is not None:
-        sibling = path.parent / str(base)
-        layers, stages = read_files(sibling if sibling.is_file() else find_config(str(base)), (*seen, path.resolve()))
+        layers, stages = read_files(_find_base(path, str(base)), (*seen, path.resolve()))
     own = raw.pop("stages", None)
     if isinstance(own, dict):
         stages = _apply_changes(path, stages, own)

@@ -1,0 +1,149 @@
+"""`rlsys submit`: a run as a job of a Ray cluster, with everything checked here that can be."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launch.checks.machine import stop_wait_s
+from launch.config.compose import compose, to_yaml
+from launch.config.layers import CONFIGS, list_files
+from launch.observe.progress import Bar
+from launch.submit import folder as folders
+from launch.submit import job as jobs
+from launch.submit.server import Server, choose_token
+from launch.submit.session import follow_job, stop_job, ways
+from rlsys.config.recipe import RunConfig
+from rlsys.errors import BadInput
+
+HELP = "submit a run to a Ray cluster as a job, follow its log, and end with its exit code"
+EXAMPLES = """examples:
+  rlsys submit research --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 seed=1
+  rlsys submit research --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 --dry-run    the equivalent command
+  rlsys submit --address http://10.0.0.1:8265 --attach rlsys-r1-seed1-7f3a                    follow a job again
+  rlsys submit --address http://10.0.0.1:8265 --stop rlsys-r1-seed1-7f3a                      stop it: it saves first
+
+exit codes: those of `rlsys train` (0 done, 1 failed, 2 refused, 143 stopped); 130: detached by Ctrl-C, the job goes on
+"""
+DATA_KEYS = ("data", "eval_data", "path", "corpus", "index")  # of a configuration, that may name files
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="a name under configs/ (quickstart) or a path to a YAML file"
+    )
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="override a key of the config")
+    parser.add_argument("--address", metavar="URL", help="the cluster's dashboard, as in http://10.0.0.1:8265")
+    parser.add_argument("--run-dir", metavar="D", help="absolute path of the run directory, on storage of all nodes")
+    parser.add_argument(
+        "--follow",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="print the job's log until it ends (default); Ctrl-C detaches, twice stops the job",
+    )
+    parser.add_argument(
+        "--no-upload",
+        action="store_true",
+        help="run in this folder, which every node sees in the same place, and send nothing",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check, print the equivalent `ray job submit`, and end")
+    parser.add_argument("--attach", metavar="ID", help="follow a job that was submitted before")
+    parser.add_argument("--stop", metavar="ID", help="stop a job: it saves a checkpoint first")
+
+
+def run(options: argparse.Namespace) -> int:
+    asked = [name for name in ("attach", "stop") if getattr(options, name) is not None]
+    if asked and options.config is not None or len(asked) > 1:
+        raise BadInput("stands alone, with --address", key=f"--{asked[0]}")
+    address = jobs.check_address(options.address)
+    if options.attach is not None:
+        server = open_server(address)[0]
+        return follow_job(server, options.attach, server.state(options.attach).run_dir)
+    if options.stop is not None:
+        return stop_job(open_server(address)[0], options.stop)
+    if options.config is None:
+        raise BadInput("is needed, or --attach or --stop", key="CONFIG")
+    return submit(options, address)
+
+
+def open_server(address: str) -> tuple[Server, str]:
+    """The cluster's job server, and what is said of the token for it."""
+    mode, token = choose_token(os.environ)
+    if mode is not None:
+        os.environ[jobs.AUTH_MODE] = mode  # before Ray is imported: it is read once
+    return Server(address), token
+
+
+def submit(options: argparse.Namespace, address: str) -> int:
+    run_dir = jobs.check_run_dir(options.run_dir)
+    config = compose(options.config, options.overrides)
+    folder = Path.cwd()
+    name = jobs.check_config_files(
+        options.config, list_files(options.config), folder, CONFIGS, upload=not options.no_upload
+    )
+    job = jobs.Job(
+        id=jobs.name_job(run_dir, config.recipe.seed, secrets.token_hex(2)),
+        address=address,
+        folder=folder,
+        upload=not options.no_upload,
+        train=jobs.train_arguments(name, run_dir, options.overrides),
+        run_dir=run_dir,
+        stop_wait=stop_wait_s(config.recipe.checkpoint.stop_deadline_s),
+    )
+    mode, token = choose_token(os.environ)
+    sent = check_upload(folder, config) if job.upload else f"runs in {folder}, nothing is uploaded"
+    if options.dry_run:
+        print(jobs.describe_command(job, {**os.environ, **({jobs.AUTH_MODE: mode} if mode is not None else {})}))
+        return 0
+    server, token = open_server(address)
+    if job.upload and (shared := server.shared_machine()) is not None:
+        raise BadInput(
+            f"two nodes of the cluster are on one machine ({shared}): Ray unpacks the folder a second time under the "
+            "running job; --no-upload runs it in this folder"
+        )
+    print(f"checked: config, {sent}, run directory absolute{describe_run_dir(run_dir)}, {token}")
+    server.submit(job)
+    print(
+        f"job {job.id} submitted. Stop it: rlsys submit --stop {job.id} --address {address}; it saves within "
+        f"{config.recipe.checkpoint.stop_deadline_s:g} s of that",
+        flush=True,
+    )
+    if not options.follow:
+        print(ways(address, job.id))
+        return 0
+    return follow_job(server, job.id, run_dir)
+
+
+def check_upload(folder: Path, config: RunConfig) -> str:
+    """What is sent, in words. Raises BadInput where it is too large, or lacks the data."""
+    with Bar() as show:
+        upload = folders.measure_upload(folder, show)
+    folders.check_size(upload, folder)
+    folders.check_uploaded(dict(paths_in(yaml.safe_load(to_yaml(config)))), upload, folder)
+    ignore = ".rayignore; " if (folder / ".rayignore").is_file() else ""
+    return f"{upload.size / 1e6:.1f} MB to upload ({ignore}{upload.files:,} files)"
+
+
+def paths_in(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Keys of a configuration that may name files, with what they name."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from paths_in(value, f"{above}{key}.")
+        elif key == "stages":
+            for stage in value:
+                yield from paths_in(stage, f"stages.{stage['name']}.")
+        elif key in DATA_KEYS and isinstance(value, str):
+            yield f"{above}{key}", value
+
+
+def describe_run_dir(run_dir: str) -> str:
+    path = Path(run_dir)
+    if not path.parent.is_dir():
+        return " (not to be seen from here)"
+    return "" if path.exists() and any(path.iterdir()) else " and new"

@@ -1,0 +1,238 @@
+"""What is uploaded, what the job is, what is refused before anything is sent, and how a job is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from launch.cli import run as rlsys
+from launch.config.layers import CONFIGS, list_files
+from launch.submit.folder import MOST_BYTES, Upload, check_size, check_uploaded, measure_upload
+from launch.submit.follow import End, Log, end_of, follow
+from launch.submit.job import (
+    Job,
+    check_address,
+    check_config_files,
+    check_run_dir,
+    describe_command,
+    name_job,
+    train_arguments,
+)
+from launch.submit.server import JobState, Unreachable, choose_token
+from rlsys.errors import BadInput
+
+FOLDER = Path("/home/me/project")
+
+
+def job(upload: bool = True) -> Job:
+    return Job(
+        id="rlsys-r1-seed1-7f3a",
+        address="http://10.0.0.1:8265",
+        folder=FOLDER,
+        upload=upload,
+        train=train_arguments("research", "/shared/runs/r1", ["seed=1", "env.system=say it's so"]),
+        run_dir="/shared/runs/r1",
+        stop_wait=50,
+    )
+
+
+def words_of(line: str) -> list[str]:
+    """As a shell has them, which joins lines at a backslash."""
+    return shlex.split(line.replace("\\\n", ""))
+
+
+# -- the job ------------------------------------------------------------------------------------------------------
+
+
+def test_the_printed_command_means_the_job() -> None:
+    words = words_of(describe_command(job(), {}))
+    assert words[:3] == ["ray", "job", "submit"]
+    entry = words.index("--")
+    assert tuple(words[entry + 1 :]) == job().command
+    given = dict(zip(words[3:entry:2], words[4:entry:2], strict=True))
+    assert given["--submission-id"] == "rlsys-r1-seed1-7f3a" and given["--working-dir"] == "."
+    assert json.loads(given["--runtime-env-json"])["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "50"}
+
+
+def test_no_variable_of_this_process_is_sent() -> None:
+    environment = {"HF_TOKEN": "hf_x", "WANDB_API_KEY": "abc", "RAY_AUTH_TOKEN": "secret", "RAY_AUTH_MODE": "token"}
+    line = describe_command(job(), environment)
+    assert not any(value in line for value in ("hf_x", "abc", "secret"))
+    assert line.startswith("RAY_AUTH_MODE=token ray job submit")
+    assert set(job().environment["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S"}  # type: ignore[call-overload]
+
+
+def test_an_address_in_the_environment_does_not_win_over_the_given_one() -> None:
+    assert describe_command(job(), {"RAY_ADDRESS": "10.9.9.9:6379"}).startswith("env -u RAY_ADDRESS ray job submit")
+
+
+def test_a_folder_that_all_nodes_see_is_entered_and_not_sent() -> None:
+    words = words_of(describe_command(job(upload=False), {}))
+    assert "--working-dir" not in words and "working_dir" not in job(upload=False).environment
+    script = shlex.split(words[-1])
+    assert script[:4] == ["cd", str(FOLDER), "&&", "exec"] and script[-1] == "/shared/runs/r1"
+    assert "env.system=say it's so" in script
+
+
+def test_an_id_says_which_run_it_is() -> None:
+    assert name_job("/shared/runs/r1", 1, "7f3a") == "rlsys-r1-seed1-7f3a"
+    assert name_job("/shared/my run;x/", 0, "0000") == "rlsys-my-run-x-seed0-0000"
+
+
+@pytest.mark.parametrize("address", [None, "10.0.0.1:8265", "http://10.0.0.1", "ray://10.0.0.1:10001", "auto"])
+def test_an_address_without_scheme_or_port_is_refused(address: str | None) -> None:
+    with pytest.raises(BadInput, match="8265"):
+        check_address(address)
+    assert check_address("https://[::1]:8265/") == "https://[::1]:8265"
+
+
+@pytest.mark.parametrize("run_dir", [None, "runs/r1"])
+def test_a_relative_run_directory_is_refused(run_dir: str | None) -> None:
+    with pytest.raises(BadInput, match="absolute"):
+        check_run_dir(run_dir)
+
+
+def test_the_options_are_checked_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlsys(["submit", "quickstart", "--run-dir", "/shared/r"]) == 2
+    assert rlsys(["submit", "quickstart", "--address", "http://a:1", "--run-dir", "r"]) == 2
+    assert rlsys(["submit", "--address", "http://a:1", "--run-dir", "/r"]) == 2
+    assert rlsys(["submit", "quickstart", "--attach", "x", "--address", "http://a:1"]) == 2
+    named = [line.split()[2].rstrip(":") for line in capsys.readouterr().err.splitlines()]
+    assert named == ["--address", "--run-dir", "CONFIG", "--attach"]
+
+
+# -- config files -------------------------------------------------------------------------------------------------
+
+
+def test_a_config_outside_of_the_folder_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "project", tmp_path / "base.yaml"
+    folder.mkdir()
+    outside.write_text("extends: quickstart\n")
+    own = folder / "own.yaml"
+    own.write_text(f"extends: {outside}\n")
+    files = list_files(str(own))
+    assert files == [own, outside, CONFIGS / "quickstart.yaml"]
+    with pytest.raises(BadInput, match=r"base\.yaml.*--no-upload"):
+        check_config_files(str(own), files, folder, CONFIGS, upload=True)
+    assert check_config_files(str(own), files, folder, CONFIGS, upload=False) == str(own)
+
+
+def test_a_config_of_the_folder_is_named_as_the_job_finds_it(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("extends: quickstart\n")
+    assert check_config_files(str(own), list_files(str(own)), tmp_path, CONFIGS, upload=True) == "own.yaml"
+    named = check_config_files("quickstart", list_files("quickstart"), tmp_path, CONFIGS, upload=True)
+    assert named == "quickstart"
+
+
+# -- the folder ---------------------------------------------------------------------------------------------------
+
+
+def test_what_the_ignore_files_leave_is_counted(tmp_path: Path) -> None:
+    for name, size in (("a.py", 10), ("data/big", 1000), ("runs/x/log", 500), (".git/objects", 300), ("sub/b.py", 5)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    (tmp_path / ".rayignore").write_text("/data\nruns\n")
+    upload = measure_upload(tmp_path, lambda *_: None)
+    ignore = len("/data\nruns\n")
+    assert (upload.files, upload.size) == (3, 10 + 5 + ignore)
+    assert upload.left_out >= {"data", "runs", ".git"}
+    with pytest.raises(BadInput, match=r"env\.data.*not uploaded"):
+        check_uploaded({"env.data": "data/big"}, upload, tmp_path)
+    check_uploaded({"env.data": "a.py", "model.path": "Qwen/Qwen2.5-7B", "x.data": None}, upload, tmp_path)
+    check_uploaded({"env.data": str(tmp_path / "data" / "big")}, upload, tmp_path)  # absolute: storage of all nodes
+
+
+def test_a_folder_that_is_too_large_names_its_largest_parts() -> None:
+    sizes = {"a": 90 * 10**6, "b": 20 * 10**6, "c": 5, "d": 10}
+    with pytest.raises(BadInput, match=r"110 MB.*a 90, b 20.*\.rayignore"):
+        check_size(Upload(4, sum(sizes.values()), sizes, frozenset()), FOLDER)
+    check_size(Upload(1, MOST_BYTES - 1, {}, frozenset()), FOLDER)
+
+
+# -- the token ----------------------------------------------------------------------------------------------------
+
+
+def test_a_token_that_is_there_is_used_and_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    assert choose_token({"RAY_AUTH_TOKEN_PATH": str(file)}) == ("token", f"token from {file}")
+    assert choose_token({"RAY_AUTH_TOKEN": "secret"}) == ("token", "token from RAY_AUTH_TOKEN")
+    assert choose_token({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"})[0] == "disabled"
+    with pytest.raises(BadInput, match="no token"):
+        choose_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
+
+
+# -- following ----------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A server of made-up answers: None is one that does not come."""
+
+    def __init__(self, states: list[JobState | None], pieces: list[list[str]]) -> None:
+        self._states, self._pieces = states, pieces
+
+    def state(self, job: str) -> JobState:
+        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        if state is None:
+            raise Unreachable("refused")
+        return state
+
+    async def tail(self, job: str) -> AsyncIterator[str]:
+        for piece in self._pieces.pop(0) if self._pieces else []:
+            yield piece
+        if self._pieces:
+            raise ConnectionError
+
+
+def followed(cluster: Cluster, **given: float) -> tuple[End, str, list[str]]:
+    log: list[str] = []
+    said: list[str] = []
+    end = asyncio.run(follow(cluster, "j", log.append, said.append, ask_s=0.0, **given))
+    return end, "".join(log), said
+
+
+RUNNING, DONE = JobState("RUNNING"), JobState("SUCCEEDED", 0)
+
+
+def test_a_log_that_comes_again_is_written_once() -> None:
+    states = [RUNNING, RUNNING, None, None, RUNNING, RUNNING, DONE]
+    end, log, said = followed(Cluster(states, [["one\n", "tw"], ["one\ntwo\n", "three\n"]]))
+    assert (end.code, log) == (0, "one\ntwo\nthree\n")
+    assert len(said) == 2  # lost, and found
+
+
+def test_a_connection_that_stays_lost_ends_with_the_job_going_on() -> None:
+    end, _, said = followed(Cluster([RUNNING, None], [["one\n"]]), try_again_s=0.0)
+    assert end.code is None and "goes on" in end.said
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (JobState("SUCCEEDED", 0), 0),
+        (JobState("FAILED", 1), 1),
+        (JobState("FAILED", 2), 2),
+        (JobState("FAILED", 130), 130),
+        (JobState("STOPPED"), 143),
+        (JobState("FAILED", None, "no room\nfor the runtime environment"), 1),
+    ],
+)
+def test_the_exit_code_is_that_of_the_run(state: JobState, code: int) -> None:
+    assert end_of(state).code == code
+
+
+def test_a_piece_that_is_half_known_is_written_from_there_on() -> None:
+    log: list[str] = []
+    kept = Log(log.append)
+    kept.take("abc")
+    kept.begin()
+    kept.take("ab")
+    kept.take("cde")
+    assert "".join(log) == "abcde"
