@@ -1,0 +1,231 @@
+"""What deploy/ holds agrees with KubeRay's schemas, with the locks and with what a recipe needs. Nothing is started."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from launch.checks.machine import END_S, STOP_WAIT
+from launch.checks.preflight import store_bytes, weights_bytes
+from launch.config.compose import compose
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import DEVICES, resolve_run
+from tests.paths import ROOT
+
+DEPLOY = ROOT / "deploy"
+SCHEMAS = ROOT / "tests" / "data" / "kuberay"
+MANIFESTS = {"rayjob": "rayjobs", "raycluster": "rayclusters"}
+UNITS = {"Gi": 2**30}
+MODES = {"K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"}  # the schema takes any string
+SCRIPTS = sorted(
+    path.relative_to(ROOT).as_posix() for path in DEPLOY.rglob("*.s*") if path.suffix in {".sh", ".sbatch"}
+)
+
+
+@cache
+def manifest(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / "kuberay" / f"{name}.yaml").read_text())
+
+
+@cache
+def schema(name: str) -> Any:
+    return close(json.loads(gzip.decompress((SCHEMAS / f"{name}.v1.json.gz").read_bytes())))
+
+
+def close(part: Any) -> Any:
+    """Every object with named properties takes no other, as the cluster's own check of unknown fields does."""
+    if isinstance(part, list):
+        return [close(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {key: close(each) for key, each in part.items()}
+    if isinstance(part.get("properties"), dict) and part.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def problems(name: str, document: Any) -> Iterator[str]:
+    for error in jsonschema.Draft202012Validator(schema(name)).iter_errors(document):
+        yield f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+
+
+def cluster_of(name: str) -> Any:
+    return manifest(name)["spec"]["rayClusterSpec"] if name == "rayjob" else manifest(name)["spec"]
+
+
+def pods(name: str) -> Iterator[tuple[Any, Any, Any]]:
+    """(group, pod, container) of the head and of every group of workers."""
+    cluster = cluster_of(name)
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        yield group, pod, container
+
+
+def size(quantity: str) -> int:
+    return int(quantity[:-2]) * UNITS[quantity[-2:]]
+
+
+def shared_memory(pod: Any) -> int:
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "shm"]
+    assert volume["emptyDir"]["medium"] == "Memory"
+    return size(volume["emptyDir"]["sizeLimit"])
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RecipeConfig:
+    """What the job's command trains, as it is resolved on GPUs."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    words = shlex.split(manifest("rayjob")["spec"]["entrypoint"])
+    assert words[:2] == ["rlsys", "train"] and "--run-dir" in words
+    config = compose(words[2], [each for each in words[3:] if re.match(r"[a-z_.]+=", each)])
+    return resolve_run(config, DEVICES["cuda"]).recipe
+
+
+each_manifest = pytest.mark.parametrize("name", MANIFESTS)
+
+
+@each_manifest
+def test_a_manifest_is_what_the_schema_of_kuberay_allows(name: str) -> None:
+    assert list(problems(MANIFESTS[name], manifest(name))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["spec", "shutdownAfterJobFinish"], True),
+        (["spec", "rayClusterSpec", "workerGroupSpecs", 0, "replicas"], "two"),
+        (["spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "resources", "limit"], {}),
+    ],
+)
+def test_a_misspelt_field_is_named_with_its_path(path: list[str | int], value: object) -> None:
+    document = json.loads(json.dumps(manifest("rayjob")))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    (problem,) = problems("rayjobs", document)
+    assert str(path[-1]) in problem
+
+
+def test_the_schemas_are_those_that_their_page_names() -> None:
+    page = (SCHEMAS / "README.md").read_text()
+    for name in MANIFESTS.values():
+        digest = hashlib.sha256(gzip.decompress((SCHEMAS / f"{name}.v1.json.gz").read_bytes())).hexdigest()
+        assert re.search(rf"{name}\.v1\.json\.gz.*{digest}", page)
+
+
+def test_both_manifests_describe_the_same_pods() -> None:
+    assert cluster_of("rayjob") == cluster_of("raycluster")
+
+
+def test_a_job_is_submitted_once_and_ended_in_order(recipe: RecipeConfig) -> None:
+    spec = manifest("rayjob")["spec"]
+    assert spec["submissionMode"] in MODES and spec["submissionMode"] == "K8sJobMode"
+    assert spec["backoffLimit"] == 0 and spec["submitterConfig"]["backoffLimit"] == 0
+    assert spec["shutdownAfterJobFinishes"] is True and spec["ttlSecondsAfterFinished"] > 0
+    assert spec["preRunningDeadlineSeconds"] > 0 and spec["activeDeadlineSeconds"] > 0
+    needed = recipe.checkpoint.stop_deadline_s + END_S
+    variables = yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
+    assert float(variables[STOP_WAIT]) >= needed
+    for _, pod, container in pods("rayjob"):
+        assert pod["terminationGracePeriodSeconds"] >= needed
+        hook = container["lifecycle"]["preStop"]["exec"]["command"]
+        assert (ROOT / Path(hook[1]).relative_to("/opt/rlsys")).is_file()
+
+
+@each_manifest
+def test_workers_come_all_or_none_and_hold_every_gpu_of_the_run(name: str, recipe: RecipeConfig) -> None:
+    (head, *_), *workers = pods(name)
+    assert head["rayStartParams"]["num-gpus"] == "0"
+    gpus = cpus = 0
+    for group, _, container in workers:
+        assert group["replicas"] == group["minReplicas"] == group["maxReplicas"]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+        gpus += group["replicas"] * int(container["resources"]["limits"]["nvidia.com/gpu"])
+        cpus += group["replicas"] * int(container["resources"]["limits"]["cpu"])
+    engines = recipe.rollout.workers
+    assert gpus == recipe.learner.ranks + engines * recipe.engine.tensor_parallel == 16
+    assert cpus >= recipe.learner.ranks * (recipe.learner.threads or 1) + engines * (recipe.rollout.threads or 1)
+
+
+@each_manifest
+def test_shared_memory_is_what_the_memory_plan_of_the_recipe_needs(name: str, recipe: RecipeConfig) -> None:
+    versions, store = weights_bytes(recipe, DEVICES["cuda"]), store_bytes(recipe, DEVICES["cuda"])
+    assert versions is not None and 30.4e9 < versions < 30.5e9  # 7.62 G parameters in 2 bytes, twice
+    for group, pod, container in pods(name):
+        assert int(group["rayStartParams"]["object-store-memory"]) == store
+        is_head = group is cluster_of(name)["headGroupSpec"]
+        expected = store + 2**30 if is_head else versions + store
+        assert shared_memory(pod) == math.ceil(expected / 2**30) * 2**30
+        reading = 0 if is_head else 8 * versions / 2  # a copy for each rank of the node while the model is read
+        assert size(container["resources"]["limits"]["memory"]) > shared_memory(pod) + reading
+
+
+@each_manifest
+def test_pods_run_as_the_user_of_the_image_with_what_a_sandbox_needs(name: str) -> None:
+    user = int(image_user("gpu").partition(":")[0])
+    for _, pod, container in pods(name):
+        assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] == user
+        allowed = container["securityContext"]
+        assert allowed["seccompProfile"] == allowed["appArmorProfile"] == {"type": "Unconfined"}
+        assert not allowed.get("privileged") and allowed["capabilities"] == {"drop": ["ALL"]}
+        secrets = [each for each in pod["volumes"] if "secret" in each]
+        assert secrets and not any("valueFrom" in each for each in container["env"])
+
+
+@each_manifest
+def test_the_cluster_runs_the_locked_ray_behind_a_token(name: str) -> None:
+    cluster = cluster_of(name)
+    assert cluster["authOptions"] == {"mode": "token"}
+    for lock in ("cpu", "gpu"):
+        assert f"\nray=={cluster['rayVersion']}\n" in (ROOT / "launch" / "locks" / f"{lock}.txt").read_text()
+
+
+def image_user(device: str) -> str:
+    (user,) = re.findall(r"(?m)^USER (\S+)$", (DEPLOY / f"Containerfile.{device}").read_text())
+    return str(user)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_an_image_is_made_of_its_lock_and_says_its_commit(device: str) -> None:
+    text = (DEPLOY / f"Containerfile.{device}").read_text()
+    assert f"COPY launch/locks/{device}.txt" in text and "--no-deps" in text
+    assert 'revision="${COMMIT}"' in text and text.rstrip().endswith('ENTRYPOINT ["rlsys"]')
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", image_user(device))  # a number, and not root's
+    assert text.index("launch/locks") < text.index("COPY . ")  # the packages are a layer of their own
+
+
+def test_images_differ_in_base_lock_and_index_alone() -> None:
+    cpu, gpu = ((DEPLOY / f"Containerfile.{each}").read_text().splitlines() for each in ("cpu", "gpu"))
+    words = re.compile(r"^#|^ARG (BASE|TORCH_INDEX)|torch|launch/locks|--extra-index-url|pip install --no-cache-dir")
+    steps = [[line for line in lines if line and not words.search(line)] for lines in (cpu, gpu)]
+    assert steps[0] == steps[1]
+
+
+def test_secrets_caches_and_runs_stay_out_of_images() -> None:
+    ignored = (ROOT / ".containerignore").read_text().splitlines()
+    assert {"**/.git", "**/.venv", "runs", "data", "outputs"} <= set(ignored)
+    assert os.readlink(ROOT / ".dockerignore") == ".containerignore"  # docker reads that name
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_shell_script_passes_shellcheck(script: str) -> None:
+    done = subprocess.run(["shellcheck", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
