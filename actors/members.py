@@ -27,6 +27,7 @@ from actors.weights.check import LoadCheck
 from actors.worker import WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.system.calls import call, is_node_lost, reason
+from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightsRejected
 
@@ -73,6 +74,7 @@ class WorkerRecord:
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
     delivered: int = 0  # tokens of the groups that this incarnation finished
+    interrupted: int = 0  # groups of incarnations that died since it last served: they are played again
     lost_tokens: int = 0  # tokens of groups that earlier ones did not finish, as of their last sign of life
 
     @property
@@ -105,7 +107,9 @@ class PoolOptions:
 
 def close(member: WorkerRecord, version: int, why: str) -> None:
     """It holds older weights than the newest, and starts no group until it is given those."""
-    log.warning("%s serves nothing until it holds the newest weights: version %d: %s", member.spec.name, version, why)
+    name = member.spec.name
+    text = f"{name} serves nothing until it holds the newest weights: version {version}: {why}"
+    warn(log, Incident(kind="delivery_late", who=name, text=text))
     member.without = version, why
     if member.state is State.READY:
         member.state = State.STALE
@@ -118,6 +122,7 @@ def record_death(member: WorkerRecord, error: Exception) -> None:
     if member.last_status is not None:
         member.lost_tokens += max(0, member.last_status.generated_tokens - member.delivered)
         member.last_status = None
+    member.interrupted += len(member.playing)
     if not member.blameless:
         suspect(list(member.playing))
 

@@ -37,6 +37,7 @@ from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
 from rlsys.system.calls import ask_to_stop, call, reason
+from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
 from rlsys.untrusted import visible
@@ -62,6 +63,7 @@ class RolloutPool:
         self._distributor = distributor
         self._addresses: Mapping[str, str] = {}
         self._away: dict[str, str] = {}  # tools that do not answer, and why
+        self._away_since: dict[str, float] = {}
         self._adopted = False
 
     def _member(self, spec: WorkerSpec) -> WorkerRecord:
@@ -72,6 +74,7 @@ class RolloutPool:
             ray.kill,
             find_place=lambda: self._find_place(member),
             goal="finishing a group",
+            announces=False,  # once it has its weights
         )
         member: WorkerRecord = WorkerRecord(spec=spec, life=life)
         return member
@@ -197,7 +200,8 @@ class RolloutPool:
             found: Group = await call(group.source, what, self.options.call_timeout_s)
             return found
         except (RayError, RunFailed) as error:
-            log.warning("group %d is lost (%s)", group.ticket.sequence, reason(error))
+            text = f"group {group.ticket.sequence} is lost ({reason(error)})"
+            warn(log, Incident(kind="lost", who=f"group {group.ticket.sequence}", text=text))
             return None
 
     async def adopt(self) -> None:
@@ -219,8 +223,11 @@ class RolloutPool:
             status: WorkerStatus = await call(handle.ping.remote(), what, self.options.call_timeout_s)
             known = len(member.last_status.worlds_lost) if member.last_status is not None else 0
             for why in status.worlds_lost[known:]:
-                log.warning("%s: %s; the other episodes are played again", member.spec.name, why)
+                text = f"{member.spec.name}: {why}; the other episodes are played again"
+                warn(log, Incident(kind="lost", who=f"{member.spec.name} environments", text=text))
             member.last_status = status
+            if member.handle is handle:
+                member.life.note_alive()
         except (RayError, RunFailed) as error:
             self.mark_dead(member, handle, error)
 
@@ -238,13 +245,17 @@ class RolloutPool:
             await self._roster.fail(str(error))
         else:
             await self.publisher.renew(member)  # when it dies under that, another task revives it
+            if member.state is State.READY:
+                member.life.announce(member.interrupted)
+                member.interrupted = 0
 
     async def _find_place(self, member: WorkerRecord) -> None:
         """Wait until a worker has a node, ever longer. Raises GaveUp when the run cannot continue without it."""
         since, pause = time.monotonic(), supervisor.PING_EVERY_S
         while not await asyncio.to_thread(has_place, member.placement):
             if member.state is not State.LOST:
-                log.warning("%s is lost: its node is gone, and no other has room for it yet", member.spec.name)
+                text = f"{member.spec.name} is lost: its node is gone, and no other has room for it yet"
+                warn(log, Incident(kind="lost", who=member.spec.name, text=text))
                 member.state = State.LOST
             live, options = len(self.members) - self.lost, self.options
             if live < options.min_workers and time.monotonic() - since > options.placement_timeout_s:
@@ -268,9 +279,12 @@ class RolloutPool:
         counted = [member.last_status.tools for member in self.members if member.last_status is not None]
         away = {tool: stats.outage for tools in counted for tool, stats in tools.items() if stats.outage}
         for tool in sorted(away.keys() - self._away.keys()):
-            log.warning("the %s does not answer (%s): what needs it waits", tool, visible(away[tool]))
+            self._away_since[tool] = time.monotonic()
+            text = f"the {tool} does not answer ({visible(away[tool])}): what needs it waits"
+            warn(log, Incident(kind="stall", who=tool, text=text))
         for tool in sorted(self._away.keys() - away.keys()):
-            log.warning("the %s answers again", tool)
+            waited = time.monotonic() - self._away_since.pop(tool)
+            warn(log, Incident(kind="stall", who=tool, text=f"the {tool} answers again", recovered_s=waited))
         self._away = away
 
     @property

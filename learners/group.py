@@ -30,6 +30,7 @@ from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.calls import describe_lost_node, reason, within
+from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import Supervised, keep_pinging
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
@@ -327,7 +328,8 @@ class PingMonitor:
         while True:
             await asyncio.sleep(next_s - so_far)
             so_far, next_s = next_s, 2 * next_s
-            log.warning("%s", reminder(what, so_far, list(usual)))
+            text = reminder(what, so_far, list(usual))
+            warn(log, Incident(kind="stall", who="learner", text=text))
 
 
 def reminder(what: str, so_far: float, usual: Sequence[float]) -> str:

@@ -17,6 +17,7 @@ from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
 from rlsys.errors import RunFailed
 from rlsys.system.calls import call
+from rlsys.system.incidents import Incident, warn
 from rlsys.system.weight_folder import WeightFolder
 
 log = logging.getLogger("rlsys.pool")
@@ -145,7 +146,9 @@ class WeightPublisher:
                 if arrival.gap_mean > limit:
                     attempts += 1
                     gap, version = arrival.gap_mean, publication.version
-                    log.warning("%s differs from the learner by %.3g on version %d", member.spec.name, gap, version)
+                    name = member.spec.name
+                    text = f"{name} differs from the learner by {gap:.3g} on version {version}"
+                    warn(log, Incident(kind="refused", who=name, text=text))
                     if attempts == 2:
                         await self._roster.fail(differs(member.spec.name, version, gap, limit))
                         return

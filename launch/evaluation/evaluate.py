@@ -132,7 +132,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
     mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
     together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
-    run.progress.say(f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
+    run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
     run.spend(one.tokens, one.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
     if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):
@@ -144,7 +144,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     digests = {name: play.digest() for name, play in one.plays.items()}
     run.dir.save_evaluation(place | account | numbers | {"prompts": digests})
     for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
-        run.progress.say(f"health: {finding.describe()}")
+        run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
     await asyncio.to_thread(run.dir.save_result, evaluation_name(stage.name, one.when, one.step), written)

@@ -15,6 +15,7 @@ from envs.base import World
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
+from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.health import Finding, HealthMonitor, HealthSetting
 from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
@@ -96,12 +97,14 @@ class Run:
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     tasks: Tasks = field(init=False)
     sync: WeightSync = field(init=False)
+    events: Events = field(init=False)
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
         self.sync = WeightSync(self.learner, self.pool, require_resolved(self.config.recipe.loop.mismatch_limit))
         self.enter_stage()
+        self.events = Events(self.dir.path / EVENTS, lambda: (self.state.step, self.active.stage.name))
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -148,6 +151,18 @@ class Run:
             self.active.groups = None
         state.end_stage()
 
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def note(self, kind: Kind, text: str, *, who: str = "", **numbers: float | None) -> None:
+        """On the terminal, and into events.jsonl."""
+        self.progress.say(text)
+        self.events.add(kind, text, who=who, **numbers)
+
+    def begin(self, kind: Kind, text: str) -> None:
+        """The same of something that takes a while, and is awaited from now on."""
+        self.progress.doing(text)
+        self.note(kind, text)
+
     # -- the account --------------------------------------------------------------------------------------------------
 
     @property
@@ -188,7 +203,7 @@ class Run:
         if watch is not None:
             watch.record_failure(raised)
         for says in watch.see(line) if watch is not None else ():
-            self.progress.say(f"health: {says}")
+            self.note("health", f"health: {says}")
             self.journal.note(row.stage, row.step, says)
 
 

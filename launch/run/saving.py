@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -115,7 +116,7 @@ async def end_writing(run: Run) -> None:
 
 
 async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig) -> None:
-    unwanted, active = threading.Event(), run.active
+    unwanted, active, began = threading.Event(), run.active, time.monotonic()
     try:
         with _room_given_back(run, folder):
             await run.learner.write()
@@ -124,6 +125,7 @@ async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
         if final is not None:
             run.learner.life.note_progress()
+            run.events.add("checkpoint", f"{final.name} is written", seconds=time.monotonic() - began)
         if final is not None and active.reference is not None:
             active.reference = final / KEPT  # the one it was linked from may be gone by now
     except asyncio.CancelledError:
@@ -165,13 +167,18 @@ async def restore(run: Run, lost: LearnerLost) -> None:
         times = f"; the ranks were started again {most} times since step {step} (learner.max_restarts)"
         raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
     where = f"step {step}" if newest is not None else "the beginning"
-    run.progress.say(f"{lost}: its ranks are started again and go on from {where}")
+    found, groups = time.monotonic(), run.active.groups
+    run.note("lost", f"{lost}: its ranks are started again and go on from {where}", who="learner")
+    again = len(groups.buffer.open_tickets) if groups is not None else None
     await run.tasks.cancel_background()
     run.tasks.forget_errors()
     if newest is not None:
         await run.tasks.until(asyncio.to_thread(run.dir.verify, newest, run.progress.say))
     rewind(run, run.dir.load_state(newest) if newest is not None else DriverState(), str(lost))
     await run.tasks.until(run.learner.restart())
+    after = time.monotonic() - found
+    text = f"the learner's ranks are there again, after {after:.1f} s"
+    run.note("restart", text, who="learner", recovered_s=after, groups=again)
 
 
 def rewind(run: Run, state: DriverState, why: str) -> None:

@@ -44,7 +44,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         if len(signals) > 1:  # of one group's two, or from a user who does not like to wait
             return
         run.tasks.request_stop()
-        run.progress.begin("stopping: a checkpoint is written, then every process ends")
+        run.begin("stop", "stopping: a checkpoint is written, then every process ends")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
@@ -52,6 +52,8 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         on_signal(early)
     status, reason, code = "failed", None, 1
     watching = asyncio.create_task(run.loop_lag.watch())
+    run.events.listen()
+    run.events.add("begin", opening_line(run), from_step=run.state.step)
     try:
         await run.tasks.until(start_parts(run, engines=engines))
         keep_imports()
@@ -80,9 +82,13 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
                 async with asyncio.timeout(END_DEADLINE_S):
                     await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
             run.tracker.finish()
+            if reason is not None:
+                run.events.add("end", f"{status}: {reason}")
+                run.events.close()
         for finding in health(run):
             run.progress.say(f"health: {finding.describe()}")
-    run.progress.say(closing_line(run, status))
+    run.note("end", closing_line(run, status))
+    run.events.close()
     run.progress.doing("ending every process of the run")
     return code
 
@@ -113,6 +119,11 @@ def write_summary(run: Run, status: str, reason: str | None) -> None:
     run.dir.write("summary.json", json.dumps(summary(run, status, reason), indent=1) + "\n")
     parent.tell(summary=True)
     run.journal.close()
+
+
+def opening_line(run: Run) -> str:
+    step = run.state.step
+    return f"continuing from step {step}" if step else "the run begins"
 
 
 def closing_line(run: Run, status: str) -> str:

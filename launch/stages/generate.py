@@ -108,7 +108,7 @@ class Generate(Stage):
             played.close()
         run.state.played[stage.name] = counts.row()
         run.state.generated += 0 if teacher.given else counts.tokens
-        run.progress.say(f"stage {stage.name}: {counts.describe()}")
+        run.note("stage", f"stage {stage.name}: {counts.describe()}")
 
 
 def check_keep(where: str, recipe: RecipeConfig) -> None:

@@ -133,7 +133,7 @@ class Judge(Stage):
             await service.close()
         counts = await asyncio.to_thread(write_out, source, output, found)
         run.state.played[stage.name] = counts.row()
-        run.progress.say(f"stage {stage.name}: {counts.describe()}")
+        run.note("stage", f"stage {stage.name}: {counts.describe()}")
 
 
 def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
@@ -159,7 +159,7 @@ async def judge_missing(
     limit, asked, what = stage.config.loop.max_failed_share, 0, "trajectories to judge"
     already = f", {len(found)} of them already" if found else ""
     before = f"; {sum(came)} came with judgements, {TAKEN_OVER if keep else JUDGED_AGAIN}" if any(came) else ""
-    run.progress.begin(f"stage {stage.name}: judging {total} trajectories{already}{before}")
+    run.begin("stage", f"stage {stage.name}: judging {total} trajectories{already}{before}")
     run.progress.doing("trajectories judged")
 
     async def work() -> None:

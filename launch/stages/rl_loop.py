@@ -60,9 +60,10 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     await run.begin_stage(stage, temperature=config.rollout.temperature)
     await first_delivery(run)
     await evaluate_before(run, stage)
-    run.progress.begin(
+    run.begin(
+        "stage",
         f"stage {stage.name}: {stage.steps} steps of {config.loop.groups_per_step} groups x {config.loop.group_size}, "
-        f"at most {config.loop.slots} groups open"
+        f"at most {config.loop.slots} groups open",
     )
     buffer = SlotBuffer(
         groups_per_step=config.loop.groups_per_step,

@@ -75,7 +75,7 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
     count = stage.config.loop.groups_per_step
     curriculum = Epochs(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
-    run.progress.begin(f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
+    run.begin("stage", f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
     if left_out:
         run.progress.say(
             f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."

@@ -74,9 +74,10 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     stage = resolve_steps(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
-    run.progress.begin(
+    run.begin(
+        "stage",
         f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
-        f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})"
+        f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})",
     )
     if data.noted:
         where, mark = data.noted[0]

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.incidents import Incident, warn
 
 log = logging.getLogger("rlsys.supervisor")
 
@@ -48,11 +50,14 @@ class Supervised(Generic[H]):
     goal: str = "progress"  # what makes the restarts before it count no more, as in "finishing a group"
     max_restarts: int | None = MAX_RESTARTS  # without that in between; None: no limit
     pause_s: float = 0.0  # after the first restart that fails; twice as long after each further one
+    announces: bool = True  # says itself that it serves again, once it has started; else its owner calls `announce`
     handle: H | None = None  # None while it is dead
     starts: int = 0  # in all
     futile: int = 0  # restarts since the last progress
     _closed: bool = False
     _why: str = ""  # it died last, or did not start
+    _seen: float | None = None  # when the present incarnation was last known to live
+    _died: tuple[float, float | None] | None = None  # when it was found dead, and how long after its last sign of life
     _starting: asyncio.Task[None] | None = None  # of the present incarnation
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -66,6 +71,24 @@ class Supervised(Generic[H]):
 
     def note_progress(self) -> None:
         self.futile = 0
+        self.note_alive()
+
+    def note_alive(self) -> None:
+        """It has just answered."""
+        self._seen = time.monotonic()
+
+    def announce(self, groups: int | None = None) -> None:
+        """Say that it serves again, after a death. groups: those of the earlier one that are played again."""
+        if self._died is None:
+            return
+        (when, detected_s), self._died = self._died, None
+        after = time.monotonic() - when
+        again = f"; {groups} groups are played again" if groups else ""
+        text = f"{self.name} serves again, {after:.1f} s after it was found dead{again}"
+        incident = Incident(
+            kind="restart", who=self.name, text=text, detected_s=detected_s, recovered_s=after, groups=groups
+        )
+        warn(log, incident)
 
     async def ensure(self) -> H:
         """The incarnation that serves; the next one is started where there is none. Raises what its start raises, and
@@ -99,6 +122,9 @@ class Supervised(Generic[H]):
             self.starts += 1
             handle = self.handle = self.create()
             await self.start(handle)
+            self.note_alive()
+            if self.announces:
+                self.announce()
         except BaseException as error:
             if handle is not None:
                 self.kill(handle)
@@ -117,7 +143,11 @@ class Supervised(Generic[H]):
         """
         if self._closed or handle is None or handle is not self.handle:
             return False
-        log.warning("%s is dead (%s): restarting it%s", self.name, why, hint)
+        now = time.monotonic()
+        detected_s = None if self._seen is None else now - self._seen
+        self._died, self._seen = self._died or (now, detected_s), None
+        text = f"{self.name} is dead ({why}): restarting it{hint}"
+        warn(log, Incident(kind="lost", who=self.name, text=text, detected_s=detected_s))
         self.handle, self._starting, self._why = None, None, why
         self.kill(handle)
         return True

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,15 @@ def test_a_run_that_is_done_leaves_a_summary_and_no_reserve(tmp_path: Path, monk
     assert asyncio.run(go_through(run, train, engines=True)) == 0
     assert summary(run)["status"] == "done"
     assert not (run.dir.path / RESERVE).exists()
+    events = [json.loads(line) for line in (run.dir.path / "events.jsonl").read_text().splitlines()]
+    kinds = [event["kind"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("begin", "end") and events[-1]["text"] == closing_line(run, "done")
+    assert kinds.count("stage") == 1 and kinds.count("evaluation") == 2
+    saved = [event["step"] for event in events if event["kind"] == "checkpoint"]
+    assert saved == sorted(saved) and len(saved) == 4  # of steps 2, 4, 6 and 7, when they were written
+    rows = [json.loads(line) for line in (run.dir.path / "metrics.jsonl").read_text().splitlines()]
+    times = [row["time"] for row in rows]
+    assert times == sorted(times) and abs(times[-1] - time.time()) < 600
 
 
 @pytest.mark.parametrize("room", [True, False], ids=["the reserve is enough", "not even that"])

@@ -61,8 +61,9 @@ class Judging:
         recipe = SimpleNamespace(reward=reward, loop=LoopConfig(max_failed_share=share))
         self.stage: Any = SimpleNamespace(name="judged", config=recipe)
         self.said: list[str] = []
-        quiet = SimpleNamespace(begin=self.said.append, doing=str, count=lambda *_: None)
+        quiet = SimpleNamespace(doing=str, count=lambda *_: None)
         self.run: Any = SimpleNamespace(progress=quiet, services=SimpleNamespace(addresses={}, token=""))
+        self.run.begin = lambda kind, text: self.said.append(text)
         self.source, self.path = tmp_path / "tries.jsonl", tmp_path / "judged.verdicts.jsonl"
         jsonl(self.source, PLAYED)
         self.found: dict[int, Verdict] = {}
