@@ -14,7 +14,7 @@ from typing import Any
 from rlsys.summaries import CALLS
 
 INDEX = "index.jsonl"
-CORRECT = "correct"  # a reward's part of this name says whether the task was solved
+SOLVED_BY: Mapping[str, float] = {"correct": 0.0}  # of a reward that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,13 @@ class EpisodePlace:
     when: str | None = None  # of an evaluation: "before", "during", "after", "eval"
 
 
-def index_row(line: Mapping[str, Any], place: EpisodePlace) -> dict[str, Any]:
-    """line: a trajectory in the form of `rlsys.records.to_json`. What has another shape in it is null in the row."""
+def index_row(
+    line: Mapping[str, Any], place: EpisodePlace, solved_by: Mapping[str, float] = SOLVED_BY
+) -> dict[str, Any]:
+    """line: a trajectory in the form of `rlsys.records.to_json`. What has another shape in it is null in the row.
+
+    solved_by: parts of the reward, and what one of them must exceed for the task to count as solved.
+    """
     task, failure, metrics = (_mapping(line.get(key)) for key in ("task", "failure", "metrics"))
     parts, seconds = (_numbers(line.get(key)) for key in ("parts", "seconds"))
     messages, versions = _list(line.get("messages")), _versions(line.get("weight_versions"))
@@ -49,7 +54,7 @@ def index_row(line: Mapping[str, Any], place: EpisodePlace) -> dict[str, Any]:
         "task_id": _text(task.get("task_id")),
         "reward": _number(line.get("reward")),
         "parts": parts,
-        "correct": _is_correct(line.get("correct"), parts),
+        "correct": _is_correct(line.get("correct"), parts, solved_by),
         "advantage": _number(line.get("advantage")),
         "tokens": _whole(line.get("num_tokens")),
         "turns": sum(isinstance(each, dict) and each.get("role") == "assistant" for each in messages),
@@ -64,11 +69,12 @@ def index_row(line: Mapping[str, Any], place: EpisodePlace) -> dict[str, Any]:
     }
 
 
-def _is_correct(verdict: Any, parts: Mapping[str, float]) -> bool | None:
-    """The verdict of a grader or a judge, else the part of the reward that pays for a right answer."""
+def _is_correct(verdict: Any, parts: Mapping[str, float], solved_by: Mapping[str, float]) -> bool | None:
+    """The verdict of a grader or a judge, else the parts of the reward that pay for a right answer."""
     if isinstance(verdict, bool):
         return verdict
-    return parts[CORRECT] > 0 if CORRECT in parts else None
+    known = {part: least for part, least in solved_by.items() if part in parts}
+    return any(parts[part] > least for part, least in known.items()) if known else None
 
 
 def _versions(value: Any) -> list[int]:

@@ -48,11 +48,31 @@ class RunDirectory:
         """In the order of the recipe."""
         return tuple(visible(str(stage["name"])) for stage in self.config["stages"])
 
+    def setting(self, key: str, stage: str | None = None) -> Any:
+        """`loop.group_size` of a stage, which its own section may change; None where the configuration has no such key.
+
+        A section comes with what the stage changes in it.
+        """
+        own: Mapping[str, Any] = next(
+            (each for each in self.config["stages"] if visible(str(each["name"])) == stage), {}
+        )
+        whole, changed = _look_up(self.config, key), _look_up(own, key)
+        if isinstance(whole, Mapping) and isinstance(changed, Mapping):
+            return {**whole, **changed}
+        return whole if changed is None else changed
+
     @property
     def attempts(self) -> Sequence[Mapping[str, Any]]:
         """Of run.json: one for the start, and one for each time that the run was continued."""
         found = self.record.get("attempts")
         return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _look_up(values: Mapping[str, Any], key: str) -> Any:
+    found: Any = values
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
 
 
 def read_directory(path: Path) -> RunDirectory:

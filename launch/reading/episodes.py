@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory
 from launch.reading.lines import DamageLog, read_lines_if_there
+from launch.reading.solved import solving_parts
 from launch.run.rundir import episodes_name
 from rlsys.episode_index import INDEX, EpisodePlace, index_row
 from rlsys.errors import BadInput
@@ -105,8 +106,11 @@ def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None
     sound = builder.sound_files(sizes)
     known = dict(_places(run, sizes.keys() - sound))
     builder.keep_files(sound)
+    solved_by = {
+        stage: solving_parts(run.setting("reward", stage)) for stage in {each.stage for each in known.values()}
+    }
     for done, (file, place) in enumerate(known.items(), start=1):
-        for row in _rows_of(folder / file, place, damage):
+        for row in _rows_of(folder / file, place, solved_by[place.stage], damage):
             builder.add(row)
         show("files of episodes without an index", done, len(known))
     columns, texts = builder.finish()
@@ -158,7 +162,9 @@ def _beginning(file: str, step: int, stage: str) -> EpisodePlace:
     return EpisodePlace(file=file, offset=0, length=0, step=step, stage=stage)
 
 
-def _rows_of(path: Path, place: EpisodePlace, damage: DamageLog) -> Iterator[dict[str, Any]]:
+def _rows_of(
+    path: Path, place: EpisodePlace, solved_by: Mapping[str, float], damage: DamageLog
+) -> Iterator[dict[str, Any]]:
     offset = 0
     try:
         with open_file(path) as lines:
@@ -171,7 +177,7 @@ def _rows_of(path: Path, place: EpisodePlace, damage: DamageLog) -> Iterator[dic
                 except BadInput as error:
                     damage.note(path.name, f"trajectories/{error}")
                     continue
-                yield index_row(found, replace(place, offset=at, length=len(line)))
+                yield index_row(found, replace(place, offset=at, length=len(line)), solved_by)
     except EOFError:
         return
     except (OSError, zlib.error, struct.error) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from envs.protocols import PROTOCOLS
 from launch.analysis.figures import FIGURES
 from launch.checks.models import REFUSED, TRAINED
+from launch.observe.meanings import OWN, STEP, UPDATE, markdown_table
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
 from rlsys.config.recipe import RecipeConfig
@@ -31,6 +32,12 @@ def test_every_metric_of_an_update_is_named() -> None:
     options = {"is_correction": "tis", "dual_clip": 3.0, "entropy_coef": 0.01, "value_clip": 0.2}
     names = merge_reports(reports(1, 1000, **options)).metrics
     assert not [name for name in names if not name.startswith("time/learner_") and f"`{name}`" not in page]
+
+
+def test_every_metric_is_explained_in_the_page_as_in_the_code() -> None:
+    page = (DOCS / "run-directory.md").read_text()
+    for table in (STEP, UPDATE, OWN):
+        assert "\n".join(markdown_table(table)) + "\n" in page
 
 
 def test_every_figure_has_a_row_with_its_question_and_its_papers() -> None:
