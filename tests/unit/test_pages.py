@@ -61,8 +61,8 @@ def spans(text: str) -> list[str]:
 def lines(text: str) -> Iterator[str]:
     """Lines of code blocks: continued ones whole, without what a column or a comment beside them says."""
     for block in FENCED.findall(text):
-        for line in re.sub(r"\\\n *", " ", block).splitlines():
-            yield re.split(r" {3,}|\s#", line.strip())[0]
+        for line in re.sub(r" *\\\n *", " ", block).splitlines():
+            yield re.split(r" {2,}|\s#", line.strip())[0]
 
 
 @cache

@@ -1,0 +1,159 @@
+"""Writes the pages of docs/reference that code already says: `python docs/make_reference.py`.
+
+cli.md is the `--help` of every command. records.md and python.md are the classes that other people's code meets, as
+their source has them: docstrings as text, fields and signatures as code. A test compares the pages with their source.
+"""
+
+import argparse
+import ast
+import importlib
+import inspect
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from launch.cli import COMMANDS, Parser, parse
+
+PAGES = Path(__file__).parent / "reference"
+MADE = "<!-- python docs/make_reference.py -->"
+
+RECORDS = {
+    "What is asked and said": ("rlsys.types", ("Task", "Message", "Step", "Transcript", "EpisodeEnd")),
+    "What it was worth": ("rlsys.types", ("Reward", "TokenStream", "Failure", "FailureKind")),
+    "What was sampled": (
+        "rlsys.types",
+        ("Completion", "VersionSpan", "TurnStop", "Turn", "Trajectory", "Timings", "Ticket", "Group"),
+    ),
+    "What is trained": ("rlsys.types", ("Sample",)),
+}
+CONTRACTS = {
+    "An environment": ("envs.base", ("World", "Demonstration", "Tool", "Service")),
+    "One episode of it": ("rlsys.rollout", ("Env",)),
+    "By configuration": ("envs", ("make_world", "new_world", "make_reward")),
+    "An algorithm": ("learners.algorithms.base", ("Algorithm",)),
+    "Errors": ("rlsys.errors", ("BadInput", "RunFailed")),
+}
+
+
+def cli_page() -> str:
+    """All commands. argparse wraps at the width that COLUMNS names."""
+    with patch.dict(os.environ, COLUMNS="110"):
+        return "\n".join(commands())
+
+
+def commands() -> Iterator[str]:
+    yield from (head("Commands", CLI), code(printed(["--help"])))
+    for name, (module, _) in COMMANDS.items():
+        command = importlib.import_module(module)
+        parser = Parser(prog=f"rlsys {name}")
+        parser.description, parser.epilog = command.HELP, command.EXAMPLES
+        command.add(parser)
+        yield f"## rlsys {name}\n\n{code(parser.format_help())}"
+        yield from (f"### {below.prog}\n\n{code(below.format_help())}" for below in inner(parser))
+
+
+def printed(argv: list[str]) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out), suppress(SystemExit):
+        parse(argv)
+    return out.getvalue()
+
+
+def inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
+
+
+def code(text: str, language: str = "") -> str:
+    return f"```{language}\n{text.strip()}\n```\n"
+
+
+def head(title: str, text: str) -> str:
+    return f"# {title}\n\n{MADE}\n\n{text.strip()}\n"
+
+
+def api_page(title: str, text: str, contents: dict[str, tuple[str, tuple[str, ...]]]) -> str:
+    parts = [head(title, text)]
+    for section, (module, names) in contents.items():
+        parts.append(f"## {section}\n\n`from {module} import {', '.join(names)}`\n")
+        parts += [describe(getattr(importlib.import_module(module), name)) for name in names]
+    return "\n".join(parts)
+
+
+def describe(what: Any) -> str:
+    """A heading, the docstring, and the source without docstrings and bodies."""
+    source = inspect.getsource(what)
+    (node,) = ast.parse(source).body
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    lines = source.splitlines()
+    shown = [*definition(node, lines)] if isinstance(node, ast.FunctionDef) else [*members(node, lines)]
+    text = prose(inspect.getdoc(what) or "")
+    return f"### {what.__name__}\n\n{text}\n" + code("\n".join(shown), "python")
+
+
+def prose(doc: str) -> str:
+    """A docstring as Markdown: paragraphs as they are, what is indented or an example of a call as code."""
+    parts = []
+    for part in re.split(r"\n\s*\n", doc):
+        is_code = re.match(r"\s{4}|[A-Za-z_]+\(.*[,)]$|\w+ += ", part.partition("\n")[0])
+        parts.append(code(inspect.cleandoc(part), "python") if is_code else f"{part}\n")
+    return "\n".join(parts)
+
+
+def members(node: ast.ClassDef, lines: list[str]) -> Iterator[str]:
+    """The class line, its fields with their comments, and its methods without their bodies."""
+    yield from lines[node.lineno - 1 : node.body[0].lineno - 1] or [lines[node.lineno - 1]]
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign | ast.Assign):
+            yield from lines[member.lineno - 1 : member.end_lineno]
+        elif isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
+            yield from ("", *definition(member, lines), *comment(ast.get_docstring(member), " " * 8))
+        elif isinstance(member, ast.Expr) and isinstance(member.value, ast.Constant) and member != node.body[0]:
+            yield from comment(inspect.cleandoc(str(member.value.value)), " " * 4)  # of the field above it
+
+
+def definition(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> Iterator[str]:
+    """Decorators and the lines of the definition, without the body."""
+    yield from (lines[each.lineno - 1] for each in node.decorator_list)
+    yield from lines[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]
+
+
+def comment(text: str | None, indent: str) -> Iterator[str]:
+    yield from (f"{indent}# {line}".rstrip() for line in (text or "").splitlines())
+
+
+CLI = """
+What each command takes, as `rlsys COMMAND --help` prints it. `key=value` words override keys of the configuration
+([configuration](../configuration.md)); they may stand before and after the options. What a command returns:
+[exit codes](exit-codes.md).
+"""
+
+RECORD = """
+The frozen records of `rlsys/types.py`, in the order in which a task becomes a training sample. Rewards and environments
+read and return them; files of a run hold them as JSON: [files of a run](../run-directory.md),
+[scored lines](../scoring.md).
+"""
+
+CONTRACT = """
+What code of your own meets: the contracts of environments and algorithms, and the functions that build them from a
+configuration. A reward is any class that is built with its config and called with a `Transcript`
+([a reward of your own](../rewards/README.md)). The records are on [their own page](records.md). rlsys 0.1 promises no
+stability of other modules. There is no Python function that trains: a run is started by `rlsys train`.
+"""
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "records.md": lambda: api_page("Records", RECORD, RECORDS),
+    "python.md": lambda: api_page("Python interfaces", CONTRACT, CONTRACTS),
+}
+
+
+if __name__ == "__main__":
+    for name, make in MAKERS.items():
+        (PAGES / name).write_text(make())
