@@ -50,7 +50,15 @@ KEY = re.compile(
 BELOW = ("stages.", "engine.vllm.", "eval.judge.")  # what stands there is no key of the reference
 CITED = re.compile(r"\blaws? ([0-9]+)")
 # Files that a page has one write, a recipe that is the reader's choice, and what a command looks like.
-A_READERS = ("maze/maze.yaml", "example.yaml", "my_rewards.Brief", "raft.Raft", "RECIPE", "[key=value ...]")
+A_READERS = (
+    "maze/maze.yaml",
+    "brief/brief.yaml",
+    "example.yaml",
+    "my_rewards.Brief",
+    "raft.Raft",
+    "RECIPE",
+    "[key=value ...]",
+)
 
 
 def spans(text: str) -> list[str]:
