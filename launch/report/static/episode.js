@@ -1,0 +1,176 @@
+"use strict";
+// One trajectory: what it was, what it got and why, and the conversation as the policy saw it.
+
+const CARDS = 200; // messages that are drawn at a time
+const KINDS = new Map([["assistant", "model"], ["tool", "result"], ["user", "result"], ["system", "prompt"]]);
+let mode = "text";
+let shownEpisode = null; // {place, episode}
+
+const fact = (label, value) => (value === "" || value === null ? null
+  : make("div", { class: "fact" }, make("span", { class: "label" }, label), make("span", { class: "value" }, value)));
+
+function factsOf(place) {
+  const get = (name) => store.get(name, place);
+  const correct = asNumber(get("correct"));
+  const versions = get("first_version") === null ? "" : get("first_version") === get("last_version") ? get("last_version")
+    : `${get("first_version")}\u2013${get("last_version")}`;
+  return [
+    fact("reward", get("reward") === null ? "none" : brief(get("reward"))), fact("right", correct === null ? "" : correct ? "yes" : "no"),
+    fact("advantage", get("advantage") === null ? "not trained" : signed(get("advantage"))), fact("tokens", brief(get("tokens"))),
+    fact("turns", brief(get("turns"))), fact("calls", brief(get("calls"))),
+    fact("end", (get("end") ?? "") + (get("truncated") ? ", cut off" : "")), fact("failure", get("failure")),
+    fact("step", brief(get("step"))), fact("played for", get("play") ? `${get("play")} ${get("when") ?? ""}` : get("stage") ?? "training"),
+    fact("version", String(versions)), fact("worker", get("worker")), fact("seconds", brief(get("seconds"))),
+  ];
+}
+
+function drawParts(episode) {
+  if (!episode.parts.length) return null;
+  const rows = episode.parts.slice(0, 60).map(([name, value]) =>
+    make("tr", {}, make("td", {}, shorten(name, 80)), make("td", { class: "number" }, brief(value))));
+  const more = episode.parts.length > 60 ? make("p", { class: "quiet" }, `and ${count(episode.parts.length - 60)} more parts`) : null;
+  return make("section", {}, make("h3", {}, "Parts of the reward"), make("table", { class: "parts" }, rows), more);
+}
+const shorten = (text, most) => (text.length > most ? `${text.slice(0, most)}\u2026 (${count(text.length)} characters)` : text);
+
+function drawFailure(failure, title) {
+  if (!failure) return null;
+  const where = failure.where ? ` in ${shorten(String(failure.where), 200)}` : "";
+  return make("section", { class: "failure" }, make("h3", {}, `${title}: ${failure.kind ?? "?"}${where}`), drawText(String(failure.detail ?? "")));
+}
+
+function marksOf(episode, number, text) {
+  return episode.findings.filter((each) => each.message === number && Number.isInteger(each.start) && Number.isInteger(each.end))
+    .map((each) => ({ start: at(text, each.start), end: at(text, each.end), class: "finding", title: findingText(each) }));
+}
+const findingText = (each) => `${each.rule ?? "?"} ${typeof each.value === "number" ? signed(each.value) : each.value ?? ""}`;
+
+// A card for each message: who said it stands in colour, edge and word.
+function drawCard(episode, number, prompt, turn, tokens, most) {
+  const own = number < prompt ? episode.prompt[number] : episode.messages[number - prompt];
+  const kind = number < prompt ? "prompt" : KINDS.get(own.role) ?? "result";
+  const word = kind === "model" ? `model, turn ${turn + 1}` : kind === "prompt" ? `prompt, ${own.role}` : `${own.role === "tool" ? "tool result" : own.role}`;
+  const marks = marksOf(episode, number, own.content);
+  const call = kind === "model" ? callAt(episode.messages, number - prompt) : null;
+  if (call) marks.push({ ...call, class: "call", title: `call of ${call.name}` });
+  const body = tokens ? drawTokens(tokens, mode, most) : drawText(own.content, marks);
+  const size = kind === "model" && episode.tokens[turn] ? `${count(episode.tokens[turn].length)} tokens` : `${count(own.content.length)} characters`;
+  const label = make("div", { class: "who" }, make("b", {}, word), make("span", {}, size), call ? make("span", { class: "called" }, `calls ${call.name}`) : null);
+  const findings = episode.findings.filter((each) => each.message === number);
+  const under = findings.length ? make("ul", { class: "findings" }, findings.slice(0, 50).map((each) =>
+    make("li", {}, make("b", {}, findingText(each)), each.text ? ` \u201c${shorten(String(each.text), 200)}\u201d` : ""))) : null;
+  const judged = kind === "model" && episode.judgements[turn] ? make("p", { class: "judged" }, "judge: ", shorten(episode.judgements[turn], FOLD)) : null;
+  return make("article", { class: `card ${kind}` }, label, make("div", { class: "said" }, body, under, judged));
+}
+
+function drawCards(episode, tokens, most) {
+  const holder = make("div", { class: "cards" });
+  const prompt = episode.prompt.length, all = prompt + episode.messages.length;
+  let drawn = 0, turn = 0;
+  const more = button("", draw);
+  function draw() {
+    more.remove();
+    for (const end = Math.min(drawn + CARDS, all); drawn < end; drawn++) {
+      const isModel = drawn >= prompt && episode.messages[drawn - prompt].role === "assistant";
+      holder.append(drawCard(episode, drawn, prompt, turn, isModel && tokens ? tokens[turn] ?? null : null, most));
+      if (isModel) turn++;
+    }
+    if (drawn < all) {
+      more.textContent = `${count(all - drawn)} more messages`;
+      holder.append(more);
+    }
+  }
+  draw();
+  return holder;
+}
+
+async function showEpisode(id) {
+  await store.open();
+  const place = store.places.get(id);
+  const view = byId("episode");
+  if (place === undefined) {
+    fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the trajectories of this page.`), make("p", { class: "quiet" }, keptSentence()));
+    return;
+  }
+  const episode = await store.episode(place);
+  shownEpisode = { place, episode };
+  if (!listed.places.length) listed.places = sortPlaces(filterColumns(readFilter(listed.text)), readFilter(listed.text).sort);
+  listed.at = Math.max(0, listed.places.indexOf(place));
+  await drawEpisode();
+}
+
+async function drawEpisode() {
+  const { place, episode } = shownEpisode;
+  const pieces = mode === "text" ? null : await store.texts();
+  const known = pieces instanceof Map;
+  const turns = known ? episode.tokens.map((_, turn) => tokensOf(episode, turn, pieces)) : null;
+  const all = turns?.flat() ?? [];
+  const most = all.reduce((largest, each) => Math.max(largest, Math.abs(each.advantage ?? 0)), 0);
+  const group = store.groupOf(place), siblings = store.groups.get(group).length;
+  const link = (by, text, title) => {
+    const next = listed.places[listed.at + by];
+    return next === undefined ? make("span", { class: "quiet" }, text) : make("a", { href: linkTo("t", store.id(next)), title }, text);
+  };
+  const modes = [...MODES].map(([name, title]) => {
+    const one = button(title, () => { mode = name; drawEpisode(); });
+    one.setAttribute("aria-pressed", String(name === mode));
+    return one;
+  });
+  fill(byId("episode"),
+    make("div", { class: "bar" },
+      make("a", { href: listed.text ? `#t?${encodeFilter(listed.text)}` : "#t" }, "\u2190 list"), link(-1, "previous", "k"), link(1, "next", "j"),
+      make("h2", {}, store.id(place)), make("a", { href: linkTo("g", group) }, siblings > 1 ? `all ${siblings} siblings` : "group"),
+      make("span", { class: "grow" }),
+      make("span", { class: "choice", title: "colour of the model's tokens" }, modes),
+      make("span", { class: "choice" }, "copy as", [...COPIES].map(([name, make_]) => button(name, () => copy(make_(place, episode), name))))),
+    make("div", { class: "facts" }, factsOf(place)),
+    mode === "text" ? null : make("p", { class: "legend" }, known ? drawLegend(mode, all, most) : String(pieces)),
+    episode.unreadable === null ? null : make("section", { class: "failure" }, make("h3", {}, "This line cannot be read"), drawText(`${episode.unreadable}\n${episode.line.line ?? ""}`)),
+    drawFailure(episode.failure, "Failed"), episode.retried.slice(0, 20).map((each) => drawFailure(each, "Failed before, and was played again")),
+    make("div", { class: "columns" }, drawCards(episode, turns, most),
+      make("aside", {}, drawParts(episode), drawSiblings(place), drawTask(episode), drawMore(episode))));
+}
+
+function drawSiblings(place) {
+  const places = store.groups.get(store.groupOf(place));
+  if (places.length < 2) return null;
+  const rows = places.slice(0, 64).map((other) => make("tr", {},
+    make("td", {}, other === place ? make("b", {}, `sibling ${store.get("sibling", other)}`) : make("a", { href: linkTo("t", store.id(other)) }, `sibling ${store.get("sibling", other)}`)),
+    make("td", {}, store.get("end", other) ?? ""), make("td", { class: "number" }, fixed(store.get("reward", other)))));
+  return make("section", {}, make("h3", {}, "Siblings"), make("table", { class: "parts" }, rows));
+}
+
+function drawTask(episode) {
+  const { task_id, question, answers, ...rest } = episode.task;
+  const other = Object.keys(rest).length ? make("details", {}, make("summary", {}, "all of the task"), drawText(JSON.stringify(rest, null, 1))) : null;
+  return make("section", {}, make("h3", {}, "Task"), make("p", { class: "quiet" }, shorten(String(task_id ?? ""), 200)),
+    list(answers).length ? make("p", {}, make("span", { class: "label" }, "answers "), shorten(answers.map(String).join(" | "), 600)) : null, other);
+}
+
+function drawMore(episode) {
+  const shown = ["metrics", "state", "seconds"].filter((name) => isObject(episode.line[name]) && Object.keys(episode.line[name]).length);
+  return make("section", {}, shown.map((name) => make("details", {}, make("summary", {}, name), drawText(JSON.stringify(episode.line[name], null, 1)))));
+}
+
+const quoted = (text) => (/^[\w@%+=:,.\/-]+$/.test(text) ? text : `'${shown(text).replaceAll("'", `'\\''`)}'`);
+const runOf = (place) => quoted(`runs/${page.runs[store.get("run", place) ?? 0]?.name ?? "RUN"}`);
+const plainId = (place) => quoted(store.id(place).replace(/^r\d+\//, ""));
+const COPIES = new Map([
+  ["link", () => location.href],
+  ["JSON", (_, episode) => JSON.stringify(episode.line)],
+  ["score", (place) => `rlsys show ${runOf(place)} ${plainId(place)} --json | rlsys score ${runOf(place)}/config.yaml --input - --explain`],
+  ["play", (place, episode) => `rlsys play ${runOf(place)}/config.yaml --split all --task ${quoted(String(episode.task.task_id ?? ""))}`],
+  ["Markdown", (place, episode) => asMarkdown(place, episode)],
+]);
+
+// For an issue: each message in a fence that no line of it can close.
+function asMarkdown(place, episode) {
+  const said = [...episode.prompt, ...episode.messages].map((each, number) => {
+    const longest = Math.max(2, ...[...each.content.matchAll(/`+/g)].map((found) => found[0].length));
+    const fence = "`".repeat(longest + 1);
+    return `${number < episode.prompt.length ? "prompt, " : ""}${shown(each.role)}:\n\n${fence}\n${shown(each.content)}\n${fence}`;
+  });
+  const facts = ["reward", "correct", "advantage", "tokens", "end", "failure"].filter((name) => store.get(name, place) !== null)
+    .map((name) => `${name} ${shown(store.get(name, place))}`);
+  return [`**${shown(store.id(place))}**: ${facts.join(", ")}`, ...said].join("\n\n");
+}

@@ -1,0 +1,76 @@
+"use strict";
+// The siblings of a task side by side: what they got, and where they part.
+
+// {message, characters}: the first of the messages after the prompt that not all have alike, and how much of it they do.
+function parting(episodes) {
+  const most = Math.max(...episodes.map((each) => each.messages.length));
+  for (let number = 0; number < most; number++) {
+    const texts = episodes.map((each) => each.messages[number]?.content ?? "");
+    if (texts.some((text) => text !== texts[0])) {
+      let alike = 0;
+      while (alike < texts[0].length && texts.every((text) => text[alike] === texts[0][alike])) alike++;
+      return { message: number, characters: alike };
+    }
+  }
+  return null;
+}
+
+function drawSibling(place, episode, part) {
+  const cards = drawCards(episode, null, 0);
+  const card = part && cards.children[episode.prompt.length + part.message];
+  if (card && card.tagName === "ARTICLE") {
+    card.classList.add("parts-here");
+    const alike = part.characters ? `, after ${count(part.characters)} equal characters` : "";
+    card.querySelector(".who").append(make("span", { class: "parting" }, `siblings part here${alike}`));
+  }
+  for (const prompt of [...cards.children].slice(0, episode.prompt.length)) prompt.remove();
+  const correct = asNumber(store.get("correct", place));
+  return make("section", { class: "sibling" },
+    make("a", { class: "bar", href: linkTo("t", store.id(place)) }, make("b", {}, `sibling ${store.get("sibling", place)}`),
+      make("span", { class: correct === null ? "" : correct ? "is-right" : "is-wrong" }, correct === null ? "" : correct ? "\u2713" : "\u2717"),
+      make("span", { class: "number" }, store.get("reward", place) === null ? "no reward" : `reward ${brief(store.get("reward", place))}`)),
+    make("div", { class: "facts" }, factsOf(place).slice(2, 8)),
+    episode.parts.length ? make("p", { class: "quiet" }, episode.parts.slice(0, 8).map(([name, value]) => `${shorten(name, 40)} ${brief(value)}`).join(" \u00b7 ")) : null,
+    drawFailure(episode.failure, "Failed"), cards);
+}
+
+async function showGroup(id) {
+  await store.open();
+  const places = store.groups.get(id);
+  const view = byId("group");
+  if (!places) {
+    fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the groups of this page.`), make("p", { class: "quiet" }, keptSentence()));
+    return;
+  }
+  const chosen = places.slice(0, 64); // siblings side by side
+  const episodes = await Promise.all(chosen.map((place) => store.episode(place)));
+  const part = episodes.length > 1 ? parting(episodes) : null;
+  const first = chosen[0], prompt = episodes[0].prompt;
+  fill(view,
+    make("div", { class: "bar" }, make("a", { href: listed.text ? `#t?${encodeFilter(listed.text)}` : "#t" }, "\u2190 list"),
+      make("h2", {}, `group ${id}`), make("span", { class: "quiet" }, `${places.length} ${places.length === 1 ? "trajectory" : "siblings"} of one task`)),
+    make("div", { class: "cards shared" }, prompt.slice(0, 20).map((message) => make("article", { class: "card prompt" },
+      make("div", { class: "who" }, make("b", {}, `prompt, ${message.role}`)), make("div", { class: "said" }, drawText(message.content, [], 1500))))),
+    make("div", { class: "siblings" }, chosen.map((place, at) => drawSibling(place, episodes[at], part))),
+    drawOthers(first));
+  shownEpisode = { place: first, episode: episodes[0] };
+}
+
+// The same task at other steps, or in other runs.
+function drawOthers(place) {
+  const task = store.get("task_id", place), own = store.groupOf(place), groups = new Map();
+  store.column("task_id").forEach((each, other) => {
+    if (each !== task || task === null) return;
+    const group = store.groupOf(other);
+    if (group !== own) groups.set(group, [...(groups.get(group) ?? []), other]);
+  });
+  if (!groups.size) return null;
+  const rows = [...groups].slice(0, 60).map(([group, places]) => {
+    const rewards = places.map((other) => store.get("reward", other)).filter((each) => each !== null);
+    const mean = rewards.length ? rewards.reduce((sum, each) => sum + each, 0) / rewards.length : null;
+    return make("tr", {}, make("td", {}, make("a", { href: linkTo("g", group) }, group)),
+      make("td", { class: "number" }, places.length), make("td", { class: "number" }, mean === null ? "" : brief(mean)));
+  });
+  return make("section", { class: "others" }, make("h3", {}, "The same task elsewhere in this page"),
+    make("table", { class: "parts" }, make("tr", {}, make("th", {}, "group"), make("th", {}, "siblings"), make("th", {}, "mean reward")), rows));
+}

@@ -1,0 +1,121 @@
+"use strict";
+// The list of trajectories: rows of one height, of which only those in view are elements.
+
+const ROW = 24; // pixels, as in report.css
+const MOST = 600_000; // rows: browsers draw no element that is much higher
+const COLUMNS = [ // column, title, class
+  ["step", "step", "number"], ["play", "played for", ""], ["task_id", "task", "wide"], ["sibling", "sibling", ""],
+  ["reward", "reward", "number"], ["correct", "right", ""], ["advantage", "advantage", "number"],
+  ["tokens", "tokens", "number"], ["turns", "turns", "number"], ["calls", "calls", "number"], ["end", "end", ""],
+  ["failure", "failure", ""],
+];
+const listed = { text: "", places: [], at: 0, search: 0 };
+
+const CELLS = new Map([
+  ["play", (place) => store.get("play", place) ?? store.get("stage", place) ?? "training"],
+  ["sibling", (place) => `${store.get("sequence", place)}.${store.get("sibling", place)}`],
+  ["correct", (place) => ({ 1: "\u2713", 0: "\u2717" })[asNumber(store.get("correct", place))] ?? ""],
+  ["reward", (place) => fixed(store.get("reward", place))],
+  ["advantage", (place) => (store.get("advantage", place) === null ? "" : signed(store.get("advantage", place)))],
+]);
+const fixed = (value) => (typeof value === "number" ? value.toFixed(2).replace("-", "\u2212") : "");
+const cellText = (name, place) => CELLS.get(name)?.(place) ?? brief(store.get(name, place));
+
+function rowOf(place) {
+  const row = make("a", { class: "row", href: linkTo("t", store.id(place)) });
+  if (store.get("failure", place) !== null) row.classList.add("broken");
+  for (const [name, , kind] of COLUMNS) {
+    const cell = make("span", { class: `cell ${kind}` }, cellText(name, place));
+    if (name === "correct") cell.classList.add(asNumber(store.get(name, place)) ? "is-right" : "is-wrong");
+    row.append(cell);
+  }
+  return row;
+}
+
+const linkTo = (kind, id) => `#${kind}/${encodeURI(id)}${listed.text ? "?" + encodeFilter(listed.text) : ""}`;
+const encodeFilter = (text) => text.split("&").map((term) => encodeURIComponent(term).replace(/%(3D|3E|3A|2F)/g, decodeURIComponent)).join("&");
+
+function drawRows() {
+  const view = byId("rows"), height = view.clientHeight || 600; // its first row is the head
+  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 8);
+  const last = Math.min(Math.min(listed.places.length, MOST), first + Math.ceil(height / ROW) + 16);
+  const shelf = byId("shelf");
+  shelf.style.height = `${Math.min(listed.places.length, MOST) * ROW}px`;
+  const drawn = [];
+  for (let at = first; at < last; at++) {
+    const row = rowOf(listed.places[at]);
+    row.style.top = `${at * ROW}px`;
+    if (at === listed.at) row.classList.add("current");
+    drawn.push(row);
+  }
+  fill(shelf, drawn);
+}
+
+function drawHead(filter) {
+  const head = byId("columns");
+  fill(head, COLUMNS.map(([name, title, kind]) => {
+    const sign = filter.sort?.[0] === name ? filter.sort[1] : 0;
+    const cell = button(title + (sign > 0 ? " \u2191" : sign < 0 ? " \u2193" : ""), () => {
+      const rest = listed.text.split("&").filter((term) => term && !term.startsWith("sort="));
+      const other = sign ? (sign < 0 ? `sort=${name}` : null) : `sort=-${name}`;
+      showFilter([...rest, other].filter(Boolean).join("&"));
+    }, `sort by ${title}`);
+    cell.className = `cell ${kind}`;
+    return cell;
+  }));
+}
+
+const showFilter = (text) => { location.hash = text ? `#t?${encodeFilter(text)}` : "#t"; };
+
+// Columns at once; words and what only the texts tell, block after block.
+async function showList(text) {
+  await store.open();
+  const search = ++listed.search;
+  const filter = readFilter(text);
+  listed.text = text;
+  byId("filter").value = text;
+  drawHead(filter);
+  let places = filterColumns(filter);
+  const deep = filter.words.length || filter.deep.length;
+  if (deep) {
+    say(`reading ${count(places.length)} trajectories`, true);
+    places = await searchTexts(filter, places, (done, all, found) => {
+      if (search === listed.search) say(`block ${done} of ${all}, ${count(found)} found`, true);
+      return search === listed.search;
+    });
+  }
+  if (search !== listed.search && deep && listed.text !== text) return;
+  Object.assign(listed, { places, at: 0 });
+  byId("rows").scrollTop = 0;
+  const beyond = places.length > MOST ? `; the first ${count(MOST)} are drawn` : "";
+  say([`${count(places.length)} of ${count(store.size)}${beyond}`, ...filter.errors].join("; "), false);
+  drawRows();
+}
+
+function say(text, stoppable) {
+  const stop = button("stop", () => { listed.search++; });
+  fill(byId("found"), make("span", {}, text), stoppable ? stop : null);
+}
+
+function keptSentence() {
+  const reasons = store.reasons.map(([reason, rows]) => `${reason} ${count(rows)}`).join(", ");
+  return store.size === store.total ? `All ${count(store.total)} that were written are here.`
+    : `${count(store.size)} of ${count(store.total)} that were written are here, in whole groups: ${reasons}.`;
+}
+
+function moveInList(by) {
+  listed.at = Math.max(0, Math.min(listed.places.length - 1, listed.at + by));
+  const view = byId("rows"), top = listed.at * ROW;
+  if (top < view.scrollTop) view.scrollTop = top;
+  if (top > view.scrollTop + view.clientHeight - ROW) view.scrollTop = top - view.clientHeight + ROW;
+  drawRows();
+}
+
+function openList() {
+  byId("rows").addEventListener("scroll", () => requestAnimationFrame(drawRows));
+  byId("filter-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (listed.text === byId("filter").value.trim()) showList(listed.text);
+    else showFilter(byId("filter").value.trim());
+  });
+}

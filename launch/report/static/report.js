@@ -1,0 +1,75 @@
+"use strict";
+// The report's own controls: sections that draw when they open, the x axis, the numbers' filter, and news of a run.
+
+const POLL = [2000, 30000]; // milliseconds between two looks at a run: at first, and at most
+
+function openReport() {
+  for (const part of document.querySelectorAll("[data-share]")) {
+    part.style.flexGrow = part.dataset.share;
+    part.classList.toggle("narrow", Number(part.dataset.share) < 0.07);
+  }
+  for (const key of document.querySelectorAll("button.key")) key.addEventListener("click", () => copy(key.textContent, "the key"));
+  for (const section of document.querySelectorAll("details.section")) {
+    section.addEventListener("toggle", () => { if (section.open) section.querySelectorAll(".chart").forEach(drawChart); });
+  }
+  for (const figure of document.querySelectorAll(".chart")) figure.querySelector(".data").addEventListener("click", () => toggleData(figure));
+  byId("number-filter")?.addEventListener("input", (event) => {
+    const wanted = event.target.value.toLowerCase();
+    for (const row of byId("number-rows").children) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  });
+  drawAxes();
+}
+
+function toggleData(figure) {
+  const old = figure.querySelector("textarea");
+  if (old) return old.remove();
+  const area = make("textarea", { readOnly: true, rows: 8 });
+  area.value = asCsv(page.charts.get(figure.dataset.chart));
+  figure.append(area);
+  area.select();
+}
+
+function drawAxes() {
+  const known = (name) => name === "step" || [...page.charts.values()].some((chart) => list(chart.series).some((own) => Array.isArray(own[name])));
+  fill(byId("axes"), [...AXES].filter(([name]) => known(name)).map(([name, title]) => {
+    const one = button(title, () => { axis = name; zoom = null; drawAxes(); drawCharts(); });
+    one.setAttribute("aria-pressed", String(name === axis));
+    return one;
+  }));
+}
+
+// While the run goes on: ask whether there is news, and then take the whole report again, so that rows which a resume
+// dropped are gone here too. What is open, zoomed and chosen stays.
+function follow() {
+  let wait = POLL[0];
+  const look = async () => {
+    try {
+      if (!document.hidden) {
+        const state = await (await fetch("state")).json();
+        byId("live").textContent = state.running ? "running" : "";
+        wait = state.revision === page.live ? Math.min(wait * 1.5, POLL[1]) : POLL[0];
+        if (state.revision !== page.live) await renew();
+      }
+    } catch {
+      byId("live").textContent = "the server does not answer";
+      wait = Math.min(wait * 2, POLL[1]);
+    }
+    setTimeout(look, wait);
+  };
+  document.addEventListener("visibilitychange", () => { wait = POLL[0]; });
+  setTimeout(look, wait);
+}
+
+async function renew() {
+  const text = await (await fetch("./")).text();
+  const news = new DOMParser().parseFromString(text, "text/html"); // scripts in it do not run
+  const open = new Set([...document.querySelectorAll("details.section[open]")].map((each) => each.id));
+  byId("report").replaceChildren(...document.importNode(news.getElementById("report"), true).childNodes);
+  for (const section of document.querySelectorAll("details.section")) section.open = open.has(section.id);
+  byId("data-page").textContent = news.getElementById("data-page").textContent;
+  charts.forEach(({ plot }) => plot.destroy());
+  charts.clear();
+  Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
+  await openPage();
+  await route();
+}

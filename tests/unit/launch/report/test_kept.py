@@ -1,0 +1,83 @@
+"""Which trajectories a page holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launch.report.kept import SPREAD, bisection_order, choose
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: dict[str, Any]
+    texts: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """Training of 2 siblings a group by default; -1 is unknown."""
+    whole = {"file": 0, "sequence": 0, "step": 1, "play": -1, "failure": -1, "correct": -1, "reward": 0.5}
+    columns = {name: np.array([{**whole, **row}[name] for row in rows]) for name in whole}
+    return Table(columns, {})
+
+
+def group(step: int, *rewards: float, sequence: int = 0, **more: Any) -> list[dict[str, Any]]:
+    return [{"step": step, "file": step, "sequence": sequence, "reward": reward, **more} for reward in rewards]
+
+
+def test_all_are_kept_where_there_is_room() -> None:
+    kept = choose(table(group(1, 0.0, 1.0)), 2)
+    assert (list(kept.rows), kept.total, kept.reasons) == ([0, 1], 2, {"all": 2})
+    assert list(choose(table(group(1, 0.0, 1.0)), None).rows) == [0, 1]
+    assert choose(table([]), 10).total == 0
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 20, 39])
+def test_groups_stay_whole_and_the_limit_holds(keep: int) -> None:
+    rows = [row for step in range(10) for row in group(step, *[0.1 * step] * 4)]
+    kept = choose(table(rows), keep)
+    assert len(kept.rows) == keep // 4 * 4 == sum(kept.reasons.values())
+    assert {row // 4 for row in kept.rows} == {row // 4 for row in kept.rows if row % 4 == 3}
+
+
+def test_what_somebody_will_look_for_comes_first() -> None:
+    """Of 100 groups of 2, the one that failed, was paid for nothing, and got most and least, are among 20 rows."""
+    rows = [row for step in range(100) for row in group(step, 0.5, 0.5)]
+    rows[20]["failure"] = 3
+    rows[41] |= {"reward": 0.9, "correct": 0}
+    rows[60]["reward"], rows[80]["reward"] = 2.0, -1.0
+    kept = choose(table(rows), 40)
+    assert {20, 21, 40, 41, 60, 61, 80, 81} <= set(kept.rows)
+    assert kept.reasons["failure"] == 2 and kept.reasons["paid but wrong"] == 2
+    assert kept.reasons["highest reward"] == kept.reasons["lowest reward"] == 2
+
+
+def test_the_rest_is_spread_over_the_steps() -> None:
+    rows = [row for step in range(64) for row in group(step, NAN)]
+    kept = choose(table(rows), 8)
+    assert kept.reasons == {SPREAD: 8}
+    assert list(kept.rows) == list(range(0, 64, 8))
+
+
+def test_of_an_evaluation_the_last_is_kept() -> None:
+    """Play 0 was played before and after: the one after more steps; of the same step, the file that comes last."""
+    before = [row for n in range(5) for row in group(0, 0.0, sequence=n, play=0, file=0)]
+    after = [row for n in range(5) for row in group(9, 1.0, sequence=n, play=0, file=20)]
+    training = [row for step in range(1, 9) for row in group(step, 0.5)]
+    kept = choose(table([*before, *training, *after]), 10)
+    assert kept.reasons["evaluation"] == 5
+    assert set(range(13, 18)) <= set(kept.rows)
+
+
+def test_halves_are_split_again_and_again() -> None:
+    assert bisection_order(0).tolist() == []
+    assert bisection_order(4).tolist() == [0, 2, 1, 3]
+    assert bisection_order(5).tolist() == [0, 3, 2, 4, 1]
