@@ -25,6 +25,7 @@ from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "train a model: all stages of a recipe"),
+    "plan": ("launch.commands.plan", "plan a run: memory and disk on given machines, and keys with which it fits"),
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),

@@ -28,6 +28,27 @@ from rlsys.summaries import GroupRef
 from rlsys.types import Ticket
 
 
+def may_take(
+    version: int, running: Sequence[int], finished: Sequence[int], groups_per_step: int, max_policy_lag: int
+) -> bool:
+    """Whether enough groups have finished, and among them enough of the early ones, to train `version`.
+
+    running, finished: versions at which these groups started. A group is trained in time at
+    `start_version + max_policy_lag` or before. G are trained per version, so before `version` is trained at most
+    (w - version) * G groups due by w may be left for later, for every w from now on.
+    """
+    if len(finished) < groups_per_step:
+        return False
+    for w in range(version, version + max_policy_lag + 1):
+        latest = w - max_policy_lag  # what started then or before is due by w
+        done = sum(start <= latest for start in finished)
+        needed = done + sum(start <= latest for start in running) - (w - version) * groups_per_step
+        assert needed <= groups_per_step, f"{needed} groups are due by {w}: admission is broken"
+        if done < needed:
+            return False
+    return True
+
+
 class SlotBuffer:
     """total: groups that the steps to come will take. spare: places that may be given away between two steps."""
 
@@ -79,22 +100,11 @@ class SlotBuffer:
             self._changed.notify_all()
 
     def _ready(self, version: int) -> bool:
-        """Enough groups have finished, and among them enough of the early ones.
-
-        A group is trained in time at `start_version + max_policy_lag` or before. G are trained per version, so before
-        `version` is trained at most (w - version) * G groups due by w may be left for later, for every w from now on.
-        """
         if len(self._finished) < self.groups_per_step:
             return False  # mostly: the rest looks at every open group
-        done = [group.ticket for group in self._finished.values()]
-        open_due = [ticket.start_version + self.max_policy_lag for ticket in [*self._running.values(), *done]]
-        done_due = [ticket.start_version + self.max_policy_lag for ticket in done]
-        for w in range(version, version + self.max_policy_lag + 1):
-            needed = sum(due <= w for due in open_due) - (w - version) * self.groups_per_step
-            assert needed <= self.groups_per_step, f"{needed} groups are due by {w}: admission is broken"
-            if sum(due <= w for due in done_due) < needed:
-                return False
-        return True
+        running = [ticket.start_version for ticket in self._running.values()]
+        finished = [group.ticket.start_version for group in self._finished.values()]
+        return may_take(version, running, finished, self.groups_per_step, self.max_policy_lag)
 
     async def take(self, version: int) -> list[GroupRef]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start.

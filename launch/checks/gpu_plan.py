@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,15 +15,15 @@ from launch.checks.gpu_memory import (
     ModelShape,
     Parts,
     RankPlan,
-    checkpoint_bytes,
     engine_memory,
-    format_gigabytes,
     host_memory,
     rank_memory,
     shape_of,
     total,
 )
+from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.checks.models import load_model_config
+from launch.checks.preflight import store_bytes, weights_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
@@ -37,8 +38,13 @@ VLLM_SHARE = 0.92  # of a card that an engine may take if nothing else is on it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPlan:
-    lines: list[str]
-    problem: str | None  # why it cannot fit, in one line
+    model: str  # its size, or why that is not known
+    rows: Sequence[MemoryRow] = ()  # () where the size is not known
+    problem: str | None = None  # why it cannot fit, in one line
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.model, *(format_rows(self.rows, "GB") if self.rows else [])]
 
 
 def gpu_plan(
@@ -47,48 +53,53 @@ def gpu_plan(
     device: Device,
     parameters: int | None,
     ram: float | None = None,
+    node_gpus: int = GPUS_OF_A_NODE,
 ) -> GpuPlan:
     """The recipes are resolved for this device. training: name and recipe of the stages that train.
 
     parameters: counted in the model's files, if they are here. ram: bytes of the node that learner ranks are on, if
-    that is known.
+    that is known. node_gpus: GPUs of a node.
     """
-    config = _model_config(recipe)
+    config = model_config(recipe)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None:
         why = "not on this machine, nor can its hub be asked" if config is None else "of sizes that are not known"
-        return GpuPlan(lines=[f"unknown: model.path={recipe.model.path!r} is {why}"], problem=None)
+        return GpuPlan(model=f"unknown: model.path={recipe.model.path!r} is {why}")
     dtype, card = dtype_of(recipe.model.dtype, device), card_gb(recipe.cluster)
-    copy = shape.parameters * BYTES[dtype] / GIGA
-    lines = [f"model     {shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy:.1f} GB a copy"]
-    problems: list[str | None] = []
+    copy = shape.parameters * BYTES[dtype]
+    rows, problems = [], []
     name, plan = _fullest(training, shape, dtype)
     if plan is not None:
-        lines.append(
-            f"rank      {plan.ranks} x ({format_gigabytes(rank_memory(shape, plan))}) of {card:g}, in stage {name}"
-        )
+        ranks = f"{plural(plan.ranks, 'rank')}, ZeRO-{plan.zero_stage}, in stage {name}"
+        rows.append(MemoryRow(name="rank", parts=rank_memory(shape, plan), of=card * GIGA, note=ranks))
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
-    line, problem = plan_engine(shape, recipe, dtype, card)
-    versions = VERSIONS_IN_MEMORY * copy
-    place = "" if recipe.cluster.weights_dir else ", in /dev/shm next to Ray's object store"
-    room = f"{VERSIONS_IN_MEMORY} x {copy:.1f} = {versions:.1f} GB on each node{place}"
-    lines += [line, f"versions  {room}, weights.channel={recipe.weights.channel}"]
+    row, problem = plan_engine(shape, recipe, dtype, card)
+    rows += [row, _versions_row(recipe, device)]
     if plan is not None:
-        readers = "on the node of rank 0, which reads" if plan.zero_stage == 3 else "for each rank of a node: all read"
-        less = "less where its files have this dtype, for they are mapped"
-        lines.append(f"host      {copy:.1f} GB {readers} the model; {less}")
-        size = checkpoint_bytes(shape, plan) / GIGA
-        lines.append(f"host      {size:.1f} GB over all ranks while a checkpoint is written, and as much disk for each")
-        lines.append(
-            f"host      {format_gigabytes(_node(shape, plan, recipe))} on a node with {_together(plan)} ranks, at most"
-        )
-        problems.append(_too_small_for_node(shape, plan, recipe, card, ram))
-    return GpuPlan(lines=lines, problem=next((found for found in [*problems, problem] if found), None))
+        together = min(plan.ranks, node_gpus)  # on the node that has most of them: they are packed
+        readers = 1 if plan.zero_stage == 3 else together
+        reading = "on a node while its ranks read; less where the files have this dtype, for they are mapped"
+        rows.append(MemoryRow(name="reading", parts=((f"{readers} x the model", float(copy * readers)),), note=reading))
+        node = f"on a node with {plural(together, 'rank')}, while a checkpoint is written"
+        rows.append(MemoryRow(name="host", parts=_node(shape, plan, recipe, device, together), of=ram, note=node))
+        problems.append(_too_small_for_node(shape, plan, recipe, device, card, ram, together))
+    said = f"{shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy / GIGA:.1f} GB a copy"
+    return GpuPlan(model=said, rows=rows, problem=next((found for found in [*problems, problem] if found), None))
+
+
+def _versions_row(recipe: RecipeConfig, device: Device) -> MemoryRow:
+    """Of the folder from which engines load weights, on each node."""
+    versions = ((f"{VERSIONS_IN_MEMORY} versions of the weights", float(weights_bytes(recipe, device) or 0)),)
+    if recipe.cluster.weights_dir is not None:
+        return MemoryRow(name="weights", parts=versions, note=f"on each node, in {recipe.cluster.weights_dir}")
+    parts = (*versions, ("Ray's object store", float(store_bytes(recipe, device))))
+    docker = f"on each node; docker gives 0.06: --shm-size={2 * math.ceil(total(parts) / 2**30 / 2)}g"
+    return MemoryRow(name="/dev/shm", parts=parts, note=docker)
 
 
 def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:
     """That one rank keeps in its node's RAM at most; 0 where the model's sizes are not known."""
-    config, dtype = _model_config(recipe), dtype_of(recipe.model.dtype, device)
+    config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None or not device.gpus_per_actor:
         return 0.0
@@ -106,7 +117,7 @@ def card_gb(config: ClusterConfig) -> float:
     return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
 
 
-def _model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
+def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
     """config.json of the model, or what a scratch model's would say. None for a hub name that cannot be asked."""
     path, scratch = recipe.model.path, recipe.model.scratch
     if path is None:
@@ -185,26 +196,29 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
     return f"a learner rank needs about {needed:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
 
 
-def _together(plan: RankPlan) -> int:
-    """Ranks on the node that has most of them: they are packed."""
-    return min(plan.ranks, GPUS_OF_A_NODE)
-
-
-def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig) -> Parts:
-    kept = host_memory(shape, plan, _together(plan))
+def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, device: Device, together: int) -> Parts:
+    """together: ranks on it."""
+    kept = host_memory(shape, plan, together)
     if recipe.cluster.weights_dir is not None:
         return kept
-    return (*kept, ("versions", float(VERSIONS_IN_MEMORY * BYTES[plan.dtype] * shape.parameters)))
+    return (*kept, ("versions", float(weights_bytes(recipe, device) or 0)))
 
 
 def _too_small_for_node(
-    shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float, ram: float | None
+    shape: ModelShape,
+    plan: RankPlan,
+    recipe: RecipeConfig,
+    device: Device,
+    card: float,
+    ram: float | None,
+    together: int,
 ) -> str | None:
-    needed = total(_node(shape, plan, recipe))
+    needed = total(_node(shape, plan, recipe, device, together))
     if ram is None or needed <= ram:
         return None
     on_card = replace(plan, offload="none", offload_reference=False)
-    fits = total(rank_memory(shape, on_card)) <= card * GIGA and total(_node(shape, on_card, recipe)) <= ram
+    host = total(_node(shape, on_card, recipe, device, together))
+    fits = total(rank_memory(shape, on_card)) <= card * GIGA and host <= ram
     remedy = "learner.offload=none learner.offload_reference=false" if fits else "ranks on more nodes, or one with more"
     return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 
@@ -212,23 +226,15 @@ def _too_small_for_node(
 # -- engines ----------------------------------------------------------------------------------------------------------
 
 
-def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[str, str | None]:
-    """The line of the plan, and what keeps the engines from fitting, if anything does."""
-    engine, workers = recipe.engine, recipe.rollout.workers
-    plan = EnginePlan(
-        tensor_parallel=engine.tensor_parallel,
-        dtype=dtype,
-        max_num_seqs=engine.max_num_seqs,
-        max_model_len=engine.max_model_len,
-        card=card * GIGA,
-        share=engine.gpu_memory_utilization,
-    )
+def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[MemoryRow, str | None]:
+    """Its row, and what keeps the engines from fitting, if anything does."""
+    plan, workers = engine_plan(recipe, dtype, card), recipe.rollout.workers
     parts, tokens = engine_memory(shape, plan)
-    window, contexts = engine.max_model_len, max(0.0, tokens / engine.max_model_len)
+    window, contexts = plan.max_model_len, max(0.0, tokens / plan.max_model_len)
     room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
-    asked = f"engine.max_num_seqs={plan.max_num_seqs}"
-    each = f"{workers} x " + f"{plan.tensor_parallel} x " * (plan.tensor_parallel > 1)
-    line = f"engine    {each}({format_gigabytes(parts)}) of {card:g}; room for {room} ({asked})"
+    cards = f" on {plan.tensor_parallel} cards each" if plan.tensor_parallel > 1 else ""
+    note = f"{plural(workers, 'engine')}{cards}; room for {room}; engine.max_num_seqs={plan.max_num_seqs}"
+    line = MemoryRow(name="engine", parts=parts, of=card * GIGA, note=note)
     if tokens >= window:
         return line, None
     tries = _engine_remedies(shape, plan)
@@ -238,6 +244,19 @@ def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float
     needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
     said = f"an engine needs {needed:.0f} GB for weights and one step and room for engine.max_model_len={window}"
     return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
+
+
+def engine_plan(recipe: RecipeConfig, dtype: str, card: float) -> EnginePlan:
+    """card: GB."""
+    engine = recipe.engine
+    return EnginePlan(
+        tensor_parallel=engine.tensor_parallel,
+        dtype=dtype,
+        max_num_seqs=engine.max_num_seqs,
+        max_model_len=engine.max_model_len,
+        card=card * GIGA,
+        share=engine.gpu_memory_utilization,
+    )
 
 
 def _engine_remedies(shape: ModelShape, plan: EnginePlan) -> Iterator[tuple[str, EnginePlan]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,9 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import hub, models
-from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, has_tied_head, shape_of
+from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, Parts, has_tied_head, shape_of
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
+from launch.checks.memory_table import MemoryRow
 from launch.checks.models import load_model_config, parameters_in
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
@@ -44,8 +47,9 @@ def parameters(recipe: RecipeConfig) -> int | None:
         layer = heads + 3 * scratch.hidden_size * scratch.intermediate_size
         return scratch.num_layers * layer + norms + 2 * scratch.vocab_size * scratch.hidden_size
     folder = Path(recipe.model.path)
-    if folder.is_dir():
-        return parameters_in(folder, f"model.path={recipe.model.path!r}")
+    counted = parameters_in(folder, f"model.path={recipe.model.path!r}") if folder.is_dir() else None
+    if counted is not None:
+        return counted
     config = load_model_config(recipe.model.path)
     shape = None if config is None else shape_of(config)
     return None if shape is None else shape.parameters
@@ -56,25 +60,34 @@ def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
     return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + 16 * count // 2**20
 
 
-def memory_plan(recipe: RecipeConfig, *, learner: bool) -> tuple[list[str], int]:
-    """The arithmetic line by line, and MiB in all, on one machine without a GPU.
+def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = None) -> tuple[list[MemoryRow], int]:
+    """A row for each kind of process and one of their sum, and its MiB, on one machine without a GPU.
 
-    fp32 on a CPU: an engine holds the weights and their packed copy, a learner has gradients and two moments.
+    there: bytes of the machine's RAM. fp32 on a CPU: an engine holds the weights and their packed copy, a learner has
+    gradients and two moments.
     """
     count = parameters(recipe) or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
-    weights_mb, training_mb = 8 * count // 2**20, 16 * count // 2**20
-    cache_mb = recipe.engine.kv_cache_mb
-    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
     engine_mb, rank_mb = memory_of_parts(recipe, count)
-    engines_mb, ranks_mb = engines * engine_mb, ranks * rank_mb
-    lines = [f"engines  {engines} x ({WORKER_MB} + {cache_mb} KV cache + {weights_mb} weights) = {engines_mb} MiB"]
-    if ranks:
-        parts = f"({LEARNER_MB} + {training_mb} weights, gradients, moments)"
-        lines.append(f"learner  {ranks} x {parts} = {ranks_mb} MiB")
-    lines.append(f"driver   {DRIVER_MB} + {store_mb} object store = {DRIVER_MB + store_mb} MiB")
-    total = engines_mb + ranks_mb + DRIVER_MB + store_mb
-    return [*lines, f"together {total} MiB"], total
+    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    parts = {
+        "engine": (engines, (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb)), "weights", engine_mb),
+        "learner": (ranks, (("process", LEARNER_MB),), "weights, gradients, moments", rank_mb),
+        "driver": (1, (("process", DRIVER_MB), ("object store", store_mb)), "", DRIVER_MB + store_mb),
+    }
+    rows, sums = [], []
+    for name, (times, known, rest, each_mb) in parts.items():
+        left = each_mb - sum(size for _, size in known)
+        row = MemoryRow(name=name, parts=_bytes((*known, (rest, left)) if rest else known), note=f"x {times}")
+        if times:
+            rows.append(row if times > 1 else replace(row, note=""))
+            sums.append((f"{name}s" if times > 1 else name, times * each_mb))
+    total = sum(size for _, size in sums)
+    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there)], total
+
+
+def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:
+    return tuple((name, float(size * 2**20)) for name, size in megabytes)
 
 
 def check_memory(needed: int) -> None:

@@ -13,8 +13,9 @@ from envs.rewards import judge_of
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import hub, models, preflight, prompts
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
+from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
-from launch.checks.models import KNOWN
+from launch.checks.memory_table import format_rows
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
@@ -129,21 +130,27 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     if plan is not None:
         return lines + [f"{'memory (GPU)':<25} {line}" for line in plan.lines], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
-    return lines + [f"{'memory (CPU)':<25} {line}" for line in memory], problem
+    return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
 
 
 def _devices(config: RunConfig) -> str:
     """GPUs that the run's processes take where there are any."""
     recipe = config.recipe
-    playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
+    playing = any(needs_engines(config, stage) for stage in config.stages)
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
+    served = gpus_of_services(config)
+    more = f" + {served} of services" if served else ""
+    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
+
+
+def gpus_of_services(config: RunConfig) -> int:
+    """Of the judges and retrievers that the run starts by itself."""
+    playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     played = [each for stage in playing for each in recipes_of(stage)]  # evaluation sets have their own judges
     asked = [judge_of(each.reward) for each in played]
     judges = {one.server: one.gpus for one in asked if one and one.server and one.endpoint is None}
     tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in played)}
-    served = sum(judges.values()) + sum(tools.values())
-    more = f" + {served} of services" if served else ""
-    return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
+    return sum(judges.values()) + sum(tools.values())
 
 
 def has_trained_nothing(state: DriverState) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from launch.checks import machine
 from launch.checks.gpu_memory import shape_of
 from launch.checks.gpu_plan import gpu_plan, host_bytes, plan_engine
-from launch.checks.models import KNOWN
+from launch.checks.known_models import KNOWN
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
@@ -44,42 +44,50 @@ def dry(capsys: pytest.CaptureFixture[str], config: str, *overrides: str) -> tup
 def test_every_recipe_for_gpus_fits_and_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = dry(capsys, str(path))
     assert code == 0
-    memory = [line.split(maxsplit=3)[3] for line in out.splitlines() if "memory (GPU)" in line]
-    assert [line.split()[0] for line in memory] == ["model", "rank", "engine", "versions", "host", "host", "host"]
-    assert "of 80" in memory[1] and "of 80" in memory[2]
+    memory = [line.split(maxsplit=3)[3].split() for line in out.splitlines() if "memory (GPU)" in line]
+    assert [line[0] for line in memory[2:]] == ["rank", "engine", "/dev/shm", "reading", "host"]
+    assert memory[2][2] == memory[3][2] == "80"
     assert "gradient_checkpointing: true" in out and "enforce_eager: false" in out
+
+
+def rows_of(out: str) -> dict[str, str]:
+    """The rows of the table, with one space between words."""
+    lines = [" ".join(line.split()[3:]) for line in out.splitlines() if "memory (GPU)" in line]
+    return {line.split()[0]: line for line in lines}
 
 
 def test_the_comment_of_a_recipe_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     row = "11.5 activations of a row of 16384 tokens"
-    _, one, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100")
-    assert f"5 x (15.2 weights + 15.2 gradients + 18.3 optimizer + {row} = 60.2 GB) of 80" in one
-    assert "3 x (15.2 weights + 2.2 one step + 50.6 KV cache = 68.0 GB) of 80; room for 882," in one
-    assert "121.8 GB over all ranks while a checkpoint is written" in one  # 7.6 G x (12 + 2 + 2)
-    _, two, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100")
-    assert f"10 x (15.2 weights + 9.1 gradients + 9.1 optimizer + {row} = 45.0 GB) of 80" in two
-    _, short, _ = dry(capsys, "gpu/qwen2.5-7b-16xa100-short")
-    assert f"12 x (15.2 weights + 8.1 gradients + 7.6 optimizer + {row} = 42.4 GB) of 80" in short
-    row_32b = "21.3 activations of a row of 16384 tokens"
-    engine = "x 4 x (16.4 weights + 0.9 one step + 50.7 KV cache = 68.0 GB) of 80; room for 774,"
-    _, four, _ = dry(capsys, "gpu/qwen2.5-32b-32xa100")
-    assert f"20 x (6.8 weights + 6.6 gradients + 19.7 optimizer + {row_32b} = 54.3 GB) of 80" in four
-    assert "458.7 GB over all ranks while a checkpoint is written" in four  # 32.8 G x (12 + 2)
-    assert f"3 {engine}" in four
-    _, away, _ = dry(capsys, "gpu/qwen2.5-32b-16xa100")
-    assert f"8 x (11.7 weights + 3.9 gradients + 0.0 optimizer + {row_32b} = 36.9 GB) of 80" in away
-    host = "524.2 offloaded + 458.7 a checkpoint + 131.1 versions = 1114.0 GB on a node with 8 ranks"
-    assert f"2 {engine}" in away and host in away
-    _, instead, _ = dry(
-        capsys, "gpu/qwen2.5-32b-16xa100", "learner.ranks=12", "rollout.workers=1", "learner.offload=none"
+    one = rows_of(dry(capsys, "gpu/qwen2.5-7b-8xa100")[1])
+    assert one["rank"].startswith(f"rank 60.2 80 15.2 weights + 15.2 gradients + 18.3 optimizer + {row} (5 ranks")
+    assert one["engine"].startswith(
+        "engine 68.0 80 15.2 weights + 2.2 one step + 50.6 KV cache (3 engines; room for 882,"
     )
-    assert "= 74.0 GB) of 80" in instead and "offloaded" not in instead
+    assert "121.8 a checkpoint" in one["host"]  # 7.6 G x (12 + 2 + 2): all ranks are on that node
+    two = rows_of(dry(capsys, "gpu/qwen2.5-7b-16xa100")[1])
+    assert two["rank"].startswith(f"rank 45.0 80 15.2 weights + 9.1 gradients + 9.1 optimizer + {row} (10 ranks")
+    short = rows_of(dry(capsys, "gpu/qwen2.5-7b-16xa100-short")[1])
+    assert short["rank"].startswith(f"rank 42.4 80 15.2 weights + 8.1 gradients + 7.6 optimizer + {row} (12 ranks")
+    row_32b = "21.3 activations of a row of 16384 tokens"
+    engine = "engines on 4 cards each; room for 774,"
+    parts = "engine 68.0 80 16.4 weights + 0.9 one step + 50.7 KV cache"
+    four = rows_of(dry(capsys, "gpu/qwen2.5-32b-32xa100")[1])
+    assert four["rank"].startswith(f"rank 54.3 80 6.8 weights + 6.6 gradients + 19.7 optimizer + {row_32b} (20 ranks")
+    assert four["engine"].startswith(f"{parts} (3 {engine}")
+    away = rows_of(dry(capsys, "gpu/qwen2.5-32b-16xa100")[1])
+    assert away["rank"].startswith(f"rank 36.9 80 11.7 weights + 3.9 gradients + 0.0 optimizer + {row_32b} (8 ranks")
+    host = "host 1,114.0 524.2 offloaded + 458.7 a checkpoint + 131.1 versions (on a node with 8 ranks"
+    assert away["engine"].startswith(f"{parts} (2 {engine}") and away["host"].startswith(host)
+    instead = rows_of(
+        dry(capsys, "gpu/qwen2.5-32b-16xa100", "learner.ranks=12", "rollout.workers=1", "learner.offload=none")[1]
+    )
+    assert instead["rank"].startswith("rank 74.0 80") and "offloaded" not in instead["host"]
 
 
 def test_a_recipe_without_its_problems_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = dry(capsys, "gpu/qwen2.5-7b-8xa100", "env.data=/nothing/there.jsonl")
     assert (code, err.count("\n")) == (2, 1) and "/nothing/there.jsonl: cannot be read" in err
-    assert "x (15.2 weights" in out
+    assert "15.2 weights" in out
     assert all("data: data/" in path.read_text() or "extends: qwen2.5-7b" in path.read_text() for path in RECIPES)
 
 

@@ -13,8 +13,8 @@ import yaml
 
 from launch.checks import hub, models
 from launch.checks.gpu_memory import shape_of
+from launch.checks.known_models import KNOWN, SHAPES, named_shape
 from launch.checks.models import (
-    KNOWN,
     REFUSED,
     SIGNS,
     TRAINED,
@@ -33,12 +33,23 @@ from tests.played import tokenizer_in
 
 # Parameters as the hub shows them beside each model's files.
 COUNTED = {
+    "Qwen/Qwen2.5-0.5B": 494_032_768,
+    "Qwen/Qwen2.5-1.5B": 1_543_714_304,
     "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
     "Qwen/Qwen2.5-7B": 7_615_616_512,
     "Qwen/Qwen2.5-14B-Instruct": 14_770_033_664,
     "Qwen/Qwen2.5-32B": 32_763_876_352,
+    "Qwen/Qwen2.5-72B": 72_706_203_648,
+    "Qwen/Qwen3-0.6B": 596_049_920,
+    "Qwen/Qwen3-1.7B": 1_720_574_976,
+    "Qwen/Qwen3-4B": 4_022_468_096,
     "Qwen/Qwen3-8B": 8_190_735_360,
+    "Qwen/Qwen3-14B": 14_768_307_200,
+    "Qwen/Qwen3-32B": 32_762_123_264,
+    "meta-llama/Llama-3.2-1B": 1_235_814_400,
+    "meta-llama/Llama-3.2-3B": 3_212_749_824,
     "meta-llama/Llama-3.1-8B": 8_030_261_248,
+    "meta-llama/Llama-3.1-70B": 70_553_706_496,
     "google/gemma-2-2b-it": 2_614_341_888,
     "google/gemma-2-9b-it": 9_241_705_984,
     "google/gemma-2-27b-it": 27_227_128_320,
@@ -112,6 +123,16 @@ def test_a_model_is_refused_before_anything_starts(tmp_path: Path, capsys: pytes
 def test_the_table_gives_the_parameters_that_are_published(name: str) -> None:
     shape = shape_of(KNOWN[name])
     assert shape is not None and shape.parameters == pytest.approx(COUNTED[name], rel=1e-4)
+
+
+def test_a_size_means_a_known_model() -> None:
+    assert named_shape("7B") == "Qwen/Qwen2.5-7B" and named_shape("Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+    assert set(SHAPES.values()) <= KNOWN.keys()
+    for size, name in SHAPES.items():
+        shape = shape_of(KNOWN[name])
+        assert shape is not None and shape.parameters / 1e9 == pytest.approx(float(size[:-1]), rel=0.25)
+    with pytest.raises(BadInput):
+        named_shape("7c")
 
 
 def test_every_policy_that_a_recipe_names_is_in_the_table() -> None:

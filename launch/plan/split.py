@@ -1,0 +1,107 @@
+"""How GPUs are divided between learner ranks and engines, and with what: the keys that a plan may turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from launch.checks.gpu_plan import MOST_RANKS
+from launch.plan.nodes import Nodes
+from rlsys.config.recipe import RecipeConfig, RunConfig
+
+Offload = Literal["none", "optimizer", "all"]
+Zero = Literal[1, 2, 3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    ranks: int
+    workers: int
+    tensor_parallel: int
+    zero_stage: Zero
+    offload: Offload
+
+    @property
+    def gpus(self) -> int:
+        return self.ranks + self.workers * self.tensor_parallel
+
+    def keys(self) -> dict[str, str]:
+        return {
+            "learner.ranks": str(self.ranks),
+            "rollout.workers": str(self.workers),
+            "engine.tensor_parallel": str(self.tensor_parallel),
+            "learner.zero_stage": str(self.zero_stage),
+            "learner.offload": self.offload,
+        }
+
+    def overrides(self, than: Split) -> list[str]:
+        """What to add to a command whose configuration has the other one."""
+        before = than.keys()
+        return [f"{key}={value}" for key, value in self.keys().items() if value != before[key]]
+
+    def describe(self) -> str:
+        return f"{self.ranks}+{self.workers}" + (f"x{self.tensor_parallel}" if self.tensor_parallel > 1 else "")
+
+
+def split_of(recipe: RecipeConfig) -> Split:
+    learner = recipe.learner
+    return Split(
+        ranks=learner.ranks,
+        workers=recipe.rollout.workers,
+        tensor_parallel=recipe.engine.tensor_parallel,
+        zero_stage=learner.zero_stage,
+        offload=learner.offload,
+    )
+
+
+def with_split(config: RunConfig, split: Split) -> RunConfig:
+    """The same run, divided in another way, in all of its stages."""
+    stages = tuple(replace(stage, config=_divided(stage.config, split)) for stage in config.stages)
+    return replace(config, recipe=_divided(config.recipe, split), stages=stages)
+
+
+def _divided(recipe: RecipeConfig, split: Split) -> RecipeConfig:
+    rollout = recipe.rollout
+    least = min(rollout.min_workers, split.workers)
+    return replace(
+        recipe,
+        learner=replace(recipe.learner, ranks=split.ranks, zero_stage=split.zero_stage, offload=split.offload),
+        rollout=replace(rollout, workers=split.workers, min_workers=least),
+        engine=replace(recipe.engine, tensor_parallel=split.tensor_parallel),
+    )
+
+
+def most_engines(nodes: Nodes, ranks: int, tensor_parallel: int, served: int = 0) -> int:
+    """How many engines have room next to so many ranks, which are packed: an engine is on one node.
+
+    served: GPUs of judges and retrievers, which are placed like ranks.
+    """
+    left, engines = ranks + served, 0
+    for _ in range(nodes.count):
+        taken = min(left, nodes.gpus)
+        left -= taken
+        engines += (nodes.gpus - taken) // tensor_parallel
+    return engines if left == 0 else 0
+
+
+def fits_nodes(nodes: Nodes, split: Split, served: int = 0) -> bool:
+    enough = split.ranks + served <= nodes.all_gpus
+    return enough and split.workers <= most_engines(nodes, split.ranks, split.tensor_parallel, served)
+
+
+def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0) -> Iterator[Split]:
+    """Every way to use all GPUs with the same offload and stage, then with keys changed: fewest changes first."""
+    ways = [way for way in (1, 2, 4, 8) if way <= nodes.gpus and heads % way == 0]
+    ways.sort(key=lambda way: way != split.tensor_parallel)
+    stages: list[Zero] = [split.zero_stage, *((3,) if split.zero_stage < 3 else ())]
+    offloads: list[Offload] = [split.offload, *(("optimizer",) if split.offload == "none" else ())]
+    for offload in offloads:
+        for stage in stages:
+            for way in ways:
+                for ranks in range(1, min(nodes.all_gpus, MOST_RANKS) + 1):
+                    workers = most_engines(nodes, ranks, way, served)
+                    if workers:
+                        yield Split(
+                            ranks=ranks, workers=workers, tensor_parallel=way, zero_stage=stage, offload=offload
+                        )

@@ -1,0 +1,121 @@
+"""`rlsys plan`: its sums add up, its memory is that of --dry-run, and what it offers fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.checks import machine
+from launch.checks.gpu_memory import GIGA
+from launch.cli import run
+
+TWO_NODES = ["gpu/qwen2.5-7b-16xa100", "--nodes", "2x8xA100-80G"]
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(machine, "DRIVERS", ())
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = run(["plan", *words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in found["memory"]}
+
+
+@pytest.mark.parametrize("words", [TWO_NODES, ["quickstart", "--nodes", "1x2cpu-24G"]])
+def test_every_row_adds_up_to_its_sum(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = plan(capsys, *words)
+    assert code == 0 and found["fits"]
+    for row in found["memory"]:
+        assert row["bytes"] == pytest.approx(sum(part["bytes"] for part in row["parts"]))
+
+
+def test_the_numbers_are_those_of_the_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    """7.6 G parameters: the rows of docs/gpu.md for 10 ranks under ZeRO-2."""
+    _, found = plan(capsys, *TWO_NODES)
+    count = found["parameters"]
+    weights, gradients, optimizer, _ = rows(found)["rank"]["parts"]
+    ends = 2 * 152064 * 3584 * 2  # embedding and head, whole before they are divided
+    assert weights["bytes"] == 2 * count
+    assert gradients["bytes"] == pytest.approx(2 * 4 * count / 10 + 2 * 2e8 * 2 + ends)
+    assert optimizer["bytes"] == pytest.approx(12 * count / 10)
+    assert rows(found)["/dev/shm"]["parts"][0]["bytes"] == 2 * 2 * count
+    assert rows(found)["disk"]["bytes"] == 3 * 16 * count
+    assert rows(found)["rank"]["of_bytes"] == 80 * GIGA
+
+
+def test_the_rows_are_those_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["plan", *TWO_NODES])
+    planned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and " GB" not in line]
+    run(["train", TWO_NODES[0], "--dry-run"])
+    dry = capsys.readouterr().out
+    same = [line for line in planned if line.split()[0] in ("rank", "engine", "/dev/shm", "reading", "host")]
+    assert len(same) == 5 and all(line in dry for line in same)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gpu/qwen2.5-32b-32xa100", "--nodes", "2x8xA100-80G"],
+        ["gpu/qwen2.5-7b-8xa100", "--nodes", "1x4xA100-40G"],
+        ["gpu/qwen2.5-7b-16xa100", "--nodes", "1x2xH200"],
+        ["gpu/qwen2.5-32b-16xa100", "--nodes", "2x8xA100-80G", "learner.offload=none"],
+        ["quickstart", "--nodes", "1x2cpu-24G", "rollout.workers=20"],
+    ],
+)
+def test_the_keys_that_are_offered_fit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = plan(capsys, *words)
+    assert code == 2 and found["problem"] and found["offers"]
+    for offer in found["offers"]:
+        again, other = plan(capsys, *words, *offer["keys"])
+        assert again == 0 and other["fits"], offer
+
+
+def test_a_refusal_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "gpu/qwen2.5-32b-16xa100", "--nodes", "1x8xL4"]) == 2
+    out = capsys.readouterr().out
+    assert "does not fit: 2 engines x 4 + 8 ranks = 16 GPUs, 8 are there (1x8xL4)" in out
+    assert "no division of these machines fits" in out
+
+
+def test_the_ram_of_a_node_is_a_limit_where_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpu/qwen2.5-32b-16xa100", "--nodes"]
+    assert plan(capsys, *words, "2x8xA100-80G:1500G")[0] == 0
+    code, found = plan(capsys, *words, "2x8xA100-80G:1000G")
+    assert code == 2 and "1114 GB in its RAM of 1000 GB" in found["problem"]
+
+
+def test_a_name_that_nothing_describes_is_refused_and_a_size_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "gpu/qwen2.5-7b-8xa100", "--nodes", "1x8xA100-80G", "model.path=nobody/nothing"]
+    assert run(words) == 2
+    err = capsys.readouterr().err
+    assert "nobody/nothing" in err and "--shape 7b" in err and err.count("\n") == 1
+    assert run([*words, "--shape", "7b"]) == 0
+    out = capsys.readouterr().out
+    assert "of the sizes of Qwen/Qwen2.5-7B" in out and "model.path=nobody/nothing" in out.splitlines()[-1]
+
+
+def test_a_folder_needs_config_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 1000}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    code, found = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", f"model.path={tmp_path}")
+    # embedding and head, two layers of 4 x 64^2 attention, 3 x 64 x 128 and two norms, and a last norm
+    assert (code, found["parameters"]) == (0, 2 * 64 * 1000 + 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64)
+
+
+def test_without_nodes_a_recipe_for_gpus_gets_the_usual_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = plan(capsys, "gpu/qwen2.5-7b-16xa100")
+    assert found["nodes"] == {"text": "2x8xA100-80G", "assumed": True}
+    _, found = plan(capsys, "quickstart")
+    assert "cpu-" in found["nodes"]["text"] and not found["nodes"]["assumed"]
