@@ -18,7 +18,7 @@ FIGURE = re.compile(
     r"(?<![\w.])\d[\d,.]*\s?(?:%|(?:ms|s|us|µs|minutes?|seconds?|MiB|GiB|MB|GB|GFLOP/s|tokens/s)\b|per second\b)"
 )
 # Commands that run, draw or compare, as a reader types them.
-RUNS = "train|eval|compare|generate|analyse|score|serve|index|data|judge-errors"
+RUNS = "train|eval|compare|generate|analyse|score|serve|index|data|judge-errors|plan"
 MAKES = "quickstart|test|unit|slow|gpu|setup"
 COMMAND = re.compile(
     rf"benchmarks/\w+\.py|(?:^|`)make (?:{MAKES})\b|(?:^|[`$ ]|&& )rlsys (?:{RUNS}) [\w./-]|tests/[\w/]+\.py|`pytest ",
