@@ -84,19 +84,26 @@ def _places() -> list[str]:
     return list(search_paths)
 
 
-def _elsewhere(key: str, name: str) -> Choice:
+def load_own(key: str, path: str, read: Callable[[Any], Any] = lambda built: built) -> Any:
+    """What `read` says of the user's own object at a dotted path, looked for next to the recipe too.
+
+    key: names the path in the configuration. Raises BadInput for whatever the import or `read` raises.
+    """
     places = _places()
     sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
     try:
-        built = load(name)
-        schemas = _annotations(built)
+        return read(load(path))
     except Exception as error:  # fault boundary: a module of the user's own may raise anything
         what = f"{type(error).__name__}: {error}"
         expected = f"module.Class, importable from {' or '.join(places)}"
-        first = name.partition(".")[0]
+        first = path.partition(".")[0]
         if first in (*OURS, "tests"):  # `envs.maze.Maze`, in a user's folder
             expected = f"{first} to be the package of rlsys: give a folder of your own another name"
-        raise BadInput(what, key=f"{key}.name", found=name, expected=expected) from error
+        raise BadInput(what, key=key, found=path, expected=expected) from error
+
+
+def _elsewhere(key: str, name: str) -> Choice:
+    built, schemas = load_own(f"{key}.name", name, lambda built: (built, _annotations(built)))
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
         what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
         raise BadInput(key=f"{key}.name", found=name, expected=what)

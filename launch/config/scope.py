@@ -32,6 +32,7 @@ RUN_KEYS: tuple[str, ...] = (
     "engine",
     "cluster",
     "weights",
+    "tracker",
     "wandb",
     "window",
     "rollout.workers",

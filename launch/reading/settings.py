@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from rlsys.errors import BadInput
 from rlsys.untrusted import visible
 
-SEED_KEYS = ("seed", "wandb")  # in which runs of one setting may differ
+SEED_KEYS = ("seed", "tracker", "wandb")  # in which runs of one setting may differ
 
 
 class Configured(Protocol):

@@ -18,8 +18,10 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.prompts import prompt_lines
+from launch.observe.gauges import Gauges
 from launch.observe.progress import Progress
-from launch.observe.tracking import Gauges, Tracker, flatten_config
+from launch.observe.trackers.base import TrackedRun, flatten_config
+from launch.observe.trackers.table import make_trackers
 from launch.run import nodes, wire
 from launch.run.cluster import connect, driver_node
 from launch.run.record import begin_record, place_parts
@@ -75,6 +77,16 @@ def make_run(
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
+    tracked = TrackedRun(
+        directory=directory.path,
+        name=f"{recipe.name} seed {recipe.seed}",
+        config=flatten_config(text),
+        step=state.step,
+        settings=recipe.wandb,
+    )
+    tracker, uploads = make_trackers(recipe, tracked)
+    for line in uploads:
+        progress.say(line)
     return Run(
         config=config,
         dir=directory,
@@ -87,8 +99,8 @@ def make_run(
         services=services,
         provenance=provenance,
         progress=progress,
-        tracker=Tracker(recipe.wandb, directory.path, f"{recipe.name} seed {recipe.seed}", flatten_config(text)),
-        gauges=Gauges(recipe.name),
+        tracker=tracker,
+        gauges=Gauges(directory.path.name),
         model_path=model_path,
         playing=playing,
         earlier=state,

@@ -16,11 +16,12 @@ from envs.rewards import solved_by
 from launch.checkpoints.beginning import reference_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
 from launch.observe.events import EVENTS, Events, Kind
+from launch.observe.gauges import Gauges
 from launch.observe.health import Finding, HealthMonitor, HealthSetting
 from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
-from launch.observe.tracking import Gauges, Tracker
+from launch.observe.trackers.feed import Trackers
 from launch.run.record import RunRecord
 from launch.run.rundir import RunDir
 from launch.run.tasks import Tasks
@@ -85,7 +86,7 @@ class Run:
     pool: RolloutPool
     services: Services  # tool servers and judges of the run's own
     progress: Progress
-    tracker: Tracker
+    tracker: Trackers
     gauges: Gauges
     provenance: RunRecord | None = None  # run.json; None where nothing of it is to be kept, as in tests
     model_path: str  # the model that the first stage begins with

@@ -307,9 +307,9 @@ async def keep_trajectories(
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
     """The episodes for the tracker's table of samples."""
-    places = [(group, index) for group in groups for index in range(len(group.summaries))]
-    chosen = run.tracker.choose_episodes(step, [group.summaries[index].reward for group, index in places])
-    found = [(await run.pool.whole(places[place][0]), places[place][1]) for place in chosen]
+    rewards = [[each.reward for each in group.summaries] for group in groups]
+    chosen = run.tracker.choose_episodes(step, rewards)
+    found = [(await run.pool.whole(groups[place]), index) for place, index in chosen]
     return [whole.trajectories[index] for whole, index in found if whole is not None]
 
 

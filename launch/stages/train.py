@@ -19,6 +19,7 @@ from launch.checks.memory_table import format_rows
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
+from launch.observe.trackers.table import check_trackers
 from launch.run.run import Run, health
 from launch.run.saving import checkpoint, restore, wait_written
 from launch.stages.base import needs_engines, stage_of
@@ -31,6 +32,7 @@ def check(config: RunConfig) -> None:
     """What can be known before anything is written or started. Raises BadInput."""
     recipe = config.recipe
     make_world(recipe.env)
+    check_trackers(recipe)
     preflight.check(recipe, learner=True)
     check_offload(config)
     if any(needs_engines(config, stage) for stage in config.stages) and is_local(recipe.cluster):

@@ -1,11 +1,23 @@
-"""What a run leaves behind: trajectories, checkpoints, and what it reports to wandb."""
+"""What a run leaves behind: trajectories, checkpoints, and what it reports to trackers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-from rlsys.errors import require_bounds
+from rlsys.errors import BadInput, nearest, require_bounds
+
+TRACKERS = ("wandb", "tensorboard", "trackio", "none")
+
+
+def check_tracker(names: tuple[str, ...]) -> None:
+    """Raises BadInput for a name that is neither one of ours nor a dotted path."""
+    for name in names:
+        if not isinstance(name, str) or (name not in TRACKERS and "." not in name):
+            hint = nearest(str(name), TRACKERS, otherwise="")
+            raise BadInput(key="tracker", found=name, expected=f"{', '.join(TRACKERS)} or module.Class{hint}")
+    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+        raise BadInput(key="tracker", found=list(names), expected="each tracker once, or none alone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +60,28 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WandbConfig:
-    """Tracking with Weights & Biases, in addition to the metrics in the run directory."""
+    """Tracking with Weights & Biases (`tracker` has `wandb`), in addition to the metrics in the run directory."""
 
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
     """Mode of the wandb client. auto: online if wandb has a key, else offline, which writes to the run directory."""
     project: Optional[str] = None
-    """Name of the wandb project. null: WANDB_PROJECT, else "rlsys"."""
+    """Name of the project in wandb and trackio. null: WANDB_PROJECT (wandb only), else "rlsys"."""
     entity: Optional[str] = None
     """User or team that owns the project. null: WANDB_ENTITY, else the owner of the key."""
     group: Optional[str] = None
-    """Group of runs that belong together, such as the seeds of one setting. null: WANDB_RUN_GROUP."""
+    """Group of runs that belong together in wandb or trackio, such as the seeds of one setting. null: WANDB_RUN_GROUP
+    (wandb only)."""
     name: Optional[str] = None
-    """Name of the run in wandb. null: WANDB_NAME, else the recipe's `name` and its seed."""
+    """Name of the run in wandb and trackio. null: WANDB_NAME (wandb only), else the recipe's `name` and its seed."""
     tags: tuple[str, ...] = ()
     """Tags of the run in wandb. (): those of WANDB_TAGS."""
     notes: Optional[str] = None
     """Free-text notes on the run."""
     samples: int = 4
-    """Number of episodes in the table of samples, from the lowest reward to the highest. 0: no table."""
+    """Number of episodes in a table of samples, of different prompts as far as possible, from the lowest reward to the
+    highest. It holds for every tracker. 0: no table."""
     samples_every: int = 10
-    """Number of training steps between two tables of samples."""
+    """Number of training steps between two tables of samples. It holds for every tracker."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "wandb.", "0 or more", "samples")

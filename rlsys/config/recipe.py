@@ -18,7 +18,7 @@ from rlsys.config.generate import GenerateConfig
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.loop import LoopConfig
 from rlsys.config.model import ModelConfig
-from rlsys.config.output import CheckpointConfig, TrajectoriesConfig, WandbConfig
+from rlsys.config.output import CheckpointConfig, TrajectoriesConfig, WandbConfig, check_tracker
 from rlsys.config.rollout import RolloutConfig
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.config.window import WindowConfig
@@ -84,9 +84,18 @@ class RecipeConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
+    tracker: Union[str, tuple[str, ...]] = "wandb"
+    """Where metrics and sample episodes go in addition to the run directory: wandb, tensorboard, trackio, none,
+    `module.Class` of your own, or a list of these."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """Names in `tracker`."""
+        return (self.tracker,) if isinstance(self.tracker, str) else tuple(self.tracker)
+
     def __post_init__(self) -> None:
+        check_tracker(self.trackers)
         plain = bool(self.name) and all(letter.isalnum() or letter in "-_." for letter in self.name)
         fits = plain and not self.name.startswith(".")
         require(fits, "name", self.name, "letters, digits, - _ . : it names a folder")

@@ -1,4 +1,5 @@
-"""wandb in earnest, offline: its file is decoded, its service is killed."""
+"""The trackers in earnest: wandb offline, whose file is decoded and whose service is killed; TensorBoard's event files,
+read by TensorBoard; trackio, where it is installed."""
 
 from __future__ import annotations
 
@@ -7,15 +8,22 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from tensorboard import plugin_util
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from launch.config.compose import compose, to_yaml
-from launch.observe.tracking import SERVICE, Tracker, flatten_config
+from launch.observe.trackers.base import TrackedRun, flatten_config
+from launch.observe.trackers.feed import Trackers
+from launch.observe.trackers.table import make_trackers
+from launch.observe.trackers.wandb_tracker import SERVICE
 from rlsys.config.output import WandbConfig
-from rlsys.types import EpisodeEnd, Group, Message, Reward, Task, Ticket, Timings, Trajectory
+from rlsys.types import EpisodeEnd, Message, Reward, Task, Timings, Trajectory
 from tests.e2e.runs import ROOT
 from tests.wandb_file import exit_codes, pairs, rows, run_record
 
@@ -32,38 +40,44 @@ CONFIG = WandbConfig(
 TASK = Task(task_id="t:1", question="q")
 
 
-def group(*values: float) -> Group:
-    ticket = Ticket(sequence=0, epoch=0, task=TASK, attempt=0, start_version=0)
-    said = (Message(role="user", content="q"), Message(role="assistant", content="caf\u00e9 \ud800"))
-    episodes = [
-        Trajectory(
-            task=TASK,
-            sibling=sibling,
-            turns=(),
-            messages=said,
-            end=EpisodeEnd.ANSWERED,
-            reward=Reward(value=value, parts={"found": value}),
-            timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
-            num_prompt=1,
-        )
-        for sibling, value in enumerate(values)
-    ]
-    return Group(ticket=ticket, trajectories=tuple(episodes), worker="w")
+def made(folder: Path, *overrides: str, step: int = 0, settings: WandbConfig = CONFIG) -> Trackers:
+    config = compose("quickstart", overrides)
+    run = TrackedRun(
+        directory=folder, name="quickstart seed 0", config=flatten_config(to_yaml(config)), step=step, settings=settings
+    )
+    return make_trackers(replace(config.recipe, wandb=settings), run)[0]
 
 
-def tell_episodes(tracker: Tracker, step: int, group: Group) -> None:
-    chosen = tracker.choose_episodes(step, [each.reward for each in group.trajectories])
-    tracker.episodes(step, [group.trajectories[place] for place in chosen])
+def play(trackers: Trackers, steps: range) -> None:
+    """A table of two episodes every three steps, and an evaluation at the end."""
+    episodes = [episode(value) for value in (0.5, 1.0, 0.0)]
+    for step in steps:
+        trackers.log({"step": step, "reward/mean": step / 2, "stage": "rl", "version": step})
+        chosen = trackers.choose_episodes(step, [[each.reward] for each in episodes])
+        trackers.episodes(step, [episodes[place] for place, _ in chosen])
+    trackers.log_evaluation(steps[-1], "greedy", {"accuracy": 0.25, "reward": None})
+    trackers.finish()
+
+
+def episode(value: float) -> Trajectory:
+    said = (
+        Message(role="user", content="q"),
+        Message(role="assistant", content="caf\u00e9 \ud800\n<script>alert(1)</script>"),
+    )
+    return Trajectory(
+        task=TASK,
+        sibling=0,
+        turns=(),
+        messages=said,
+        end=EpisodeEnd.ANSWERED,
+        reward=Reward(value=value, parts={"found": value}),
+        timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
+        num_prompt=1,
+    )
 
 
 def test_what_reaches_wandb(tmp_path: Path) -> None:
-    tracker = Tracker(CONFIG, tmp_path, "recipe", flatten_config(to_yaml(compose("quickstart", []))))
-    for step in range(1, 6):
-        tracker.log({"step": step, "reward/mean": step / 2, "stage": "rl"})
-        tell_episodes(tracker, step, group(0.5, 1.0, 0.0))
-    tracker.log_evaluation(5, "greedy", {"accuracy": 0.25, "reward": None})
-    tracker.finish()
-
+    play(made(tmp_path), range(1, 6))
     run = run_record(tmp_path)
     assert (run.run_group, list(run.tags), run.notes) == ("seeds", ["a", "b"], "try")
     assert (run.display_name, run.entity, run.project) == ("seed 3", "us", "rlsys")
@@ -71,36 +85,128 @@ def test_what_reaches_wandb(tmp_path: Path) -> None:
     assert config["learner"]["lr"] == 1e-6 and config["stages"]["rl"]["kind"] == "rl"
     logged = rows(tmp_path)
     assert [row["reward/mean"] for row in logged if "reward/mean" in row] == [0.5, 1.0, 1.5, 2.0, 2.5]
+    assert [row["run/version"] for row in logged if "run/version" in row] == [1, 2, 3, 4, 5]
     evaluations = [row for row in logged if "held_out/greedy/accuracy" in row]
     assert [(row["step"], row["held_out/greedy/accuracy"]) for row in evaluations] == [(5, 0.25)]
-    tables = sorted((tmp_path / "wandb").glob("offline-run-*/files/media/table/*.json"))
-    assert len(tables) == 2  # at steps 1 and 4
-    table = json.loads(tables[0].read_text())
-    shown = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    assert [(row["reward"], row["end"], row["prompt"]) for row in shown] == [
+    assert exit_codes(tmp_path) == [0]
+
+
+def test_the_table_in_wandb_keeps_the_rows_of_earlier_steps(tmp_path: Path) -> None:
+    play(made(tmp_path), range(1, 6))
+    first, second = [row for row in rows(tmp_path) if "samples._type" in row]  # at steps 1 and 4
+    assert {row["samples._type"] for row in (first, second)} == {"incremental-table-file"}
+    assert second["samples.previous_increments_paths"] == [first["samples.artifact_path"]]
+    assert (first["samples.nrows"], second["samples.nrows"]) == (2, 4)
+    files = [next((tmp_path / "wandb").glob(f"offline-run-*/files/{row['samples.path']}")) for row in (first, second)]
+    tables = [json.loads(file.read_text()) for file in files]
+    shown = [[dict(zip(table["columns"], row, strict=True)) for row in table["data"]] for table in tables]
+    assert [[row["step"] for row in table] for table in shown] == [[1, 1], [4, 4]]
+    assert [(row["reward"], row["end"], row["prompt"]) for row in shown[0]] == [
         (0.0, "answered", "user: q"),
         (1.0, "answered", "user: q"),
     ]
-    assert shown[0]["messages"] == "assistant: caf\u00e9 \\ud800" and json.loads(shown[1]["parts"]) == {"found": 1.0}
-    assert exit_codes(tmp_path) == [0]
+    assert shown[0][0]["messages"].startswith("assistant: caf\u00e9 \\ud800")
+    assert json.loads(shown[0][1]["parts"]) == {"found": 1.0}
+
+
+def test_a_continued_run_is_the_same_run_in_wandb(tmp_path: Path) -> None:
+    found = []
+    for step in (0, 2):
+        made(tmp_path, step=step).finish()
+        (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+        found.append(run_record(tmp_path).run_id)
+        folder.rename(tmp_path / f"attempt-{step}")
+    assert found[0] == found[1] == (tmp_path / "wandb_id").read_text()
 
 
 def test_wandb_obeys_its_own_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"PROJECT": "mine", "NAME": "x", "ENTITY": "us", "RUN_GROUP": "g", "TAGS": "a,b", "MODE": "offline"}
     for name, value in given.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
-    Tracker(WandbConfig(), tmp_path, "quickstart seed 3", {}).finish()
+    made(tmp_path, settings=WandbConfig()).finish()
     run = run_record(tmp_path)
     assert (run.project, run.display_name, run.entity, run.run_group) == ("mine", "x", "us", "g")
     assert list(run.tags) == ["a", "b"]
 
 
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    play(made(tmp_path, "tracker=tensorboard"), range(1, 6))
+    shown = read_events(tmp_path / "tensorboard")
+    points = [(each.step, each.value) for each in shown.Scalars("reward/mean")]
+    assert points == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
+    assert [(each.step, each.value) for each in shown.Scalars("held_out/greedy/accuracy")] == [(5, 0.25)]
+    assert "stage" not in shown.Tags()["scalars"] and "run/version" in shown.Tags()["scalars"]
+    config, samples = (shown.Tensors(f"{tag}/text_summary") for tag in ("config", "samples"))
+    assert json.loads(text_of(config[0]))["learner"]["lr"] == 1e-6
+    assert [each.step for each in samples] == [1, 4]  # of all steps, not the newest alone
+    assert "task: t:1" in text_of(samples[0]) and "caf\u00e9" in text_of(samples[0])
+
+
+def test_what_a_model_wrote_is_no_markup_in_tensorboard(tmp_path: Path) -> None:
+    play(made(tmp_path, "tracker=tensorboard"), range(1, 2))
+    (table,) = read_events(tmp_path / "tensorboard").Tensors("samples/text_summary")
+    drawn = plugin_util.markdown_to_safe_html(text_of(table))
+    assert "&lt;script&gt;alert(1)" in drawn and "<script" not in drawn
+
+
+def test_steps_that_are_taken_again_are_one_line_in_tensorboard(tmp_path: Path) -> None:
+    play(made(tmp_path, "tracker=tensorboard"), range(1, 6))
+    play(made(tmp_path, "tracker=tensorboard", step=3), range(4, 7))  # continued from a checkpoint of step 3
+    points = [(each.step, each.value) for each in read_events(tmp_path / "tensorboard").Scalars("reward/mean")]
+    assert points == [(step, step / 2) for step in range(1, 7)]
+
+
+def read_events(folder: Path) -> EventAccumulator:
+    shown = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
+    return shown.Reload()
+
+
+def text_of(event: Any) -> str:
+    (text,) = event.tensor_proto.string_val
+    return str(text.decode())
+
+
+TRACKIO = """
+import sys
+from pathlib import Path
+from tests.e2e.test_tracking import made, play
+play(made(Path(sys.argv[1]), "tracker=trackio"), range(1, 6))
+from trackio.sqlite_storage import SQLiteStorage
+(name,) = SQLiteStorage.get_runs("rlsys")
+play(made(Path(sys.argv[1]), "tracker=trackio", step=5), range(6, 7))
+assert SQLiteStorage.get_runs("rlsys") == [name]
+import json
+print(json.dumps([name, SQLiteStorage.get_logs("rlsys", name)]))
+"""
+
+
+def test_trackio_keeps_a_run_in_its_own_database(tmp_path: Path) -> None:
+    if find_spec("trackio") is None:
+        pytest.skip("trackio is not installed: pip install -e .[trackio]")
+    done = subprocess.run(
+        [sys.executable, "-c", TRACKIO, str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "TRACKIO_DIR": str(tmp_path / "db")}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    name, logged = json.loads(done.stdout)  # nothing else was printed
+    assert name == f"seed 3 {(tmp_path / 'trackio_id').read_text()}"
+    assert [(row["step"], row["reward/mean"]) for row in logged if "reward/mean" in row] == [
+        (step, step / 2) for step in range(1, 7)
+    ]
+    assert [row["held_out/greedy/accuracy"] for row in logged if "held_out/greedy/accuracy" in row] == [0.25, 0.25]
+    assert [row["step"] for row in logged if "samples" in row] == [1, 4, 6]
+
+
 SCRIPT = """
 import sys, signal, psutil, time
 from pathlib import Path
-from launch.observe.tracking import Tracker
+from launch.observe.trackers.base import TrackedRun
+from launch.observe.trackers.feed import Trackers
+from launch.observe.trackers.wandb_tracker import WandbTracker
 from rlsys.config.output import WandbConfig
-tracker = Tracker(WandbConfig(mode="offline"), Path(sys.argv[1]), "r", {})
+settings = WandbConfig(mode="offline")
+run = TrackedRun(directory=Path(sys.argv[1]), name="r", config={}, step=0, settings=settings)
+tracker = Trackers({"wandb": WandbTracker(run)})
 tracker.log({"step": 1})
 for child in psutil.Process().children(recursive=True):
     child.send_signal(signal.SIGTERM)
@@ -140,13 +246,11 @@ def test_a_service_that_died_is_one_line_and_no_traceback(tmp_path: Path) -> Non
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "wandb stopped taking rows: Connection lost\n"
+    assert len(done.stderr.splitlines()) == 1 and "wandb stopped taking rows" in done.stderr
 
 
 def test_no_samples_no_table(tmp_path: Path) -> None:
-    tracker = Tracker(replace(CONFIG, samples=0), tmp_path, "recipe", {})
-    tell_episodes(tracker, 1, group(1.0))
-    tracker.finish()
+    play(made(tmp_path, settings=replace(CONFIG, samples=0)), range(1, 2))
     assert not list(tmp_path.glob("wandb/**/*.table.json"))
 
 

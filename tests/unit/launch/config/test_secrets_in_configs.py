@@ -12,7 +12,8 @@ import pytest
 
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
-from launch.observe.tracking import Tracker
+from launch.observe.trackers.base import TrackedRun
+from launch.observe.trackers.wandb_tracker import WandbTracker
 from launch.run.rundir import RunDir
 from rlsys.config.output import WandbConfig
 from tests.refused import refused
@@ -127,12 +128,16 @@ def test_a_secret_that_is_named_reaches_no_file_no_terminal_and_no_tracker(
     config = compose(str(_written(tmp_path, judge + STAGES)), [])
     kept: dict[str, Any] = {}
     tracked = SimpleNamespace(define_metric=lambda *a, **k: None, log=kept.update)
-    wandb = SimpleNamespace(init=lambda **given: kept.update(given) or tracked, Settings=dict)
+    wandb = SimpleNamespace(init=lambda **given: kept.update(given) or tracked, Settings=dict, Table=dict)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     assert play(tmp_path, stages=judge + STAGES).error is None
     directory = RunDir(tmp_path / "run")
     directory.write("config.yaml", to_yaml(config))
-    Tracker(WandbConfig(mode="offline"), directory.path, "n", {"config": to_yaml(config)}).log({"step": 1})
+    given = {"config": to_yaml(config)}
+    settings = WandbConfig(mode="offline")
+    WandbTracker(TrackedRun(directory=directory.path, name="n", config=given, step=0, settings=settings)).log(
+        {"step": 1}
+    )
     directory.close()
     assert run(["train", str(tmp_path / "recipe.yaml"), "--dry-run"]) == 0
     shown = "".join(capsys.readouterr()) + repr(config) + repr(kept)
