@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from envs.rewards import RewardFunction
 from envs.rewards.asks import resolve_requests
+from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
@@ -50,7 +51,7 @@ class RewardService:
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
         transcript = await resolve_requests(reward, transcript, self._grader, self._judge)
-        scored = reward(transcript)
+        scored = score_and_explain(reward, transcript)
         return replace(
             scored,
             correct=scored.correct if transcript.correct is None else transcript.correct,

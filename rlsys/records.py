@@ -2,7 +2,8 @@
 
     {"task": {"task_id", "question", "answers", ...}, "sequence": 7, "sibling": 2, "attempt": 0, "worker": "rollout:0",
      "prompt": [...], "messages": [...], "end": "answered", "truncated": false, "reward": 1.0, "parts": {"correct": 1},
-     "advantage": 0.3, "num_tokens": 31, "token_ids": [[...]], "weight_versions": [[[1, 0, 31]]], "seconds": {...}}
+     "advantage": 0.3, "num_tokens": 31, "token_ids": [[...]], "logprobs": ["..."], "findings": [...],
+     "weight_versions": [[[1, 0, 31]]], "seconds": {...}}
 
 `prompt` is what the model was given and `messages` what followed, so `rlsys score` reads what a run leaves behind. The
 sampled tokens stand in a line once, for rewards that look at them: by turn in `token_ids`, or, in what `generate` makes
@@ -11,23 +12,38 @@ to be trained on, in `samples`, with the tokens around them and the name of the 
 
 from __future__ import annotations
 
-import hashlib
-import json
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from rlsys.errors import BadInput
 from rlsys.jsonl import decode, encode, format_value, json_object, kind_of, read_as
 from rlsys.rollout import EpisodeBroken
-from rlsys.types import EpisodeEnd, Failure, FailureKind, Group, Message, Reward, Task, Trajectory, Transcript
+from rlsys.types import (
+    EpisodeEnd,
+    Failure,
+    FailureKind,
+    Finding,
+    Floats,
+    Group,
+    Message,
+    Reward,
+    Task,
+    Trajectory,
+    Transcript,
+)
 
 HERE = "this line"
+MOST_FINDINGS = 256  # of one trajectory: a rule of a user's own may fire on every word
 ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
     ("inline", "ended", "reward", "parts", "correct", "judgements", "failure", "token_ids", "tokenizer", "samples")
-    + ("metrics", "state", "seconds", "retried", "trace")
+    + ("metrics", "state", "seconds", "retried", "trace", "logprobs", "token_advantages", "findings")
+    + ("message", "start", "end")
 )
 
 
@@ -37,6 +53,18 @@ class Tokens:
 
     token_ids: tuple[int, ...]  # [L]
     sampled: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRecord:
+    """A rule of the reward that fired, and what it adds to a part of it."""
+
+    message: int | None = None  # of `prompt` and `messages` together; None where it fired on something absent
+    start: int | None = None  # characters start:end of it
+    end: int | None = None
+    part: str
+    rule: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +92,9 @@ class TrajectoryRecord:
     samples: tuple[Tokens, ...] = ()
     num_tokens: int | None  # None where a person wrote it: nothing was sampled
     token_ids: tuple[tuple[int, ...], ...] = ()  # by turn; none where `samples` has them
+    logprobs: tuple[str, ...] = ()  # by turn, of its tokens: `pack_floats`
+    token_advantages: tuple[str, ...] = ()  # the same, where the algorithm has one for each token
+    findings: tuple[FindingRecord, ...] = ()  # of the reward, where it tells
     weight_versions: tuple[tuple[tuple[int, int, int], ...], ...]  # by turn: (version, from token, to token)
     metrics: Mapping[str, float] = field(default_factory=dict)  # of the environment
     state: Mapping[str, Any] | None = None  # what the environment knew at the end, where it tells
@@ -106,7 +137,9 @@ def record_of(
     advantage: float | None = None,
     tokenizer: str = "",
     samples: tuple[Tokens, ...] = (),
+    logprobs: bool = False,
 ) -> TrajectoryRecord:
+    """logprobs: whether those of the sampled tokens are kept."""
     task, reward, start = trajectory.task, trajectory.reward, trajectory.num_prompt
     completions, timings = [turn.completion for turn in trajectory.turns], trajectory.timings
     seconds = {"generate": timings.generate_s, "tool": timings.tool_s, "score": timings.score_s}
@@ -133,11 +166,34 @@ def record_of(
         samples=samples,
         num_tokens=trajectory.num_sampled,
         token_ids=() if samples else tuple(tuple(each.token_ids.tolist()) for each in completions),
+        logprobs=tuple(pack_floats(each.logprobs) for each in completions) if logprobs else (),
+        findings=tuple(_finding_record(each, start) for each in graded.findings[:MOST_FINDINGS]) if graded else (),
         weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
         metrics=trajectory.metrics,
         state=trajectory.state,
         seconds={name: round(value, 4) for name, value in seconds.items()},
     )
+
+
+def _finding_record(found: Finding, start: int) -> FindingRecord:
+    """start: how many messages the prompt has."""
+    rule, value, span = str(found.rule), float(found.value), found.span
+    if span is None:
+        return FindingRecord(part=str(found.part), rule=rule, value=value)
+    return FindingRecord(
+        message=start + span.message, start=span.start, end=span.end, part=str(found.part), rule=rule, value=value
+    )
+
+
+def pack_floats(values: Floats) -> str:
+    """Little-endian float16 in base64: 2.7 bytes a value, three digits of it. Below -65504 it is -inf."""
+    with np.errstate(over="ignore"):
+        return base64.b64encode(np.asarray(values, "<f2").tobytes()).decode("ascii")
+
+
+def unpack_floats(text: str) -> Floats:
+    """[L], as float32. Raises ValueError for what `pack_floats` has not written."""
+    return np.frombuffer(base64.b64decode(text, validate=True), "<f2").astype(np.float32)
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -212,12 +268,12 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
         raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
     tokens = _flat(_optional_field(record, "token_ids", TOKENS))
     if tokens is None and "tokenizer" in record:  # without it, "samples" has another meaning
-        samples = _samples(record, "samples", HERE)
+        samples = read_samples(record, "samples", HERE)
         tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
     judgements = _optional_field(record, "judgements", TEXTS)
     return Transcript(
         task=task,
-        messages=_messages(messages, f"{HERE}: messages", ROLES[:3]) if response is None else split(response),
+        messages=read_messages(messages, f"{HERE}: messages", ROLES[:3]) if response is None else split(response),
         truncated=_optional_field(record, "truncated", FLAG) or False,
         token_ids=tokens,
         num_tokens=_optional_field(record, "num_tokens", COUNT),
@@ -264,96 +320,10 @@ def _flat(tokens: list[Any] | None) -> tuple[int, ...] | None:
     return tuple(token for each in tokens for token in (each if isinstance(each, list) else (each,)))
 
 
-# -- an example to learn from ------------------------------------------------------------------------------------------
+# -- what files of ours and lines from elsewhere both hold -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    messages: tuple[Message, ...]  # after the prompt: assistant is the model
-    samples: tuple[Tokens, ...] = ()  # empty where it comes from elsewhere
-    truncated: bool = False  # a token limit cut it off: its text has no end to learn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A prompt with one answer, or with [chosen, rejected]."""
-
-    prompt: tuple[Message, ...]
-    answers: tuple[Answer, ...]
-    tokenizer: str  # of the answers' samples
-    names: tuple[str, ...]  # of its prompt, and of its task: examples that share one are never on two sides of a split
-
-
-def read_answer(record: dict[str, Any], where: str) -> Example:
-    """`{"prompt": P, "messages": M}` or `{"prompt": P, "response": M}`; the prompt may also lead the messages.
-
-    P and M are a text or a list of {"role", "content"}. Raises BadInput that names the line and the key.
-    """
-    keys = [key for key in ("messages", "response") if key in record]
-    if len(keys) != 1:
-        found = 'both "messages" and' if keys else 'neither "messages" nor'
-        raise BadInput(f'{found} "response"', where=where, expected="one of them")
-    messages = _conversation(record, keys[0], "assistant", where)
-    if "prompt" in record:
-        prompt = _conversation(record, "prompt", "user", where)
-    else:
-        first = next((index for index, each in enumerate(messages) if each.role == "assistant"), 0)
-        prompt, messages = messages[:first], messages[first:]
-        if not prompt:
-            raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
-    samples, truncated = _samples(record, "samples", where), record.get("truncated") is True
-    return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
-
-
-def read_pair(record: dict[str, Any], where: str) -> Example:
-    """`{"prompt": P, "chosen": M, "rejected": M}`. Raises BadInput that names the line and the key."""
-    for key in ("prompt", "chosen", "rejected"):
-        if key not in record:
-            raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
-    answers = [
-        Answer(
-            messages=_conversation(record, key, "assistant", where),
-            samples=_samples(record, f"{key}_samples", where),
-            truncated=record.get(f"{key}_truncated") is True,
-        )
-        for key in ("chosen", "rejected")
-    ]
-    if any(len(answer.samples) > 1 for answer in answers):
-        raise BadInput("an answer of a pair in several samples", where=where, expected="one each")
-    if answers[0] == answers[1]:
-        raise BadInput('"chosen" and "rejected" are the same', where=where)
-    return _example(record, where, _conversation(record, "prompt", "user", where), answers)
-
-
-def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
-    for answer in answers:
-        says = any(message.role == "assistant" and message.content for message in answer.messages)
-        if not says and not answer.samples:  # what was sampled may be the end of the message alone
-            raise BadInput("an answer in which the assistant says nothing", where=where)
-    said = json.dumps([[message.role, message.content] for message in prompt])
-    digest = hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
-    given = record.get("task")
-    task = record.get("task_id") or (given.get("task_id") if isinstance(given, dict) else None)
-    names = (digest, f"task {task}") if task else (digest,)
-    return Example(prompt=prompt, answers=tuple(answers), tokenizer=str(record.get("tokenizer", "")), names=names)
-
-
-def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
-    """A text or a list of messages, of what a tokenizer can take."""
-    value, place = record.get(key), f'{where}: "{key}"'
-    if isinstance(value, str):
-        value = [{"role": role, "content": value}]
-    if not isinstance(value, list) or not value:
-        found = "an empty list" if value == [] else kind_of(value)
-        raise BadInput(where=where, key=f'"{key}"', found=found, expected="a text or a list of messages")
-    messages = _messages(value, place, ROLES)
-    for index, message in enumerate(messages):
-        if any("\ud800" <= character <= "\udfff" for character in message.content):
-            raise BadInput(f"{place}[{index}].content holds half of a surrogate pair: not a text")
-    return messages
-
-
-def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[Message, ...]:
+def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[Message, ...]:
     messages = []
     for index, value in enumerate(values):
         if not isinstance(value, dict):
@@ -370,7 +340,7 @@ def _messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[
     return tuple(messages)
 
 
-def _samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
+def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
     value = record.get(key, [])
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise BadInput("is no list of objects", where=where, key=f'"{key}"')

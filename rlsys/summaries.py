@@ -80,7 +80,7 @@ def summarize(trajectory: Trajectory) -> TrajectorySummary:
     reward = trajectory.reward
     if isinstance(reward, Reward):
         streams = tuple(replace(stream, values=(sum(stream.values),)) for stream in reward.streams)
-        reward = replace(reward, streams=streams, judgements=None)
+        reward = replace(reward, streams=streams, judgements=None, findings=())
     else:
         reward = replace(reward, trace="")
     by_turn = enumerate(turn.completion.spans for turn in trajectory.turns)

@@ -145,6 +145,29 @@ class TokenStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Characters `start:end` of `transcript.messages[message].content`."""
+
+    message: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One rule of a reward that fired and what it adds: Finding(part="format", rule="no <search> tag", value=-0.02).
+
+    `text` is the beginning of what the rule fired on; `span` is None where it fired on something absent.
+    """
+
+    part: str
+    rule: str
+    value: float = 0.0
+    span: Span | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
     """A trajectory's value, its parts (they sum to it), and additional per-token streams.
 
@@ -156,6 +179,7 @@ class Reward:
     streams: tuple[TokenStream, ...] = ()
     correct: bool | None = None  # the verdict that it rests on, where a grader or a judge was asked for one
     judgements: tuple[str, ...] | None = None  # what a judge wrote of each message of the model, where one was asked
+    findings: tuple[Finding, ...] = field(default=(), compare=False)  # what it is the sum of, where the reward tells
 
     @property
     def discounts(self) -> tuple[float, ...]:

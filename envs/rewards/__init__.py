@@ -11,20 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from envs.rewards.findings import Finding
+from envs.rewards.findings import Explains as Explains
 from envs.services.judge.config import JudgeConfig
 from rlsys.choices import Table, choose, construct
 from rlsys.types import Reward, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
 Measure = Literal["accuracy", "mean reward"]
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A reward that can say why. All of ours can; one from elsewhere need not."""
-
-    def findings(self, transcript: Transcript) -> tuple[Finding, ...]: ...
 
 
 @runtime_checkable

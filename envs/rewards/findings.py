@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 from envs.protocols import Inline
+from rlsys.types import Finding as Finding
 from rlsys.types import Message, Reward, Transcript
+from rlsys.types import Span as Span
 
 EXCERPT = 80  # characters of a finding's text that are kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Characters `start:end` of `transcript.messages[message].content`."""
+@runtime_checkable
+class Explains(Protocol):
+    """A reward that can say why. All of ours can; one from elsewhere need not."""
 
-    message: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One rule that fired and what it adds: Finding(part="format", rule="no <search> tag", value=-0.02).
-
-    `text` is the beginning of what the rule fired on; `span` is None where it fired on something absent.
-    """
-
-    part: str
-    rule: str
-    value: float = 0.0
-    span: Span | None = None
-    text: str = ""
+    def findings(self, transcript: Transcript) -> tuple[Finding, ...]: ...
 
 
 def make_finding(part: str, rule: str, value: float, messages: Sequence[Message], span: Span | None) -> Finding:
@@ -61,3 +48,21 @@ class SumOfFindings:
 
     def __call__(self, transcript: Transcript) -> Reward:
         return total(self.findings(transcript), self.parts)
+
+
+def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
+    """What it gives, with its findings where it tells them. Of a sum of findings they are computed once.
+
+    Raises what the reward raises. Findings of a user's own that raise, or are none, are left out.
+    """
+    if isinstance(reward, SumOfFindings) and type(reward).__call__ is SumOfFindings.__call__:
+        found = reward.findings(transcript)
+        return replace(total(found, reward.parts), findings=found)
+    scored: Reward = reward(transcript)
+    if not isinstance(reward, Explains):
+        return scored
+    try:
+        explained = tuple(each for each in reward.findings(transcript) if isinstance(each, Finding))
+    except Exception:  # a fault boundary: the reward is there, and only its explanation is not
+        return scored
+    return replace(scored, findings=explained)

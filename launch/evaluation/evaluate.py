@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs.rewards import solved_by
 from launch.checkpoints import best
 from launch.evaluation.report import describe_plan, describe_results, of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.transcripts import records_of
 from launch.observe.held_out import fallen
+from launch.run.episodes import Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
 from launch.run.rundir import episodes_name, evaluation_name
@@ -118,13 +120,10 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     versions = [version for each in results.values() for version in each.versions]
     newest = max(versions, default=one.version)
     for name, each in results.items():
-        await asyncio.to_thread(
-            run.dir.save_trajectories,
-            episodes_name(stage.name, one.when, one.step, name),
-            one.in_order(name),
-            {},
-            compress_mb=stage.config.trajectories.compress_mb,
-        )
+        solving = solved_by(one.plays[name].of.recipe.reward) or {}
+        played = Played(step=one.step, stage=stage.name, play=name, when=one.when, solved_by=solving)
+        file, config = episodes_name(stage.name, one.when, one.step, name), stage.config.trajectories
+        await asyncio.to_thread(run.dir.episodes.save, file, one.in_order(name), {}, config, played)
         run.tracker.log_evaluation(one.step, name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
     measures = {each.measure for each in results.values()}

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gzip
 import json
 import os
 import pwd
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
@@ -36,15 +35,13 @@ from launch.checkpoints.checkpoint import (
     write_state,
 )
 from launch.checks.machine import inside_ray_job
+from launch.run.episodes import EpisodeFiles
 from rlsys.errors import BadInput
 from rlsys.files import is_there, link_or_copy, naming, replace_file
-from rlsys.jsonl import json_object, kind_of, line_of
-from rlsys.records import record_of, to_json
-from rlsys.types import Group
+from rlsys.jsonl import json_object, kind_of
 
 T = TypeVar("T")
 
-GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
 METRICS = "metrics.jsonl"
 RESERVE_BYTES = 2**16
 
@@ -60,6 +57,7 @@ class RunDir:
         except OSError as error:
             self._lock.close()
             raise BadInput(f"cannot be written ({error.strerror})", where=error.filename) from error
+        self.episodes = EpisodeFiles(path / "trajectories")
         self._metrics: TextIO | None = None
 
     @property
@@ -189,6 +187,7 @@ class RunDir:
                     if path.name == METRICS:
                         missing.discard(int(found))
             replace_file(path, b"".join(kept))
+        self.episodes.rewind(step)
         return sorted(missing)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -221,29 +220,6 @@ class RunDir:
         folder = self.path / "evaluations"
         folder.mkdir(exist_ok=True)
         replace_file(folder / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-
-    def save_trajectories(
-        self,
-        name: str,
-        groups: Iterable[Group],
-        advantages: Mapping[tuple[int, int], float],
-        *,
-        compress_mb: float | None = None,
-    ) -> None:
-        """One trajectory a line. `advantages` by (sequence, sibling). compress_mb: see `rlsys.config.output`."""
-        records = (
-            record_of(each, group, advantage=advantages.get((group.ticket.sequence, each.sibling)))
-            for group in groups
-            for each in group.trajectories
-        )
-        content = b"".join(line_of(to_json(each)) for each in records)
-        plain, packed = (self.path / "trajectories" / f"{name}.{end}" for end in ("jsonl", "jsonl.gz"))
-        if compress_mb is None or len(content) <= compress_mb * 2**20:
-            replace_file(plain, content)
-            packed.unlink(missing_ok=True)  # of a step that is taken again
-        else:
-            replace_file(packed, gzip.compress(content, GZIP_LEVEL, mtime=0))
-            plain.unlink(missing_ok=True)
 
     def write(self, name: str, text: str) -> None:
         replace_file(self.path / name, text)

@@ -19,9 +19,9 @@ from rlsys.config.identity import identity_of
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.config.verdicts import EVERY, VerdictsConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.examples import Example
 from rlsys.files import unpack
 from rlsys.jsonl import json_object
-from rlsys.records import Example
 from rlsys.seeds import hash_order, stable_sample
 
 Parse = Callable[[dict[str, Any], str], Example]

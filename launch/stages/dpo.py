@@ -18,7 +18,7 @@ from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.records import read_pair
+from rlsys.examples import read_pair
 from rlsys.reductions import weigh
 from rlsys.types import Sample
 

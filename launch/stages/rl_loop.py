@@ -17,18 +17,19 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import psutil
 
 from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
+from envs.rewards import solved_by
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
+from launch.run.episodes import Played
 from launch.run.playing import rollout_plan
 from launch.run.run import OpenGroups, Run
 from launch.run.rundir import sample_groups
@@ -174,7 +175,7 @@ class Stepper:
         metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
-        await keep_trajectories(run, self.stage, f"step-{row.step:06d}", groups, harvest.advantages)
+        await keep_trajectories(run, self.stage, row.step, groups, harvest.advantages)
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [each for group in groups for each in group.summaries]
@@ -294,15 +295,15 @@ def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
 
 
 async def keep_trajectories(
-    run: Run, stage: StageConfig, name: str, groups: Sequence[GroupRef], advantages: Mapping[tuple[int, int], float]
+    run: Run, stage: StageConfig, step: int, groups: Sequence[GroupRef], advantages: Mapping[tuple[int, int], float]
 ) -> None:
     """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
     config = stage.config.trajectories
     chosen = sample_groups(groups, stage.config.loop.group_size, config.keep)
     found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
     if chosen:
-        save = partial(run.dir.save_trajectories, name, found, advantages, compress_mb=config.compress_mb)
-        await asyncio.to_thread(save)
+        played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {})
+        await asyncio.to_thread(run.dir.episodes.save, f"step-{step:06d}", found, advantages, config, played)
 
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:

@@ -21,7 +21,7 @@ from learners.algorithms import ALGORITHMS
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
-from rlsys.records import read_answer
+from rlsys.examples import read_answer
 from rlsys.seeds import Epochs, derive
 from rlsys.types import Sample, Task
 

@@ -21,9 +21,10 @@ from launch.stages.datasets import Data, DataStage, resolve_steps
 from launch.stages.trajectories import tokenizer_id
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
+from rlsys.examples import Example
 from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
-from rlsys.records import Example, Tokens
+from rlsys.records import Tokens
 from rlsys.seeds import Epochs, derive
 from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample

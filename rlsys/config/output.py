@@ -27,6 +27,8 @@ class TrajectoriesConfig:
     keep: Optional[int] = 1024
     """Number of episodes of each step that are written, at most: whole groups, spread evenly over all. 0: none. null:
     all. Episodes of evaluations are all written."""
+    logprobs: bool = True
+    """Whether episodes are written with the log-probability of each sampled token, as float16: 2.7 bytes a token."""
     compress_mb: Optional[float] = 16.0
     """File size in MiB above which a file of episodes is compressed; its name then ends in `.jsonl.gz`. 0: all are
     compressed. null: none."""

@@ -9,8 +9,9 @@ import pytest
 from envs.tasks.files import text_field
 from launch.config.compose import compose
 from rlsys.errors import BadInput, differences, nearest, require
+from rlsys.examples import read_answer
 from rlsys.jsonl import json_object
-from rlsys.records import read_answer, read_transcript
+from rlsys.records import read_transcript
 
 EMPTY = {"prompt": [], "messages": "x"}
 QUICKSTART = [

@@ -19,7 +19,7 @@ from envs.worlds.questions import QuestionsConfig
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run
 from launch.data import build
-from rlsys.records import read_answer
+from rlsys.examples import read_answer
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
 

@@ -1,6 +1,5 @@
 """Rows of a run directory: what a crash tore is dropped, what is damaged is named by its line."""
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -12,7 +11,6 @@ from launch.config.compose import compose, to_yaml
 from launch.run.rundir import RunDir, choose_run_dir, sample_groups
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
-from tests import made
 from tests.refused import refused
 
 
@@ -108,18 +106,6 @@ def test_a_run_of_an_earlier_version_that_had_fewer_keys_is_found(
     assert chosen("seed=2") == tmp_path / "runs" / "quickstart-2"
     (begun / "config.yaml").write_text("stages: [")
     assert chosen() == tmp_path / "runs" / "quickstart-2"
-
-
-def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(tmp_path: Path) -> None:
-    run, played = RunDir(tmp_path), [made.group(made.ticket(3), made.trajectory(made.turn((1, 2), (5, 6))))]
-    plain, packed = (tmp_path / "trajectories" / name for name in ("step-000001.jsonl", "step-000001.jsonl.gz"))
-    for limit, written, other in ((None, plain, packed), (0, packed, plain), (1.0, plain, packed)):
-        run.save_trajectories("step-000001", played, {(3, 0): 0.5}, compress_mb=limit)
-        content = written.read_bytes() if written is plain else gzip.decompress(written.read_bytes())
-        (line,) = [json.loads(line) for line in content.splitlines()]
-        assert (line["sequence"], line["token_ids"], line["advantage"]) == (3, [[5, 6]], 0.5)
-        assert not other.exists()
-    run.close()
 
 
 @pytest.mark.parametrize(

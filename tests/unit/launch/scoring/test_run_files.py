@@ -19,7 +19,9 @@ from envs.rewards.research import ResearchRewardConfig
 from envs.rewards.swirl import SwirlRewardConfig
 from envs.services.judge.config import JudgeConfig
 from launch.cli import run
+from launch.run.episodes import Played
 from launch.run.rundir import RunDir
+from rlsys.config.output import TrajectoriesConfig
 from rlsys.rollout import transcript_of
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory
 from tests.judge_endpoint import scripted
@@ -125,7 +127,10 @@ async def rewarded(config: Any, played: list[Trajectory]) -> list[Trajectory]:
 def left_behind(folder: Path, played: list[Trajectory]) -> Path:
     """A run directory's file of one group."""
     directory = RunDir(folder / "run")
-    directory.save_trajectories("step-000001", [group(ticket(task=played[0].task), *played)], {})
+    of_step = Played(step=1, stage="rl")
+    directory.episodes.save(
+        "step-000001", [group(ticket(task=played[0].task), *played)], {}, TrajectoriesConfig(), of_step
+    )
     directory.close()
     return folder / "run" / "trajectories" / "step-000001.jsonl"
 

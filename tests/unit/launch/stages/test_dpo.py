@@ -22,8 +22,8 @@ from launch.stages.supervised import samples_of
 from rlsys.batch import UpdateReport
 from rlsys.config.evaluation import EvalConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.examples import Example, read_answer, read_pair
 from rlsys.metrics import merge
-from rlsys.records import Example, read_answer, read_pair
 from rlsys.types import Group, Message
 from tests import bandit, made
 from tests.fakes import BanditLearner, BanditPool

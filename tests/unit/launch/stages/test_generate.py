@@ -18,7 +18,8 @@ from launch.stages.supervised import samples_of
 from launch.stages.trajectories import group_record, pair_of, select_trajectories, weights_id
 from rlsys.config.generate import GenerateConfig, TeacherConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.records import GroupRecord, TrajectoryRecord, read_answer, read_pair, to_json
+from rlsys.examples import read_answer, read_pair
+from rlsys.records import GroupRecord, TrajectoryRecord, to_json
 from rlsys.types import Failure, FailureKind, Group, Message, Reward, Task, Ticket, Trajectory, Turn
 from tests import made
 from tests.fakes import BanditPool

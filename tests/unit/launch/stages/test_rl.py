@@ -240,14 +240,14 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
 def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
     def stop_before_the_last_row(run: Run, row: dict[str, Any]) -> None:
         if row["step"] == 11:
-            save, loop = run.dir.save_trajectories, asyncio.get_running_loop()
+            save, loop = run.dir.episodes.save, asyncio.get_running_loop()
 
             def stop_then_save(*what: Any, **more: Any) -> Any:  # in a thread
                 loop.call_soon_threadsafe(run.tasks.stop.set)
                 time.sleep(0.02)
                 return save(*what, **more)
 
-            run.dir.save_trajectories = stop_then_save  # type: ignore[method-assign]
+            run.dir.episodes.save = stop_then_save  # type: ignore[method-assign]
 
     assert isinstance(play(tmp_path, on_row=stop_before_the_last_row).error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
