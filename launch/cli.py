@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job, and follow it"),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
+    "show": ("launch.commands.show", "show trajectories of a run in the terminal"),
     "analyse": ("launch.commands.analyse", "draw curves and tables of runs"),
     "score": ("launch.commands.score", "compute the rewards of given transcripts, offline"),
     "recipes": ("launch.commands.recipes", "list the included recipes"),

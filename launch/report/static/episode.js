@@ -49,7 +49,7 @@ const findingText = (each) => `${each.rule ?? "?"} ${typeof each.value === "numb
 function drawCard(episode, number, prompt, turn, tokens, most) {
   const own = number < prompt ? episode.prompt[number] : episode.messages[number - prompt];
   const kind = number < prompt ? "prompt" : KINDS.get(own.role) ?? "result";
-  const word = kind === "model" ? `model, turn ${turn + 1}` : kind === "prompt" ? `prompt, ${own.role}` : `${own.role === "tool" ? "tool result" : own.role}`;
+  const word = kind === "model" ? `model, turn ${turn + 1}` : kind === "prompt" ? `prompt, ${own.role}` : own.role === "tool" ? "tool result" : "environment";
   const marks = marksOf(episode, number, own.content);
   const call = kind === "model" ? callAt(episode.messages, number - prompt) : null;
   if (call) marks.push({ ...call, class: "call", title: `call of ${call.name}` });

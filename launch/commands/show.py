@@ -1,0 +1,83 @@
+"""`rlsys show`: trajectories of a run in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from launch.observe.progress import Bar
+from launch.reading.directory import read_directory
+from launch.reading.episodes import Episodes, read_episodes
+from launch.report.choice import WORDS, find_like, find_named, name_of, read_range
+from launch.report.terminal import list_rows, show_episode
+from rlsys.errors import BadInput
+from rlsys.jsonl import json_object
+
+HELP = "show trajectories of a run in the terminal: one, the siblings of a task, or a list by conditions"
+EXAMPLES = """examples:
+  rlsys show runs/q step-000212:3.1                       one trajectory: group 3, sibling 1 of step 212
+  rlsys show runs/q step-000212:3                         all siblings of that task
+  rlsys show runs/q --step 201-245 --correct 0            a list
+  rlsys show runs/q --end malformed --reward -1:0 --limit 10
+  rlsys show runs/q step-000212:3.1 --json | rlsys score runs/q/config.yaml --input - --explain
+
+`rlsys view` shows the same in a browser; its links hold these names.
+"""
+NUMBERS = {"step": "steps", "reward": "rewards", "correct": "1: right, 0: wrong", "tokens": "tokens sampled"}
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    command._negative_number_matcher = re.compile(r"-[\d.]+(:-?[\d.]+)?")  # `--reward -1:0` is a value, no option
+    command.add_argument("run_dir", metavar="RUN", type=Path, help="run directory of rlsys train")
+    command.add_argument(
+        "id", metavar="ID", nargs="?", help="FILE:GROUP.SIBLING or FILE:GROUP, as lists and links have it"
+    )
+    for name, what in NUMBERS.items():
+        command.add_argument(f"--{name}", metavar="N|A-B|A:B", help=f"only these: {what}")
+    for name in WORDS:
+        command.add_argument(f"--{name}", metavar="WORD", help=f"only those whose {name} has this word; any, none")
+    command.add_argument("--limit", metavar="N", type=int, default=50, help="length of a list (default: %(default)s)")
+    command.add_argument("--json", action="store_true", help="the line as the run wrote it, for `rlsys score`")
+
+
+def run(options: argparse.Namespace) -> int:
+    ranges = {name: read_range(text, f"--{name}") for name in NUMBERS if (text := getattr(options, name)) is not None}
+    words = {name: text for name in WORDS if (text := getattr(options, name)) is not None}
+    if options.id is not None and (ranges or words):
+        raise BadInput(key="ID", found=options.id, expected="conditions or the name of a trajectory, and not both")
+    if options.limit < 1:
+        raise BadInput(key="--limit", found=options.limit, expected="1 or more")
+    with Bar() as bar:
+        episodes = read_episodes(read_directory(options.run_dir), bar)
+    rows = find_like(episodes, ranges, words) if options.id is None else find_named(episodes, options.id)
+    if options.json:
+        return print_json(episodes, rows[: options.limit])
+    if options.id is None:
+        return print_list(episodes, rows, options.limit)
+    console = Console(highlight=False)
+    for at, line in episodes.lines(rows):
+        show_episode(console, name_of(episodes, at), json_object(line, name_of(episodes, at)))
+        console.print()
+    return 0
+
+
+def print_json(episodes: Episodes, rows: Sequence[int]) -> int:
+    for at, line in episodes.lines(rows):
+        sys.stdout.write(json.dumps(json_object(line, name_of(episodes, at))) + "\n")  # nothing but ASCII
+    return 0
+
+
+def print_list(episodes: Episodes, rows: Sequence[int], limit: int) -> int:
+    for line in list_rows(episodes, rows[:limit]):
+        print(line)
+    print(
+        f"{len(rows):,} of {len(episodes):,} trajectories"
+        + (f"; the first {limit} are shown (--limit)" if len(rows) > limit else "")
+    )
+    return 0
