@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
     "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job, and follow it"),
+    "doctor": ("launch.commands.doctor", "look at this machine or a cluster for what would stop a run"),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
     "show": ("launch.commands.show", "show trajectories of a run in the terminal"),

@@ -161,14 +161,17 @@ class Cluster:
         self._bridge(f"ip link set port{node} master switch up")
         address = self.addresses[node - 1]
         self.sh(node, f"ip addr add {address}/24 dev eth0 && ip link set eth0 up")
-        role = (
-            ["--head", f"--port={PORT}", f"--include-dashboard={self._dashboard}"]
-            if node == 1
-            else ["--address", self._head]
-        )
-        own = [f"--node-ip-address={address}", f'--resources={{"node{node}": 1000}}', "--disable-usage-stats"]
-        result = self.run(["ray", "start", *role, *own, *self._ray], node=node, timeout=120)
-        assert result.code == 0, result.output
+        self._join(node)
+
+    def rejoin(self, node: int, wrapper: Sequence[str] = ()) -> None:
+        """Stop Ray on a node and start it again, below a command such as `prlimit --nofile=256`."""
+        stopped = self.run(["ray", "stop", "--force"], node=node, timeout=60)
+        assert stopped.code == 0, stopped.output
+        self._join(node, wrapper)
+
+    def switch(self, command: str) -> None:
+        """A shell command where the nodes' cables end: `ip link set port2 mtu 1400`."""
+        self._bridge(command)
 
     def cut(self, node: int) -> None:
         """The network of a node is dead: nothing is refused, nothing arrives. Ray notices after about a minute."""
@@ -184,6 +187,17 @@ class Cluster:
     @property
     def _head(self) -> str:
         return f"{self.addresses[0]}:{PORT}"
+
+    def _join(self, node: int, wrapper: Sequence[str] = ()) -> None:
+        role = (
+            ["--head", f"--port={PORT}", f"--include-dashboard={self._dashboard}"]
+            if node == 1
+            else ["--address", self._head]
+        )
+        own = [f"--node-ip-address={self.addresses[node - 1]}", f'--resources={{"node{node}": 1000}}']
+        argv = [*wrapper, "ray", "start", *role, *own, "--disable-usage-stats", *self._ray]
+        result = self.run(argv, node=node, timeout=120)
+        assert result.code == 0, result.output
 
     def _hold(self, argv: list[str]) -> subprocess.Popen[str]:
         """A process that says a line when it is ready, and ends when its standard input does."""

@@ -19,6 +19,12 @@ T = TypeVar("T")
 
 CALL_S = 15.0  # for an answer to begin
 UPLOAD_S = 120.0  # between two pieces of a folder that is sent
+TALKATIVE = (  # modules of Ray that set a level of their own
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+    "ray._private.runtime_env.working_dir",
+)
 TOKEN_FILE = "~/.ray/auth_token"
 
 
@@ -60,7 +66,7 @@ class Server:
         import ray
         from ray.job_submission import JobSubmissionClient
 
-        for name in ("ray.dashboard", "ray._private"):
+        for name in TALKATIVE:
             logging.getLogger(name).setLevel(logging.ERROR)
 
         class Client(JobSubmissionClient):  # type: ignore[misc]

@@ -25,7 +25,7 @@ def say(line: str) -> None:
 
 def write(piece: str) -> None:
     """A piece of the job's log, which may hold what a model wrote."""
-    sys.stdout.write(visible_lines(piece))
+    sys.stdout.write(visible_lines(piece.expandtabs()))
     sys.stdout.flush()
 
 

@@ -1,0 +1,191 @@
+"""What the config asks for, and everything that is found: on this machine, or on every node of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envs.tools.sandbox import SandboxConfig
+from launch.checkpoints.disk_space import check_disk, room_for
+from launch.checks import preflight
+from launch.checks.machine import expected_device
+from launch.doctor.facts import ClusterFacts, NodeFacts, Wanted
+from launch.doctor.probe import Request, collect, existing
+from launch.evaluation.sets import recipes_of
+from launch.observe.tracking import wandb_mode
+from launch.run import wire
+from launch.run.nodes import NodeRequirements
+from launch.stages.base import needs_engines
+from rlsys.config.cluster import ClusterConfig
+from rlsys.config.output import WandbConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.system.device import Device, hidden
+
+DATA_KEYS = ("data", "eval_data")
+LOCAL = "this machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to look at."""
+
+    config: RunConfig | None
+    name: str | None  # of the config
+    run_dir: str | None
+    seconds: float  # of each look
+    playing: tuple[RecipeConfig, ...] = field(default=())
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        return self.config.recipe.cluster if self.config is not None else ClusterConfig()
+
+
+def make_plan(config: RunConfig | None, name: str | None, run_dir: str | None, seconds: float) -> Plan:
+    playing: list[RecipeConfig] = []
+    if config is not None:
+        stages = [stage for stage in config.stages if needs_engines(config, stage)]
+        for recipe in (each for stage in stages for each in recipes_of(stage.config)):
+            playing += [recipe] * (recipe not in playing)
+    return Plan(config=config, name=name, run_dir=run_dir, seconds=seconds, playing=tuple(playing))
+
+
+def examine_here(plan: Plan) -> tuple[ClusterFacts, Wanted]:
+    """This machine alone, without Ray."""
+    device = expected_device(plan.cluster)
+    wanted = what_is_wanted(plan, device)
+    found = collect(make_request(plan, device, local=True), plan.seconds)
+    return replace(driver_facts(plan, device), nodes=(found,)), wanted
+
+
+def examine_cluster(plan: Plan, address: str, doing: Callable[[str], None]) -> tuple[ClusterFacts, Wanted]:
+    """Every node of a running cluster. Raises BadInput where none answers at the address."""
+    from launch.run.cluster import connect  # Ray behind it: a look at this machine goes without
+
+    doing("joining the cluster")
+    device = connect(replace(plan.cluster, address=address), lambda _: [])
+    return asyncio.run(_examine_nodes(plan, device, doing)), what_is_wanted(plan, device)
+
+
+async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None]) -> ClusterFacts:
+    from launch.doctor import cluster  # Ray behind it
+
+    doing("looking at every node")
+    nodes = cluster.list_nodes()
+    knocked = await cluster.knock(nodes)
+    cut_off = {each.target: each for each in knocked if each.state != "reached"}
+    env_vars, given = wire.environment(plan.cluster, hidden(0)), wire.secrets_of(plan.playing)
+    probes = [cluster.start_probe(node, env_vars, given) for node in nodes if node.address not in cut_off]
+    with cluster.closing(probes):
+        request = make_request(plan, device, local=False)
+        answers = await asyncio.gather(*(cluster.ask_facts(probe, request, plan.seconds) for probe in probes))
+        found = [each for each in answers if isinstance(each, NodeFacts)]
+        lost = {probe.address: each for probe, each in zip(probes, answers, strict=True) if isinstance(each, str)}
+        alive = [probe for probe in probes if probe.address not in lost]
+        unshared = None
+        if plan.run_dir is not None and len(nodes) > 1:
+            doing("looking at the shared folder")
+            unshared = await _sharing(plan, alive)
+        measured = cluster.Measured(reaches=tuple(cut_off.values()))
+        if len(alive) > 1:
+            doing("measuring what lies between the nodes")
+            measured = await cluster.measure(alive, plan.cluster.weights_dir, plan.seconds)
+            measured = replace(measured, reaches=measured.reaches + tuple(cut_off.values()))
+        await cluster.close(alive)
+    return replace(
+        driver_facts(plan, device),
+        nodes=tuple(found),
+        lost=lost,
+        network=len(nodes) > 1,
+        unshared=unshared,
+        reaches=measured.reaches,
+        stored=measured.stored,
+        transfers=measured.transfers,
+        collective=measured.collective,
+    )
+
+
+async def _sharing(plan: Plan, probes: Sequence[Any]) -> dict[str, str]:
+    from launch.doctor import cluster  # Ray behind it
+
+    assert plan.run_dir is not None
+    folder = existing(Path(plan.run_dir))
+    try:
+        return await cluster.check_sharing(folder, f"--run-dir {folder}", probes, plan.seconds + cluster.CLOSE_S)
+    except BadInput as error:
+        return {probes[0].address: str(error)} if probes else {}
+
+
+def make_request(plan: Plan, device: Device, *, local: bool) -> Request:
+    return Request(
+        address=LOCAL,
+        local=local,
+        weights_dir=plan.cluster.weights_dir,
+        disk=str(Path(plan.run_dir or ".").resolve()),
+        needs=needs_of(plan, device),
+    )
+
+
+def needs_of(plan: Plan, device: Device) -> dict[str, NodeRequirements]:
+    """By kind, so that each has a line of its own. Any node may get any part."""
+    if plan.config is None:
+        return {}
+    recipe = plan.config.recipe
+    needs = {"worlds": NodeRequirements(playing=tuple(each for each in plan.playing if not _runs_code(each.env)))}
+    if (path := wire.resolved_model_path(recipe)) is not None:
+        needs["model"] = NodeRequirements(models=(("model.path", path),))
+    if serving := tuple(spec for each in plan.playing for spec in wire.list_services(each)):
+        needs["services"] = NodeRequirements(serving=serving)
+    if (size := preflight.weights_bytes(recipe, device)) is not None:
+        needs["weights"] = NodeRequirements(
+            weights=(recipe.cluster.weights_dir, size, preflight.store_bytes(recipe, device))
+        )
+    return needs
+
+
+def what_is_wanted(plan: Plan, device: Device) -> Wanted:
+    if plan.config is None:
+        return Wanted(run_dir=plan.run_dir)
+    size = preflight.weights_bytes(plan.config.recipe, device)
+    return Wanted(
+        config=plan.name,
+        run_dir=plan.run_dir,
+        weights=None if size is None else size // preflight.VERSIONS_IN_MEMORY,
+        sandbox=any(_runs_code(recipe.env) for recipe in plan.playing),
+        device=plan.cluster.device,
+    )
+
+
+def _runs_code(env: Any) -> bool:
+    """Whether an environment has a sandbox, whose walls have a look of their own."""
+    return is_dataclass(env) and any(isinstance(getattr(env, each.name), SandboxConfig) for each in fields(env))
+
+
+def driver_facts(plan: Plan, device: Device) -> ClusterFacts:
+    """What the driver alone reads: its data, its disk, its settings."""
+    disk = ""
+    if plan.config is not None:
+        try:
+            check_disk(room_for(plan.config, device), Path(plan.run_dir or f"runs/{plan.config.recipe.name}"))
+        except (BadInput, RunFailed) as error:
+            disk = str(error)
+    port = ""
+    try:
+        preflight.check_port(plan.cluster.dashboard_port)
+    except BadInput as error:
+        port = str(error)
+    wandb = wandb_mode(plan.config.recipe.wandb if plan.config is not None else WandbConfig())
+    data = dict(_missing_data(plan.playing))
+    return ClusterFacts(nodes=(), disk=disk, data=data, dashboard_port=port, wandb=wandb)
+
+
+def _missing_data(playing: Sequence[RecipeConfig]) -> Iterator[tuple[str, str]]:
+    for recipe in playing:
+        for key in DATA_KEYS:
+            path = getattr(recipe.env, key, None)
+            if isinstance(path, str) and not os.path.exists(path) and path.count("/") != 1:  # owner/name is on the hub
+                yield f"env.{key}={path!r}", "no such file"

@@ -1,0 +1,40 @@
+"""A line of the doctor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+Level = Literal["ok", "warning", "error", "skipped"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    look: str  # "limits"
+    level: Level
+    text: str
+    cure: str = ""
+    node: str = ""  # where not all nodes agree
+
+
+def say_where(count: int) -> str:
+    """Of what all nodes share."""
+    return {1: "", 2: ", on both nodes"}.get(count, f", on all {count} nodes")
+
+
+def with_cure(look: str, text: str, cure: str, node: str = "", level: Level = "error") -> Finding:
+    """A refusal of ours as a finding: what stands behind its first semicolon is the way out."""
+    what, mark, way = text.partition("; ")
+    return Finding(look, level, what, way if mark else cure, node)
+
+
+def each(
+    nodes: Sequence[tuple[str, T]], judge: Callable[[str, T], Iterable[Finding]], fine: Callable[[T], Finding]
+) -> list[Finding]:
+    """The findings of all nodes or, where there are none, one line for all of them."""
+    found = [finding for node, value in nodes for finding in judge(node, value)]
+    if found or not nodes:
+        return found
+    return [fine(nodes[0][1])]

@@ -1,0 +1,184 @@
+"""`rlsys doctor --cluster` on two nodes: nothing is said of a sound cluster, and each planted fault is one line."""
+
+import importlib.metadata
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nodes import Cluster, needs_nodes, nodes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_nodes]
+
+SECOND = "10.77.0.2"
+PACKAGE = "bm25s"  # of the lock; no probe imports it
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With `small`, a file system of 1 MB."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "runs").mkdir()
+    (folder / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder / "small")], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder / "small")], check=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(shared: Path) -> Iterator[Cluster]:
+    with nodes(2, shared=shared, cpus=2) as made:
+        for node in (1, 2):
+            made.sh(node, f"mount -o remount,bind,rw {shared}/small")
+        yield made
+
+
+def doctor(cluster: Cluster, *argv: str, run: Path) -> tuple[int, list[dict[str, Any]]]:
+    command = ["python", "-m", "launch", "doctor", *argv, "--cluster", "--run-dir", str(run), "--json"]
+    result = cluster.run(command, timeout=240)
+    report = result.output[result.output.index("{\n") :]
+    return result.code, json.loads(report)["findings"]
+
+
+def check_fault(cluster: Cluster, shared: Path, look: str, *argv: str, run: str = "runs/r1") -> dict[str, Any]:
+    """That the doctor finds this and nothing else. Returns its finding."""
+    code, findings = doctor(cluster, *(argv or ["quickstart"]), run=shared / run)
+    wrong = [each for each in findings if each["level"] in ("error", "warning")]
+    assert [each["look"] for each in wrong] == [look], wrong
+    assert code == 1 and wrong[0]["level"] == "error" and wrong[0]["cure"]
+    return wrong[0]
+
+
+def test_nothing_is_said_of_a_sound_cluster(cluster: Cluster, shared: Path) -> None:
+    for config in ("quickstart", "worlds/python"):
+        code, findings = doctor(cluster, config, run=shared / "runs" / "r1")
+        assert [each for each in findings if each["level"] not in ("ok", "skipped")] == []
+        assert code == 0
+    looks = {each["look"] for each in findings if each["level"] == "ok"}
+    assert looks >= {"software", "ports", "packets", "shared folder", "object store", "bandwidth", "collectives"}
+
+
+def test_a_small_shared_memory(cluster: Cluster, shared: Path) -> None:
+    used = "$(df -k --output=used /dev/shm | tail -1)"  # by Ray's store
+    smaller = f"mount -o remount,size=$(({used} + 1024))k /dev/shm"
+    with undone(cluster, smaller, "mount -o remount,size=2g /dev/shm"):
+        found = check_fault(cluster, shared, "weights")
+    assert found["node"] == SECOND and "--shm-size" in found["cure"]
+
+
+@pytest.mark.parametrize("fault", ["missing", "other version"])
+def test_packages_that_are_not_the_drivers(cluster: Cluster, shared: Path, fault: str) -> None:
+    meta = Path(str(importlib.metadata.distribution(PACKAGE).locate_file("")))
+    with overlay(cluster, meta) as folder:
+        if fault == "missing":
+            cluster.sh(2, f"rm -r {folder}/{PACKAGE} {folder}/{PACKAGE}-*.dist-info")
+        else:
+            cluster.sh(2, f"sed -i 's/^Version: .*/Version: 0.0.1/' {folder}/{PACKAGE}-*.dist-info/METADATA")
+        found = check_fault(cluster, shared, "software")
+    assert found["node"] == SECOND and PACKAGE in found["text"]
+    assert ("missing" if fault == "missing" else "0.0.1") in found["text"]
+
+
+def test_a_full_disk(cluster: Cluster, shared: Path) -> None:
+    found = check_fault(cluster, shared, "disk", run="small/r1")
+    assert "checkpoints" in found["text"]
+
+
+def test_a_folder_that_is_not_shared(cluster: Cluster, shared: Path) -> None:
+    runs = shared / "runs"
+    with undone(cluster, f"mount -t tmpfs none {runs}", f"umount {runs}"):
+        found = check_fault(cluster, shared, "shared folder")
+    assert found["node"] == SECOND
+
+
+def test_a_closed_port(cluster: Cluster, shared: Path) -> None:
+    """As a firewall that knows Ray's ports alone: those that services of a run open are new ones."""
+    listening = cluster.sh(2, "ss -ltnH | awk '{print $4}' | sed 's/.*://' | sort -un").split()
+    rule = f"tcp flags & (syn|ack) == syn tcp dport 20000-65535 tcp dport != {{ {', '.join(listening)} }} drop"
+    chain = "nft add table inet wall && nft add chain inet wall in '{ type filter hook input priority 0; }'"
+    with undone(cluster, f"{chain} && nft add rule inet wall in '{rule}'", "nft delete table inet wall"):
+        found = check_fault(cluster, shared, "ports")
+    assert found["node"] == SECOND
+
+
+def test_packets_that_vanish(cluster: Cluster, shared: Path) -> None:
+    """Large packets are lost between the nodes, and nothing says so: an MTU that is smaller on the way."""
+    whole = "ip link set dev eth0 gso_max_segs {}"  # else packets cross this machine in one piece of 64 KB
+    for node in (1, 2):
+        cluster.sh(node, whole.format(1))
+    cluster.switch("ip link set port2 mtu 1400")
+    try:
+        found = check_fault(cluster, shared, "packets")
+    finally:
+        cluster.switch("ip link set port2 mtu 1500")
+        for node in (1, 2):
+            cluster.sh(node, whole.format(65535))
+    assert found["node"] == SECOND and "MTU" in found["text"]
+
+
+def test_a_slow_link(cluster: Cluster, shared: Path) -> None:
+    slow = "tc qdisc add dev eth0 root tbf rate 120mbit burst 128kb latency 100ms"
+    with undone(cluster, slow, "tc qdisc del dev eth0 root"):
+        found = check_fault(cluster, shared, "bandwidth")
+    assert found["text"].startswith(f"weights {SECOND} -> ")
+
+
+def test_few_open_files(cluster: Cluster, shared: Path) -> None:
+    with rejoined(cluster, "prlimit", "--nofile=256:256"):
+        found = check_fault(cluster, shared, "limits")
+    assert found["node"] == SECOND and "256 open files" in found["text"]
+
+
+def test_no_user_namespaces(cluster: Cluster, shared: Path) -> None:
+    """Only a namespace of the node's own is changed: the limit holds below it."""
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    with rejoined(cluster, "unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"):
+        found = check_fault(cluster, shared, "sandbox", "worlds/python")
+    assert found["node"] == SECOND and "docs/sandbox.md" in found["cure"]
+
+
+def test_a_clock_that_is_behind(cluster: Cluster, shared: Path) -> None:
+    """A warning: nothing of a run depends on it."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        pytest.skip("needs libfaketime")
+    fake = ["env", f"LD_PRELOAD={library}", "FAKETIME=-4.2s", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
+    with rejoined(cluster, *fake):
+        code, findings = doctor(cluster, "quickstart", run=shared / "runs" / "r1")
+    wrong = [(each["level"], each["look"], each["node"]) for each in findings if each["level"] not in ("ok", "skipped")]
+    assert wrong == [("warning", "clock", SECOND)] and code == 0
+
+
+@contextmanager
+def undone(cluster: Cluster, make: str, undo: str) -> Iterator[None]:
+    """A fault of the second node, by a shell command there."""
+    cluster.sh(2, make)
+    try:
+        yield
+    finally:
+        cluster.sh(2, undo)
+
+
+@contextmanager
+def rejoined(cluster: Cluster, *wrapper: str) -> Iterator[None]:
+    cluster.rejoin(2, wrapper)
+    try:
+        yield
+    finally:
+        cluster.rejoin(2)
+
+
+@contextmanager
+def overlay(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """A folder of the second node that can be changed there alone."""
+    upper = "/tmp/overlay"
+    options = f"lowerdir={folder},upperdir={upper}/new,workdir={upper}/work"
+    make = f"mkdir -p {upper}/new {upper}/work && mount -t overlay overlay -o {options} {folder}"
+    with undone(cluster, make, f"umount -l {folder} && rm -rf {upper}"):
+        yield folder
