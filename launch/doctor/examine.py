@@ -16,7 +16,7 @@ from launch.checks.machine import expected_device
 from launch.doctor.facts import ClusterFacts, NodeFacts, Wanted
 from launch.doctor.probe import Request, collect, existing
 from launch.evaluation.sets import recipes_of
-from launch.observe.tracking import wandb_mode
+from launch.observe.trackers.wandb_tracker import wandb_mode
 from launch.run import wire
 from launch.run.nodes import NodeRequirements
 from launch.stages.base import needs_engines
