@@ -25,7 +25,10 @@ from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
     "train": ("launch.commands.train", "train a model: all stages of a recipe"),
-    "plan": ("launch.commands.plan", "plan a run: memory and disk on given machines, and keys with which it fits"),
+    "plan": (
+        "launch.commands.plan",
+        "plan a run: memory, disk, the time of a step and the best split of given machines",
+    ),
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from learners.flop_count import training_flops
 from rlsys.batch import MicroBatch
 
 if TYPE_CHECKING:
@@ -18,11 +19,8 @@ _PEAK_REPEATS = 20
 
 
 def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
-    """Operations (FLOP) of one forward and backward pass: three times the forward's. Recomputing is not counted,
-    and what siblings share counts for each of them.
-
-    Two for each weight of a matrix and each token that passes it (the head sees loss tokens only), and for each layer
-    4 x heads x head size for each pair of tokens that attention compares, half of L^2 of them.
+    """Operations (FLOP) of one forward and backward pass (`learners.flop_count`). What siblings share counts for each
+    of them; of the pairs of tokens that attention compares there are half of L^2.
     """
     config = policy.model.config.get_text_config()
     heads = config.num_attention_heads
@@ -34,8 +32,15 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
     matrices = sum(_numel(parameter) for parameter, shape in shaped if len(shape) >= 2)
     of_head = 0 if head is None else _numel(head.weight)
     pairs = float(row.cu_seqlens.diff().double().square().sum()) / 2
-    forward = 2.0 * matrices * row.num_tokens + 2.0 * of_head * float(row.loss_mask.sum())
-    return 3 * (forward + 4.0 * config.num_hidden_layers * heads * head_dim * pairs)
+    return training_flops(
+        matrices=matrices,
+        head=of_head,
+        layers=config.num_hidden_layers,
+        width=heads * head_dim,
+        tokens=row.num_tokens,
+        loss_tokens=float(row.loss_mask.sum()),
+        pairs=pairs,
+    )
 
 
 def _numel(parameter: torch.nn.Parameter) -> int:

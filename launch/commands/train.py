@@ -15,6 +15,8 @@ from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
 from launch.observe.progress import Progress, format_start
+from launch.plan.plan import time_recipe
+from launch.plan.show import time_lines
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
@@ -134,7 +136,9 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     progress.close()
     print(to_yaml(resolve_run(config, device)))
     print("# what follows from it")
-    for line in [*follows, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
+    timed = time_recipe(config)
+    time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
+    for line in [*follows, *time, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
         print(f"#   {line}")
     check_gpus(config)
     check_offload(config)

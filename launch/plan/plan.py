@@ -1,9 +1,10 @@
-"""`rlsys plan`: whether a run fits on given machines, and if not, which keys would make it fit."""
+"""`rlsys plan`: whether a run fits on given machines, how long a step takes, and which keys would be better."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from launch.checks.gpu_memory import ModelShape, shape_of
@@ -12,9 +13,12 @@ from launch.checks.machine import expected_device
 from launch.checks.memory_table import MemoryRow
 from launch.checks.preflight import parameters
 from launch.config.compose import compose
+from launch.plan.calibrate import Calibration, calibrate
 from launch.plan.memory import Memory, device_of, plan_memory, with_less_memory
 from launch.plan.nodes import Nodes, assumed_nodes
-from launch.plan.split import other_splits, split_of, with_split
+from launch.plan.schedule import Source, Timed, best_splits, rl_recipe, same_kind, time_step
+from launch.plan.split import Split, other_splits, split_of, with_split
+from launch.plan.trace import read_trace
 from launch.stages.base import needs_engines
 from launch.stages.train import gpus_of_services
 from rlsys.config.recipe import RunConfig
@@ -32,6 +36,9 @@ class Request:
     overrides: Sequence[str] = ()
     nodes: Nodes | None = None
     shape: str | None = None  # a known model whose sizes stand for those of the recipe's
+    run: Path | None = None  # a run directory that speeds and lengths are taken from
+    network: float | None = None  # Gbit/s between nodes
+    answer_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,7 @@ class Offer:
 
     keys: Sequence[str]
     rank: MemoryRow | None = None
+    timed: Timed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +59,27 @@ class Plan:
     dtype: str
     memory: Memory
     offers: Sequence[Offer] = ()
-    assumes: Sequence[str] = field(default_factory=tuple)
+    timed: Timed | None = None  # None: see `untimed`, or nothing is played
+    untimed: str = ""  # why the time of a step is not known
+    splits: Sequence[Timed] = ()  # of GPUs, the fastest first
+    calibration: Calibration | None = None
 
     @property
     def fits(self) -> bool:
         return self.memory.problem is None
 
     def command(self, keys: Sequence[str] = ()) -> str:
-        return " ".join(["rlsys train", self.request.config, *self.request.overrides, *keys])
+        """The run with other keys: they take the place of those that the command line has."""
+        turned = {key.partition("=")[0] for key in keys}
+        kept = [key for key in self.request.overrides if key.partition("=")[0] not in turned]
+        return " ".join(["rlsys train", self.request.config, *kept, *keys])
 
 
 def make_plan(request: Request) -> Plan:
     """Raises BadInput for a configuration, machine or model that is not known."""
     config = compose(request.config, overrides_for(request))
     served = gpus_of_services(config)
-    nodes = request.nodes or _assume(config, served)
+    nodes = request.nodes or assume_machines(config, served)
     if request.nodes is None and nodes.card is not None:
         config = compose(request.config, overrides_for(request, nodes))
     count = parameters(config.recipe)
@@ -76,8 +90,13 @@ def make_plan(request: Request) -> Plan:
             found=config.recipe.model.path,
             expected="another name, or a model of its size, such as --shape 7b",
         )
-    memory = plan_memory(config, nodes, served)
-    offers = () if memory.problem is None else tuple(find_offers(request, config, nodes, served))
+    memory, shape = plan_memory(config, nodes, served), shape_for(config)
+    calibration = None if request.run is None else _calibrate(request.run, nodes)
+    source = Source(
+        shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens, calibration=calibration
+    )
+    timed, untimed, splits = _time(config, source, served) if memory.problem is None else (None, "", ())
+    offers = () if memory.problem is None else tuple(find_offers(request, config, source, served))
     return Plan(
         request=request,
         config=config,
@@ -86,7 +105,36 @@ def make_plan(request: Request) -> Plan:
         dtype=dtype_of(config.recipe.model.dtype, device_of(nodes)),
         memory=memory,
         offers=offers,
+        timed=timed,
+        untimed=untimed,
+        splits=splits,
+        calibration=calibration,
     )
+
+
+def _calibrate(run: Path, nodes: Nodes) -> Calibration:
+    """Raises BadInput for a run on other devices, or one that says too little."""
+    trace = read_trace(run)
+    if trace.setting.gpus != (nodes.card is not None):
+        there = "GPUs" if trace.setting.gpus else "CPUs"
+        raise BadInput(f"it ran on {there}", key="--from", found=str(run), expected=f"a run on {nodes.describe()}")
+    cores = None if nodes.cores is None else float(nodes.cores)
+    return calibrate(trace, cores=cores, learner_cores=cores or 1.0)
+
+
+def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed | None, str, Sequence[Timed]]:
+    """(the run's, why there is none, the fastest divisions of the GPUs). served: None asks for no divisions."""
+    recipe = rl_recipe(config, source.nodes)
+    if recipe is None:
+        return None, "it has no rl stage", ()
+    try:
+        timed = time_step(recipe, source)
+    except BadInput as error:
+        return None, str(error), ()
+    if source.nodes.card is None or served is None:
+        return timed, "", ()
+    found = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served)
+    return timed, "", found
 
 
 def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[str] = ()) -> list[str]:
@@ -102,7 +150,17 @@ def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[s
     return [*request.overrides, *found, *keys]
 
 
-def _assume(config: RunConfig, served: int) -> Nodes:
+def time_recipe(config: RunConfig) -> Timed | None:
+    """Of a step on the machines that the recipe takes, by their data sheets; None where nothing is known of them."""
+    nodes = assume_machines(config, gpus_of_services(config))
+    recipe = rl_recipe(config, nodes)
+    if nodes.card is None or recipe is None:
+        return None
+    return _time(config, Source(shape=shape_for(config), nodes=nodes), None)[0]
+
+
+def assume_machines(config: RunConfig, served: int) -> Nodes:
+    """Where nobody has said on which machines the run is to run."""
     if not expected_device(config.recipe.cluster).gpus_per_actor:
         return assumed_nodes(config.recipe.cluster, 0)
     engines = any(needs_engines(config, stage) for stage in config.stages)
@@ -116,31 +174,40 @@ def shape_for(config: RunConfig) -> ModelShape | None:
     return None if found is None else shape_of(found, parameters(config.recipe))
 
 
-def find_offers(request: Request, config: RunConfig, nodes: Nodes, served: int) -> Iterator[Offer]:
-    """Each is planned again from its keys, as the user would."""
+def find_offers(request: Request, config: RunConfig, source: Source, served: int) -> Iterator[Offer]:
+    """Each is planned again from its keys, as the user would. Of each choice of ZeRO stage, offload and tensor
+    parallelism the division of the GPUs in which a step takes least."""
+    nodes = source.nodes
     if nodes.card is None:
         found = with_less_memory(config, nodes)
         if found is not None:
             yield Offer(keys=found[1])
         return
-    before, shape, offered = split_of(config.recipe), shape_for(config), 0
-    candidates = list(other_splits(nodes, before, shape.heads if shape else 1, served))
-    candidates.sort(key=lambda split: (len(_kinds(split.overrides(before))), abs(split.ranks - before.ranks)))
-    seen: set[Any] = set()
-    for split in candidates:
-        kind = (split.zero_stage, split.offload)
-        if kind in seen or plan_memory(with_split(config, split), nodes, served).problem is not None:
+    before = split_of(config.recipe)
+    kinds: dict[Any, list[Split]] = {}
+    for split in other_splits(nodes, before, source.heads, served):
+        kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel), []).append(split)
+    offered = 0
+    for candidates in sorted(kinds.values(), key=lambda splits: len(_turned(splits[0].overrides(before)))):
+        fitting = [each for each in candidates if plan_memory(with_split(config, each), nodes, served).problem is None]
+        if not fitting:
             continue
-        keys = split.overrides(before)
+        timed = _fastest(config, source, fitting, served)
+        keys = (timed.split if timed else fitting[0]).overrides(before)
         again = plan_memory(compose(request.config, overrides_for(request, nodes, keys)), nodes, served)
-        if again.problem is not None:
-            continue
-        seen.add(kind)
-        yield Offer(keys=keys, rank=next((row for row in again.rows if row.name == "rank"), None))
-        offered += 1
+        if again.problem is None:
+            yield Offer(keys=keys, rank=next((row for row in again.rows if row.name == "rank"), None), timed=timed)
+            offered += 1
         if offered == MOST_OFFERS:
             return
 
 
-def _kinds(keys: Sequence[str]) -> list[str]:
+def _fastest(config: RunConfig, source: Source, candidates: Sequence[Split], served: int) -> Timed | None:
+    try:
+        return next(iter(best_splits(config, source, candidates, served)), None)
+    except BadInput:  # a card without a data sheet
+        return None
+
+
+def _turned(keys: Sequence[str]) -> list[str]:
     return [key for key in keys if not key.startswith(("learner.ranks", "rollout.workers"))]

@@ -56,11 +56,43 @@ def test_the_numbers_are_those_of_the_arithmetic(capsys: pytest.CaptureFixture[s
 
 def test_the_rows_are_those_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     run(["plan", *TWO_NODES])
-    planned = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and " GB" not in line]
+    planned = " ".join(capsys.readouterr().out.split())
     run(["train", TWO_NODES[0], "--dry-run"])
-    dry = capsys.readouterr().out
-    same = [line for line in planned if line.split()[0] in ("rank", "engine", "/dev/shm", "reading", "host")]
-    assert len(same) == 5 and all(line in dry for line in same)
+    dry = [" ".join(line.split()[3:]) for line in capsys.readouterr().out.splitlines() if "memory (GPU)" in line]
+    rows = [line for line in dry if line.split()[0] in ("rank", "engine", "/dev/shm", "reading", "host")]
+    assert len(rows) == 5 and all(row in planned for row in rows)
+
+
+def test_the_time_of_a_step_is_that_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["plan", *TWO_NODES])
+    planned = capsys.readouterr().out
+    run(["train", TWO_NODES[0], "--dry-run"])
+    dry = [line for line in capsys.readouterr().out.splitlines() if "time (GPU)" in line]
+    assert len(dry) == 5 and all(" ".join(line.split()[3:]) in " ".join(planned.split()) for line in dry)
+
+
+def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TWO_NODES, "--answer-tokens", "8192"]
+    _, found = plan(capsys, *words, "learner.ranks=8", "rollout.workers=8")
+    own, best = found["time"]["forecast"], found["splits"][0]
+    assert (best["split"]["ranks"], best["split"]["workers"]) == (10, 6)
+    assert best["forecast"]["seconds"] < own["seconds"] and own["engine_idle"] > 0.4
+    assert found["command"] == "rlsys train gpu/qwen2.5-7b-16xa100 learner.ranks=10 rollout.workers=6"
+    assert own["tokens_per_s"] == pytest.approx(2048 * 8192 / own["seconds"])
+    assert own["steps_a_day"] == pytest.approx(86400 / own["seconds"])
+    _, found = plan(capsys, *words)
+    assert found["command"] == "rlsys train gpu/qwen2.5-7b-16xa100"
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [(["--network", "fast"], "--network"), (["--network", "0G"], "--network"), (["--answer-tokens", "0"], "--answer"),
+     (["--from", "/no/run"], "/no/run"), (["--shape", "9b"], "--shape")],
+)  # fmt: skip
+def test_bad_options_are_one_line(words: list[str], key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *TWO_NODES, *words]) == 2
+    err = capsys.readouterr().err
+    assert key in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +134,7 @@ def test_a_name_that_nothing_describes_is_refused_and_a_size_helps(capsys: pytes
     assert "nobody/nothing" in err and "--shape 7b" in err and err.count("\n") == 1
     assert run([*words, "--shape", "7b"]) == 0
     out = capsys.readouterr().out
-    assert "of the sizes of Qwen/Qwen2.5-7B" in out and "model.path=nobody/nothing" in out.splitlines()[-1]
+    assert "of the sizes of Qwen/Qwen2.5-7B" in out and "model.path=nobody/nothing" in out
 
 
 def test_a_folder_needs_config_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

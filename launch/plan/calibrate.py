@@ -1,0 +1,134 @@
+"""Speeds from what a run has measured: the same run, simulated with them, takes as long as it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from launch.plan.forecast import Forecast, forecast
+from launch.plan.simulate import Setting
+from launch.plan.speed import Answers, Speed
+from launch.plan.trace import FEWEST, Trace
+from rlsys.errors import BadInput
+
+ROUNDS = 4  # of fitting what the parts need alone to what they took together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    trace: Trace
+    speed: Speed  # of the run's own division
+    answers: Answers
+    replayed: Forecast  # of the run itself
+
+    def speed_for(
+        self, *, ranks: int, seats: int, engine_cores: float, learner_cores: float, cores: float | None
+    ) -> Speed:
+        """For another division of machines of the same kind: ranks divide an update among themselves."""
+        share = self.trace.setting.ranks / ranks
+        return replace(
+            self.speed,
+            token_s=self.speed.token_s * share,
+            build_s=self.speed.build_s * share,
+            seats=seats,
+            cores=cores,
+            engine_cores=engine_cores,
+            learner_cores=learner_cores,
+        )
+
+
+def calibrate(
+    trace: Trace, *, cores: float | None, engine_cores: float = 1.0, learner_cores: float = 1.0
+) -> Calibration:
+    """cores: that all parts of the run shared; None on GPUs. Raises BadInput where the rows do not say enough."""
+    steps = [step for step in trace.steps if not math.isnan(step["busy_s"]) and step["generated"] > 0]
+    if len(steps) < FEWEST or not any(step["packed"] for step in steps):
+        raise BadInput("too few steps with the numbers of engines and updates", where=trace.name)
+    setting, answers = trace.setting, _answers(trace)
+    base, each = fit_engine(trace)
+    episodes = setting.groups_per_step * setting.group_size
+    update = fmean(step["update_s"] for step in trace.steps)
+    speed = Speed(
+        token_s=update / (answers.packed * episodes),
+        fixed_s=fmean(step["other_s"] for step in trace.steps),
+        build_s=fmean(step["build_s"] for step in trace.steps) / setting.groups_per_step,
+        base_s=base,
+        each_s=each,
+        seats=setting.max_num_seqs,
+        export_s=fmean(step["export_s"] for step in trace.steps),
+        carry_s=fmean(max(0.0, step["publish_s"] - step["pause_s"]) for step in trace.steps),
+        load_s=fmean(min(step["publish_s"], step["pause_s"]) for step in trace.steps),
+        cores=cores,
+        engine_cores=engine_cores,
+        learner_cores=learner_cores,
+    )
+    busy = fmean(step["busy_s"] for step in steps) / setting.workers
+    learner = update + speed.fixed_s + speed.export_s
+    for _ in range(ROUNDS):
+        replayed = forecast(_setting_of(trace, speed), speed, answers)
+        engine, own = busy / replayed.busy_s, learner / replayed.update_s
+        speed = replace(
+            speed,
+            token_s=speed.token_s * own,
+            fixed_s=speed.fixed_s * own,
+            build_s=speed.build_s * own,
+            export_s=speed.export_s * own,
+            base_s=speed.base_s * engine,
+            each_s=speed.each_s * engine,
+        )
+    replayed = forecast(_setting_of(trace, speed), speed, answers)
+    return Calibration(trace=trace, speed=speed, answers=answers, replayed=replayed)
+
+
+def _setting_of(trace: Trace, speed: Speed) -> Setting:
+    setting = trace.setting
+    return Setting(
+        groups_per_step=setting.groups_per_step,
+        group_size=setting.group_size,
+        max_policy_lag=setting.max_policy_lag,
+        workers=setting.workers,
+        seats=setting.max_num_seqs,
+        in_flight=setting.in_flight or 2 * setting.max_num_seqs,
+        base_s=speed.base_s,
+        each_s=speed.each_s,
+        cores=speed.cores,
+        engine_cores=speed.engine_cores,
+        learner_cores=speed.learner_cores,
+    )
+
+
+def _answers(trace: Trace) -> Answers:
+    groups: list[Sequence[tuple[float, float]]] = []
+    for step, found in zip(trace.steps, trace.groups, strict=True):
+        outside = step["tool_s"] + step["score_s"]
+        groups += [[(float(tokens), outside) for tokens in group] for group in found if group]
+    if not groups:
+        raise BadInput("no episode of its rl steps was kept (trajectories.keep)", where=trace.name)
+    setting = trace.setting
+    packed = fmean(step["packed"] for step in trace.steps) / (setting.groups_per_step * setting.group_size)
+    count = sum(map(len, groups))
+    return Answers(groups=groups, packed=packed, said=f"lengths of {count:,} episodes of {trace.name}")
+
+
+def fit_engine(trace: Trace) -> tuple[float, float]:
+    """(base_s, each_s): seconds of an engine's step with n sequences are base + n x each.
+
+    By Little's law an engine has held, on average, the seconds of its episodes over the seconds in which it was busy;
+    a token of an episode takes one step of the engine. The line goes through the means of all steps.
+    """
+    episodes = trace.setting.groups_per_step * trace.setting.group_size
+    found = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
+    waited = [step["generate_s"] * episodes for step in found]
+    tokens, busy = sum(step["generated"] for step in found), sum(step["busy_s"] for step in found)
+    mean_step, mean_held = sum(waited) / tokens, sum(waited) / busy
+    held = [each / step["busy_s"] for each, step in zip(waited, found, strict=True)]
+    taken = [each / step["generated"] for each, step in zip(waited, found, strict=True)]
+    of_held, of_taken = fmean(held), fmean(taken)
+    spread = sum((each - of_held) ** 2 for each in held)
+    slope = 0.0
+    if spread > 0:
+        slope = sum((x - of_held) * (y - of_taken) for x, y in zip(held, taken, strict=True)) / spread
+    slope = min(max(slope, 0.0), mean_step / mean_held)
+    return mean_step - slope * mean_held, slope

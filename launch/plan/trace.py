@@ -1,0 +1,137 @@
+"""What a run's files say of the time of its rl steps: read from the run directory, or kept as a small record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.episodes import Episodes, read_episodes
+from launch.reading.table import Rows
+from rlsys.errors import BadInput
+
+FEWEST = 4  # steps that a calibration needs
+# Of a step, by the column of metrics.jsonl; seconds where nothing else is said.
+COLUMNS = {
+    "step_s": "time/step",
+    "wait_s": "time/wait_rollout",
+    "build_s": "time/build",
+    "publish_wait_s": "time/publish_previous",
+    "update_s": "time/update",
+    "export_s": "time/export",
+    "checkpoint_s": "time/checkpoint",
+    "other_s": "time/other",
+    "publish_s": "weights/publish_s",
+    "pause_s": "weights/pause_s",
+    "packed": "tokens/packed",  # tokens
+    "generated": "tokens/generated",  # tokens
+    "generate_s": "time/episode_generate",  # of an episode, on average
+    "tool_s": "time/episode_tool",
+    "score_s": "time/episode_score",
+    "busy_s": "engine/busy_s",  # of all engines, since they started
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSetting:
+    """How a run was set up."""
+
+    groups_per_step: int
+    group_size: int
+    max_policy_lag: int
+    workers: int
+    ranks: int
+    max_num_seqs: int
+    in_flight: int | None
+    gpus: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One rl stage, step by step."""
+
+    name: str
+    stage: str
+    setting: TraceSetting
+    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; busy_s is of the step alone, nan where it is not known
+    groups: Sequence[Sequence[Sequence[int]]]  # of each step: the sampled tokens of each episode of its groups
+
+    def part(self, first: int, last: int) -> Trace:
+        """Steps from `first` to before `last`, counted from 0."""
+        return Trace(
+            name=self.name,
+            stage=self.stage,
+            setting=self.setting,
+            steps=self.steps[first:last],
+            groups=self.groups[first:last],
+        )
+
+    @property
+    def seconds(self) -> Sequence[float]:
+        """Of each step, without checkpoints."""
+        return [step["step_s"] - step["checkpoint_s"] for step in self.steps]
+
+
+def read_trace(path: Path) -> Trace:
+    """Of the last rl stage that has steps. Raises BadInput for what is no run directory, or has too few."""
+    run = read_directory(path)
+    stages = [stage for stage in run.config["stages"] if stage.get("kind") == "rl"]
+    found = next((stage for stage in reversed(stages) if len(run.rows.of_stage(str(stage["name"])))), None)
+    if found is None:
+        raise BadInput("it has no step of an rl stage", where=path)
+    name = str(found["name"])
+    rows = run.rows.of_stage(name)
+    if len(rows) < FEWEST + 1:
+        raise BadInput(f"{len(rows)} steps of stage {name}", where=path, expected=f"at least {FEWEST + 1}")
+    return Trace(
+        name=path.name,
+        stage=name,
+        setting=_setting(run, found),
+        steps=_steps(rows)[1:],  # the first one fills the engines, and its busy time is of evaluations too
+        groups=_groups(read_episodes(run), rows)[1:],
+    )
+
+
+def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
+    def look(section: str, key: str) -> Any:
+        own = stage.get(section) or {}
+        return own[key] if key in own else (run.config.get(section) or {}).get(key)
+
+    whole = {
+        "groups_per_step": look("loop", "groups_per_step"),
+        "group_size": look("loop", "group_size"),
+        "max_policy_lag": look("loop", "max_policy_lag"),
+        "workers": look("rollout", "workers"),
+        "ranks": look("learner", "ranks"),
+        "max_num_seqs": look("engine", "max_num_seqs"),
+    }
+    for key, value in whole.items():
+        if type(value) is not int or value < (key == "max_policy_lag" and -1 or 1) + (key == "max_policy_lag"):
+            raise BadInput(f"its config.yaml has no whole number as {key}", where=run.path, found=value)
+    in_flight = look("rollout", "in_flight")
+    gpus = len(run.rows.known("memory/learner_gpu_peak_mb")) > 0
+    return TraceSetting(**whole, in_flight=in_flight if type(in_flight) is int else None, gpus=gpus)
+
+
+def _steps(rows: Rows) -> list[dict[str, float]]:
+    columns = {key: rows.column(name) for key, name in COLUMNS.items()}
+    busy = columns["busy_s"]
+    columns["busy_s"] = np.concatenate([[math.nan], np.where(np.diff(busy) > 0, np.diff(busy), math.nan)])
+    optional = {key: column if key == "busy_s" else np.nan_to_num(column) for key, column in columns.items()}
+    return [{key: float(column[at]) for key, column in optional.items()} for at in range(len(rows))]
+
+
+def _groups(episodes: Episodes, rows: Rows) -> list[list[list[int]]]:
+    """[step][group][episode]"""
+    found: dict[int, dict[int, list[int]]] = {int(step): {} for step in rows.step}
+    training = episodes.in_training
+    for at in np.flatnonzero(training):
+        step, tokens = int(episodes.columns["step"][at]), int(episodes.columns["tokens"][at])
+        if step in found and tokens > 0:
+            found[step].setdefault(int(episodes.columns["sequence"][at]), []).append(tokens)
+    return [list(found[int(step)].values()) for step in rows.step]
