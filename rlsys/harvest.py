@@ -113,6 +113,7 @@ def step_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], ve
     metrics += [lag_metrics(each, version) for each in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failure_counts(trajectories).items()}]
     metrics += [group_metrics(groups, outcomes), use_metrics(trajectories)]
+    metrics += [{"episode/count": Sum(len(trajectories))}]
     return metrics + ([{"reward/std": Mean(deviation(graded))}] if graded else [])
 
 

@@ -125,6 +125,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
         file, config = episodes_name(stage.name, one.when, one.step, name), stage.config.trajectories
         await asyncio.to_thread(run.dir.episodes.save, file, one.in_order(name), {}, config, played)
         run.tracker.log_evaluation(one.step, name, each.row())
+        run.gauges.set_held_out(name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
     measures = {each.measure for each in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"

@@ -53,6 +53,10 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "error), those that repeat an earlier call",
     ),
     Meaning(
+        ("episode/count",),
+        "episodes of the step, failed ones among them",
+    ),
+    Meaning(
         ("episode/turns", "episode/answered_by_*"),
         "messages of the model; the share of the episodes that had answered with message N or before",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -100,7 +101,10 @@ def make_run(
         provenance=provenance,
         progress=progress,
         tracker=tracker,
-        gauges=Gauges(directory.path.name),
+        gauges=Gauges(
+            directory.path.name,
+            {"step": state.step, "time": time.time(), "run/steps_planned": sum(stage.steps for stage in config.stages)},
+        ),
         model_path=model_path,
         playing=playing,
         earlier=state,

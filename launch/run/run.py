@@ -179,6 +179,16 @@ class Run:
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
         return {name: self.earlier.restarts.get(name, 0) + count for name, count in counts.items()}
 
+    def export_account(self, planned: int) -> dict[str, float]:
+        """What Prometheus gets besides a row. planned: steps of the stages up to this one."""
+        later = self.config.stages[self.state.stage_index + 1 :]
+        return {
+            "run/steps_planned": planned + sum(stage.steps for stage in later),
+            "restarts/engine": sum(self.pool.restarts.values()),
+            "restarts/service": sum(self.services.restarts.values()),
+            "restarts/learner": self.learner.restarts,
+        }
+
     def count_step(self, trained: int) -> None:
         """A step enters the account: until it has its row, a summary of the run leaves it out."""
         self.before_row = replace(self.state, failures=dict(self.state.failures))
@@ -198,7 +208,7 @@ class Run:
         self.dir.log(line)
         self.before_row = None
         self.tracker.log(line)
-        self.gauges.set(line)
+        self.gauges.set(line | self.export_account(row.step - row.stage_step + stage_steps))
         self.progress.step(row, stage_steps)
         watch = self.active.watch
         if watch is not None:

@@ -70,7 +70,7 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
 
 
 def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
-    Gauges("q").set({"reward/mean": 0.625, "stage": "rl", "other": 1.0})
+    Gauges("q", {"step": 0}).set({"reward/mean": 0.625, "stage": "rl", "groups/failed": 2, "other": 1.0})
     (node,) = ray.nodes()
     shown, until = "", time.monotonic() + 60
     while "rlsys_reward_mean" not in shown and time.monotonic() < until:
@@ -79,6 +79,8 @@ def test_rays_own_metrics_have_the_numbers_of_a_row() -> None:
             shown = page.read().decode()
     (line,) = [line for line in shown.splitlines() if line.startswith("ray_rlsys_reward_mean{")]
     assert 'run="q"' in line and 'stage="rl"' in line and line.endswith(" 0.625")
+    failed = [line for line in shown.splitlines() if line.startswith("ray_rlsys_groups_total{")]
+    assert sorted(round(float(line.split()[-1]), 6) for line in failed) == [0, 0, 2]  # trained, filtered, failed
 
 
 def folder(tmp_path: Path) -> WeightFolder:

@@ -1,0 +1,102 @@
+"""A real Prometheus scrapes a real run, and every expression of the board answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launch.observe.exported import EXPORTED
+from tests.e2e.learner_cases import free_port
+from tests.e2e.runs import ROOT
+from tests.unit.test_board import QUERIES, RULES, alerts
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+SHORT = ["stages.sft.steps=10", "stages.rl.steps=8", "eval.tasks=20", "tracker=none"]
+ONLY_WITH_GPUS = "ray_node_gpus_utilization"
+
+
+@contextmanager
+def prometheus(folder: Path, targets: Path) -> Iterator[str]:
+    """Its address, with the committed configuration but the place of Ray's file and the intervals."""
+    config = yaml.safe_load(RULES.with_name("prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(targets)], "refresh_interval": "1s"}]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(RULES, folder)
+    address = f"127.0.0.1:{free_port()}"
+    command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+    try:
+        yield f"http://{address}/api/v1"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def ask(api: str, path: str, **parameters: Any) -> Any:
+    with urllib.request.urlopen(f"{api}/{path}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
+        return json.load(answer)["data"]
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, float, float]]:
+    """(address of a Prometheus, start and end of the run that it has scraped)"""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed: Debian's package prometheus has it")
+    folder = tmp_path_factory.mktemp("prometheus")
+    root = Path(tempfile.mkdtemp(dir="/tmp"))  # Ray's sockets lie below it, whose names may not be long
+    fast = {"RAY_TMPDIR": str(root), "RAY_metrics_report_interval_ms": "1000"}
+    with prometheus(folder, root / "ray" / "prom_metrics_service_discovery.json") as api:
+        started = time.time()
+        dashboard = f"cluster.dashboard_port={free_port()}"
+        done = subprocess.run(
+            [sys.executable, "-m", "launch", "train", "quickstart", *SHORT, dashboard, "--run-dir", str(folder / "q1")],
+            cwd=ROOT, env={**os.environ, **fast}, capture_output=True, text=True, timeout=420,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield api, started, time.time()
+    with suppress(OSError):
+        shutil.rmtree(root)
+
+
+def test_what_is_exported_is_the_table(scraped: tuple[str, float, float]) -> None:
+    api, started, ended = scraped
+    series = ask(api, "series", **{"match[]": '{__name__=~"ray_rlsys_.+"}', "start": started, "end": ended})
+    assert {each["__name__"] for each in series} == {metric.exported for metric in EXPORTED}
+    assert {each["run"] for each in series} == {"q1"}  # the run directory
+    assert len(series) <= sum(metric.series for metric in EXPORTED)
+
+
+def test_every_expression_answers(scraped: tuple[str, float, float]) -> None:
+    api, started, ended = scraped
+    expressions = [query.replace("$run", "q1").replace("$window", "30s") for query in QUERIES]
+    silent = []
+    for expression in expressions:
+        found = ask(api, "query_range", query=expression, start=started, end=ended, step=2)["result"]
+        numbers = [float(value) for each in found for _, value in each["values"]]
+        if not [number for number in numbers if number == number]:
+            silent.append(expression)
+    assert [each for each in silent if ONLY_WITH_GPUS not in each] == []
+
+
+def test_a_healthy_run_raises_no_alert(scraped: tuple[str, float, float]) -> None:
+    api, started, ended = scraped
+    rules = ask(api, "rules")["groups"][0]["rules"]
+    assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(alerts(), "ok")
+    firing = ask(api, "query_range", query='ALERTS{alertstate="firing"}', start=started, end=ended, step=2)
+    assert [each["metric"]["alertname"] for each in firing["result"] if "run" in each["metric"]] == []
