@@ -14,7 +14,7 @@ from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
-from launch.observe.progress import Progress, format_start
+from launch.observe.progress import Progress, format_start, process_start
 from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.run import cleanup, parent
@@ -61,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with Progress() as progress:
+    with Progress(since=process_start()) as progress:
         progress.doing("reading the configuration")
         return go(options, progress)
 
@@ -72,6 +72,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     config = compose(options.config, with_more_steps(options.overrides, options.run_dir))
     if options.dry_run:
         return dry_run(config, progress, options.run_dir)
+    progress.doing("reading the data, and looking at the machine")
     check(config)
 
     from launch.run.parts import make_run, shorten_path  # Ray and torch behind these two: a dry run goes without
@@ -85,6 +86,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         if finished and not extended:
             return say_finished(config, directory, state, progress)
         entered = config.stages[state.stage_index]
+        progress.doing("comparing the checkpoint with its digests")
         checked = checkpoint is None or directory.verify(checkpoint, progress.say)
         check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
         if checkpoint is not None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 import socket
 import sys
+import threading
 import time
 
+import psutil
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from launch.observe.columns import LEFT, Layout, lay_out
 from launch.observe.row import StepRow
 from rlsys.untrusted import visible_lines
 
 LINE_EVERY_S = 10.0
+SILENT_S = 60.0  # that a log is, at most
+LOG_WIDTH = 140  # characters of a line of numbers where there is no terminal to ask
+CLOCK_WIDTH = 8  # "[ 0:00] "
+PAUSES = ((60.0, 2.0), (600.0, 10.0), (math.inf, 30.0))  # (age of a stage, seconds between two of its rows)
 
 
 def duration(seconds: float) -> str:
@@ -34,20 +41,30 @@ class Progress:
     """`say` is an event worth its own line, `begin` one that takes a while, `step` one optimizer step.
 
     A terminal gets the lines that a log gets, which stay, and below them a clock with what is awaited, which goes.
+    A log gets a line with what is awaited when nothing else was said for a minute.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, since: float | None = None) -> None:
+        """since: where its clock begins, of `time.monotonic`. None: now."""
         self._console = console or Console(highlight=False, soft_wrap=True)
         self.live: Live | None = None
         self._recent: list[tuple[float, int, str]] = []  # (seconds, step, stage) of the last steps, for the time left
-        self._started = time.monotonic()
+        self.started = time.monotonic() if since is None else since
         self._last_line = -math.inf  # when a step or a count was last a line
-        self._awaited, self._count, self._since = "", "", self._started
+        self._last_said = time.monotonic()
+        self._stage = ("", 0.0)  # whose steps are shown, and since when
+        self._keys: set[str] = set()  # of its rows so far
+        self._layout: Layout | None = None
+        self._explained: set[str] = set()  # titles of columns
+        self._awaited, self._count, self._since = "", "", self.started
+        self._ended = threading.Event()
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
             self.live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self.clock)
             self.live.start()
+        else:
+            threading.Thread(target=self._keep_saying, name="progress", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,13 +72,15 @@ class Progress:
 
     def close(self) -> None:
         """Nothing moves any more: what follows on this terminal is not ours."""
+        self._ended.set()
         if self.live is not None:
             self.live.stop()
             self.live = None
 
     def say(self, text: str) -> None:
         """Broken between words on a terminal alone. The text may hold a failure's, and with it a model's."""
-        at = duration(time.monotonic() - self._started)
+        self._last_said = time.monotonic()
+        at = duration(self._last_said - self.started)
         self._console.print(f"[{at:>5}] {visible_lines(text)}", markup=False, soft_wrap=not self._console.is_terminal)
         sys.stdout.flush()
 
@@ -77,51 +96,67 @@ class Progress:
     def count(self, done: int, total: int) -> None:
         """How far something without steps has come: in the clock on a terminal, every ten seconds in a log."""
         self._count = f": {done}/{total}"
-        if self.live is None and time.monotonic() - self._last_line >= 10.0:
+        if self.live is None and time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             self.say(f"{self._awaited}{self._count}")
 
+    def sign_of_life(self) -> None:
+        """In a log, where nothing was said for a minute: what is awaited."""
+        if self._awaited and time.monotonic() - self._last_said >= SILENT_S:
+            self.say(self._waiting())
+
+    def _keep_saying(self) -> None:
+        while not self._ended.wait(1.0):
+            self.sign_of_life()
+
     def step(self, row: StepRow, stage_steps: int) -> None:
-        """Show one row of metrics.jsonl; a log, and a terminal's scrollback, get one every two seconds."""
-        stage, stage_step, values = row.stage, row.stage_step, row.to_json()
-        self._recent = [r for r in self._recent if r[2] == stage][-20:] + [(time.monotonic(), stage_step, stage)]
+        """Show one row of metrics.jsonl; a log, and a terminal's scrollback, get fewer the longer the stage takes."""
+        stage, stage_step, values, now = row.stage, row.stage_step, row.to_json(), time.monotonic()
+        if stage != self._stage[0]:
+            self._stage, self._keys, self._layout = (stage, now), set(), None
+        self._keys |= values.keys()
+        self._recent = [r for r in self._recent if r[2] == stage][-20:] + [(now, stage_step, stage)]
         (first_s, first, _), (last_s, last, _) = self._recent[0], self._recent[-1]
         left = (stage_steps - stage_step) * (last_s - first_s) / (last - first) if last > first else None
         ends = duration(left) if left is not None else "…"
-        if time.monotonic() - self._last_line >= 2.0 or stage_step == stage_steps:
-            self._last_line = time.monotonic()
-            shown = [f"stage {stage}", f"step {stage_step}/{stage_steps}"]
-            shown += [f"{title} {form.format(values[key])}" for title, key, form in COLUMNS if key in values]
-            self.say("  ".join([*shown, f"stage ends in {ends}"]))
+        if now - self._last_line >= pause_s(now - self._stage[1]) or stage_step == stage_steps:
+            self._last_line = now
+            self.say(self._lay_out(stage, stage_steps).line(stage_step, values, ends))
         if stage_step < stage_steps:
             self.doing(f"stage {stage}: step {stage_step + 1} of {stage_steps}; the stage ends in {ends}")
         else:
             self.doing(f"stage {stage}: its end")
 
+    def _lay_out(self, stage: str, steps: int) -> Layout:
+        """The titles are a line where they are new, and each of them is explained once."""
+        width = self._console.width if self._console.is_terminal else LOG_WIDTH
+        layout = lay_out(stage, steps, sorted(self._keys), width - CLOCK_WIDTH)
+        if layout != self._layout:
+            if legend := layout.legend(self._explained):
+                self.say(legend)
+            self._explained |= {LEFT, *(each.title for each in layout.columns)}
+            self.say(layout.header())
+            self._layout = layout
+        return layout
+
+    def _waiting(self) -> str:
+        return f"{self._awaited}{self._count}, {duration(time.monotonic() - self._since)}"
+
     def clock(self) -> Text:
-        now = time.monotonic()
         if not self._awaited:
             return Text("")
-        waited = f"{self._awaited}{self._count}, {duration(now - self._since)}"
-        return Text(f"[{duration(now - self._started):>5}] {waited}", style="dim", no_wrap=True, overflow="ellipsis")
+        at = duration(time.monotonic() - self.started)
+        return Text(f"[{at:>5}] {self._waiting()}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-COLUMNS = (
-    ("loss", "loss/nll", "{:.3f}"),
-    ("loss", "loss/dpo", "{:.3f}"),
-    ("prefers chosen", "dpo/accuracy", "{:.3f}"),
-    ("held-out loss", "eval/loss", "{:.3f}"),
-    ("held-out prefers", "eval/accuracy", "{:.3f}"),
-    ("reward", "reward/mean", "{:.3f}"),
-    ("correct", "reward/part/correct", "{:.3f}"),
-    ("KL", "kl/reference", "{:.3g}"),
-    ("tok/s generated", "tokens/generated_per_s", "{:.0f}"),
-    ("tok/s trained", "tokens/trained_per_s", "{:.0f}"),
-    ("lag", "lag/max", "{:.0f}"),
-    ("gap", "mismatch/probe_max", "{:.0e}"),
-    ("wait", "time/wait_rollout", "{:.1f}s"),
-    ("update", "time/update", "{:.1f}s"),
-)
+def pause_s(age_s: float) -> float:
+    """Between two rows of a stage that is so old: a stage of hours is no scrollback of thousands of rows."""
+    return next(pause for limit, pause in PAUSES if age_s < limit)
+
+
+def process_start() -> float:
+    """When this process began, on the clock of `time.monotonic`."""
+    return time.monotonic() - max(0.0, time.time() - psutil.Process().create_time())
 
 
 class Bar:

@@ -108,6 +108,7 @@ def make_run(
         model_path=model_path,
         playing=playing,
         earlier=state,
+        started=progress.started,
     )
 
 

@@ -126,6 +126,7 @@ class Run:
         temperature: of the answers that it will learn from; 1 where none was sampled.
         """
         folder = self.dir.newest()
+        self.progress.doing(f"stage {stage.name}: the ranks load its weights")
         self.active.reference = reference_of(stage, self.state, folder)
         await self.tasks.until(
             self.learner.begin(

@@ -65,8 +65,11 @@ def test_rows_stay_in_the_scrollback_of_a_terminal_as_in_a_log(clock: Clock) -> 
     with Progress(log) as progress:
         play(progress, clock)
     expected = lines.getvalue().splitlines()
-    assert [line.split("  ")[1] for line in expected if "step" in line] == ["step 1/4", "step 3/4", "step 4/4"]
-    assert "reward 0.250" in expected[1] and "update 0.5s" in expected[1]
+    rows = [line for line in expected if " rl  " in line]
+    assert [line.split()[3] for line in rows] == ["1/4", "3/4", "4/4"]
+    titles = next(line for line in expected if line.split()[2:3] == ["step"])
+    for title, value in (("reward", "0.250"), ("update", "0.5s")):  # under its title
+        assert rows[0].index(value) + len(value) == titles.index(title) + len(title)
     plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", line).strip() for line in out.getvalue().splitlines()]
     assert [line for line in plain if line in [each.strip() for each in expected]] == [e.strip() for e in expected]
 
@@ -109,6 +112,36 @@ def test_a_terminal_breaks_lines_between_words_and_a_log_breaks_none() -> None:
         assert " ".join(out.getvalue().split()) == " ".join(f"[ 0:00] {text}".split())
         assert len(lines) > 1 if terminal else len(lines) == 1
         assert not terminal or max(map(len, lines)) <= 40
+
+
+def test_a_log_says_what_is_awaited_when_it_was_silent_for_a_minute(clock: Clock) -> None:
+    to, out = console(terminal=False)
+    progress = Progress(to)
+    progress.sign_of_life()
+    progress.begin("starting Ray")
+    clock.now += 59
+    progress.sign_of_life()
+    assert len(out.getvalue().splitlines()) == 1
+    clock.now += 2
+    progress.sign_of_life()
+    progress.sign_of_life()
+    assert out.getvalue().splitlines()[1:] == ["[ 1:01] starting Ray, 1:01"]
+
+
+def test_a_stage_of_hours_gets_a_row_each_half_minute(clock: Clock) -> None:
+    to, out = console(terminal=False)
+    progress = Progress(to)
+    for step in range(1, 3601):
+        clock.now += 1
+        progress.step(row(step), 7200)
+    rows = [line for line in out.getvalue().splitlines() if "rl " in line]
+    assert 30 + 54 + 100 - 3 <= len(rows) <= 30 + 54 + 100 + 3  # a minute of 2 s, nine of 10 s, the rest of 30 s
+
+
+def test_its_clock_may_begin_before_it_does(clock: Clock) -> None:
+    to, out = console(terminal=False)
+    Progress(to, since=clock.now - 5).say("run directory runs/q")
+    assert out.getvalue() == "[ 0:05] run directory runs/q\n"
 
 
 def test_the_clock_runs_from_the_start_and_does_not_begin_anew(clock: Clock) -> None:
