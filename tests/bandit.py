@@ -33,12 +33,16 @@ class NoTracker:
     def log_evaluation(self, step: int, name: str, values: Any) -> None:
         self.rows.append({"step": step, **{f"held_out/{name}/{key}": value for key, value in values.items()}})
 
-    def choose_episodes(self, step: int, rewards: Any) -> list[int]:
+    def choose_episodes(self, step: int, groups: Any) -> list[tuple[int, int]]:
         return []
 
     def episodes(self, step: int, chosen: Any) -> None: ...
-    def set(self, row: Any) -> None: ...
     def finish(self) -> None: ...
+
+
+class NoGauges:
+    def set(self, row: Any) -> None: ...
+    def set_held_out(self, name: str, values: Any) -> None: ...
 
 
 def bandit_run(
@@ -59,7 +63,7 @@ def bandit_run(
         services=Services([], env_vars={}, start_timeout_s=1),
         progress=Progress(),
         tracker=NoTracker(),  # type: ignore[arg-type]
-        gauges=NoTracker(),  # type: ignore[arg-type]
+        gauges=NoGauges(),  # type: ignore[arg-type]
         model_path=str(folder),
         earlier=state,
     )

@@ -31,7 +31,7 @@ class Trackers:
 
     def log(self, row: Mapping[str, Any]) -> None:
         for feed in self._feeds:
-            feed.send(lambda tracker: tracker.log(row))
+            feed.send(lambda tracker: tracker.log(dict(row)))  # one of its own: a tracker may change it
 
     def log_evaluation(self, step: int, name: str, values: Mapping[str, float | None]) -> None:
         for feed in self._feeds:
