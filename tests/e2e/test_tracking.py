@@ -76,28 +76,34 @@ def episode(value: float) -> Trajectory:
     )
 
 
-def test_what_reaches_wandb(tmp_path: Path) -> None:
-    play(made(tmp_path), range(1, 6))
-    run = run_record(tmp_path)
+@pytest.fixture(scope="module")
+def in_wandb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory after five steps."""
+    folder = tmp_path_factory.mktemp("wandb")
+    play(made(folder), range(1, 6))
+    return folder
+
+
+def test_what_reaches_wandb(in_wandb: Path) -> None:
+    run = run_record(in_wandb)
     assert (run.run_group, list(run.tags), run.notes) == ("seeds", ["a", "b"], "try")
     assert (run.display_name, run.entity, run.project) == ("seed 3", "us", "rlsys")
     config = pairs(run.config.update)
     assert config["learner"]["lr"] == 1e-6 and config["stages"]["rl"]["kind"] == "rl"
-    logged = rows(tmp_path)
+    logged = rows(in_wandb)
     assert [row["reward/mean"] for row in logged if "reward/mean" in row] == [0.5, 1.0, 1.5, 2.0, 2.5]
     assert [row["run/version"] for row in logged if "run/version" in row] == [1, 2, 3, 4, 5]
     evaluations = [row for row in logged if "held_out/greedy/accuracy" in row]
     assert [(row["step"], row["held_out/greedy/accuracy"]) for row in evaluations] == [(5, 0.25)]
-    assert exit_codes(tmp_path) == [0]
+    assert exit_codes(in_wandb) == [0]
 
 
-def test_the_table_in_wandb_keeps_the_rows_of_earlier_steps(tmp_path: Path) -> None:
-    play(made(tmp_path), range(1, 6))
-    first, second = [row for row in rows(tmp_path) if "samples._type" in row]  # at steps 1 and 4
+def test_the_table_in_wandb_keeps_the_rows_of_earlier_steps(in_wandb: Path) -> None:
+    first, second = [row for row in rows(in_wandb) if "samples._type" in row]  # at steps 1 and 4
     assert {row["samples._type"] for row in (first, second)} == {"incremental-table-file"}
     assert second["samples.previous_increments_paths"] == [first["samples.artifact_path"]]
     assert (first["samples.nrows"], second["samples.nrows"]) == (2, 4)
-    files = [next((tmp_path / "wandb").glob(f"offline-run-*/files/{row['samples.path']}")) for row in (first, second)]
+    files = [next((in_wandb / "wandb").glob(f"offline-run-*/files/{row['samples.path']}")) for row in (first, second)]
     tables = [json.loads(file.read_text()) for file in files]
     shown = [[dict(zip(table["columns"], row, strict=True)) for row in table["data"]] for table in tables]
     assert [[row["step"] for row in table] for table in shown] == [[1, 1], [4, 4]]
@@ -247,11 +253,6 @@ def test_a_service_that_died_is_one_line_and_no_traceback(tmp_path: Path) -> Non
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
     assert len(done.stderr.splitlines()) == 1 and "wandb stopped taking rows" in done.stderr
-
-
-def test_no_samples_no_table(tmp_path: Path) -> None:
-    play(made(tmp_path, settings=replace(CONFIG, samples=0)), range(1, 2))
-    assert not list(tmp_path.glob("wandb/**/*.table.json"))
 
 
 pytestmark = pytest.mark.e2e
