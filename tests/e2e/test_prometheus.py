@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real run, and every expression of the board answers."""
+"""A real Prometheus scrapes a real run, and every expression of the board answers; two trackers get the same rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from typing import Any
 
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from launch.observe.exported import EXPORTED
+from tests import wandb_file
 from tests.e2e.learner_cases import free_port
 from tests.e2e.runs import ROOT
 from tests.unit.test_board import QUERIES, RULES, alerts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-SHORT = ["stages.sft.steps=10", "stages.rl.steps=8", "eval.tasks=20", "tracker=none"]
+SHORT = [
+    "stages.sft.steps=10",
+    "stages.rl.steps=8",
+    "eval.tasks=20",
+    "tracker=[wandb,tensorboard]",
+    "wandb.mode=offline",
+]
 ONLY_WITH_GPUS = "ray_node_gpus_utilization"
 
 
@@ -54,8 +62,8 @@ def ask(api: str, path: str, **parameters: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, float, float]]:
-    """(address of a Prometheus, start and end of the run that it has scraped)"""
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, float, float, Path]]:
+    """(address of a Prometheus, start and end of the run that it has scraped, its directory)"""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed: Debian's package prometheus has it")
     folder = tmp_path_factory.mktemp("prometheus")
@@ -69,21 +77,21 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, flo
             cwd=ROOT, env={**os.environ, **fast}, capture_output=True, text=True, timeout=420,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        yield api, started, time.time()
+        yield api, started, time.time(), folder / "q1"
     with suppress(OSError):
         shutil.rmtree(root)
 
 
-def test_what_is_exported_is_the_table(scraped: tuple[str, float, float]) -> None:
-    api, started, ended = scraped
+def test_what_is_exported_is_the_table(scraped: tuple[str, float, float, Path]) -> None:
+    api, started, ended, _ = scraped
     series = ask(api, "series", **{"match[]": '{__name__=~"ray_rlsys_.+"}', "start": started, "end": ended})
     assert {each["__name__"] for each in series} == {metric.exported for metric in EXPORTED}
     assert {each["run"] for each in series} == {"q1"}  # the run directory
     assert len(series) <= sum(metric.series for metric in EXPORTED)
 
 
-def test_every_expression_answers(scraped: tuple[str, float, float]) -> None:
-    api, started, ended = scraped
+def test_every_expression_answers(scraped: tuple[str, float, float, Path]) -> None:
+    api, started, ended, _ = scraped
     expressions = [query.replace("$run", "q1").replace("$window", "30s") for query in QUERIES]
     silent = []
     for expression in expressions:
@@ -94,9 +102,17 @@ def test_every_expression_answers(scraped: tuple[str, float, float]) -> None:
     assert [each for each in silent if ONLY_WITH_GPUS not in each] == []
 
 
-def test_a_healthy_run_raises_no_alert(scraped: tuple[str, float, float]) -> None:
-    api, started, ended = scraped
+def test_a_healthy_run_raises_no_alert(scraped: tuple[str, float, float, Path]) -> None:
+    api, started, ended, _ = scraped
     rules = ask(api, "rules")["groups"][0]["rules"]
     assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(alerts(), "ok")
     firing = ask(api, "query_range", query='ALERTS{alertstate="firing"}', start=started, end=ended, step=2)
     assert [each["metric"]["alertname"] for each in firing["result"] if "run" in each["metric"]] == []
+
+
+def test_two_trackers_have_every_step_of_the_run(scraped: tuple[str, float, float, Path]) -> None:
+    steps, folder = list(range(1, 19)), scraped[-1]
+    assert [row["step"] for row in wandb_file.rows(folder) if "time/step" in row] == steps
+    shown = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0}).Reload()
+    assert [each.step for each in shown.Scalars("time/step")] == steps
+    assert "reward/mean" in shown.Tags()["scalars"] and "samples/text_summary" in shown.Tags()["tensors"]
