@@ -82,6 +82,17 @@ def calibrate(
     return Calibration(trace=trace, speed=speed, answers=answers, replayed=replayed)
 
 
+def predict(given: Calibration, *, groups_per_step: int | None = None, workers: int | None = None) -> Forecast:
+    """Of the run itself with another number of groups or of engines, on the same machine."""
+    setting = _setting_of(given.trace, given.speed)
+    changed = replace(
+        setting,
+        groups_per_step=groups_per_step or setting.groups_per_step,
+        workers=workers or setting.workers,
+    )
+    return forecast(changed, given.speed, given.answers)
+
+
 def _setting_of(trace: Trace, speed: Speed) -> Setting:
     setting = trace.setting
     return Setting(
@@ -116,19 +127,22 @@ def fit_engine(trace: Trace) -> tuple[float, float]:
     """(base_s, each_s): seconds of an engine's step with n sequences are base + n x each.
 
     By Little's law an engine has held, on average, the seconds of its episodes over the seconds in which it was busy;
-    a token of an episode takes one step of the engine. The line goes through the means of all steps.
+    a token of an episode takes one step of the engine. A line through both, by least squares over tokens.
     """
     episodes = trace.setting.groups_per_step * trace.setting.group_size
     found = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
-    waited = [step["generate_s"] * episodes for step in found]
-    tokens, busy = sum(step["generated"] for step in found), sum(step["busy_s"] for step in found)
-    mean_step, mean_held = sum(waited) / tokens, sum(waited) / busy
-    held = [each / step["busy_s"] for each, step in zip(waited, found, strict=True)]
-    taken = [each / step["generated"] for each, step in zip(waited, found, strict=True)]
-    of_held, of_taken = fmean(held), fmean(taken)
-    spread = sum((each - of_held) ** 2 for each in held)
+    held = [step["generate_s"] * episodes / step["busy_s"] for step in found]
+    taken = [step["generate_s"] * episodes / step["generated"] for step in found]
+    tokens = [step["generated"] for step in found]
+    of_held, of_taken = _weighted(held, tokens), _weighted(taken, tokens)
+    spread = sum(count * (x - of_held) ** 2 for x, count in zip(held, tokens, strict=True))
     slope = 0.0
     if spread > 0:
-        slope = sum((x - of_held) * (y - of_taken) for x, y in zip(held, taken, strict=True)) / spread
-    slope = min(max(slope, 0.0), mean_step / mean_held)
-    return mean_step - slope * mean_held, slope
+        pairs = zip(held, taken, tokens, strict=True)
+        slope = sum(count * (x - of_held) * (y - of_taken) for x, y, count in pairs) / spread
+    slope = min(max(slope, 0.0), of_taken / of_held)
+    return of_taken - slope * of_held, slope
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)

@@ -13,7 +13,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import require_resolved
 
 STEPS = 24  # that are simulated where lengths differ
-STEPS_ALIKE = 8
+STEPS_ALIKE = 6
 DAY_S = 86400.0
 
 

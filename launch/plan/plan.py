@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of
 
 MOST_OFFERS = 3
+ALIKE = 0.02  # a tied head, or the padding of a vocabulary, is counted or is not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +92,13 @@ def make_plan(request: Request) -> Plan:
             expected="another name, or a model of its size, such as --shape 7b",
         )
     memory, shape = plan_memory(config, nodes, served), shape_for(config)
-    calibration = None if request.run is None else _calibrate(request.run, nodes)
+    calibration = None if request.run is None else _calibrate(request.run, nodes, count)
     source = Source(
         shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens, calibration=calibration
     )
     timed, untimed, splits = _time(config, source, served) if memory.problem is None else (None, "", ())
-    offers = () if memory.problem is None else tuple(find_offers(request, config, source, served))
+    sheets = replace(source, calibration=None)  # offers turn keys that change the speeds of a run
+    offers = () if memory.problem is None else tuple(find_offers(request, config, sheets, served))
     return Plan(
         request=request,
         config=config,
@@ -112,9 +114,14 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _calibrate(run: Path, nodes: Nodes) -> Calibration:
-    """Raises BadInput for a run on other devices, or one that says too little."""
+def _calibrate(run: Path, nodes: Nodes, count: int) -> Calibration:
+    """Raises BadInput for a run of another model or on other devices, or one that says too little."""
     trace = read_trace(run)
+    trained = trace.setting.parameters
+    if trained is not None and abs(trained - count) > ALIKE * count:
+        raise BadInput(
+            f"it trained a model of {trained:,} parameters", key="--from", found=str(run), expected=f"one of {count:,}"
+        )
     if trace.setting.gpus != (nodes.card is not None):
         there = "GPUs" if trace.setting.gpus else "CPUs"
         raise BadInput(f"it ran on {there}", key="--from", found=str(run), expected=f"a run on {nodes.describe()}")
@@ -133,7 +140,7 @@ def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed 
         return None, str(error), ()
     if source.nodes.card is None or served is None:
         return timed, "", ()
-    found = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served)
+    found = best_splits(config, source, same_kind(config, source.nodes, source.heads, served), served, timed)
     return timed, "", found
 
 

@@ -16,7 +16,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of, require_resolved, resolve
 
-SIMULATED = 4  # splits, after a look at all of them without their tail
+SIMULATED = 3  # splits, after a look at all of them without their tail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,10 @@ def _bound(recipe: RecipeConfig, source: Source) -> float:
     return max(learner, share * answers.mean_tokens / speed.engine_rate(full))
 
 
-def best_splits(config: RunConfig, source: Source, candidates: Sequence[Split], served: int = 0) -> list[Timed]:
-    """Those of the candidates that fit, by the time of a step: the fastest ones, simulated."""
+def best_splits(
+    config: RunConfig, source: Source, candidates: Sequence[Split], served: int = 0, known: Timed | None = None
+) -> list[Timed]:
+    """Those of the candidates that fit, by the time of a step: the fastest ones, simulated. known: is not again."""
     nodes, timed = source.nodes, []
     for split in candidates:
         divided = with_split(config, split)
@@ -95,7 +97,10 @@ def best_splits(config: RunConfig, source: Source, candidates: Sequence[Split], 
             continue
         timed.append((_bound(recipe, source), split, recipe))
     timed.sort(key=lambda each: each[0])
-    found = [time_step(recipe, source) for _, _, recipe in timed[:SIMULATED]]
+    found = [
+        known if known is not None and known.split == split else time_step(recipe, source)
+        for _, split, recipe in timed[:SIMULATED]
+    ]
     return sorted(found, key=lambda each: each.forecast.seconds)
 
 

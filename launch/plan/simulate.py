@@ -160,7 +160,10 @@ class _Stage:
         for engine in self.engines:
             while engine.running and engine.running[0][0] <= engine.clock + TINY * (1 + engine.clock):
                 _, _, episode, group = heapq.heappop(engine.running)
-                self.at(episode.outside_s, partial(self.end_episode, group))
+                if episode.outside_s:
+                    self.at(episode.outside_s, partial(self.end_episode, group))
+                else:
+                    self.end_episode(group)
                 self.seat(engine)
         while self.timers and self.timers[0][0] <= self.now + TINY * (1 + self.now):
             heapq.heappop(self.timers)[2]()

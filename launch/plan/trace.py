@@ -49,6 +49,7 @@ class TraceSetting:
     max_num_seqs: int
     in_flight: int | None
     gpus: bool
+    parameters: int | None = None  # None of a run of an earlier version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +112,17 @@ def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
         "max_num_seqs": look("engine", "max_num_seqs"),
     }
     for key, value in whole.items():
-        if type(value) is not int or value < (key == "max_policy_lag" and -1 or 1) + (key == "max_policy_lag"):
-            raise BadInput(f"its config.yaml has no whole number as {key}", where=run.path, found=value)
+        if type(value) is not int or value < (0 if key == "max_policy_lag" else 1):
+            raise BadInput(f"its config.yaml has no whole number as {key}", where=run.path)
     in_flight = look("rollout", "in_flight")
     gpus = len(run.rows.known("memory/learner_gpu_peak_mb")) > 0
-    return TraceSetting(**whole, in_flight=in_flight if type(in_flight) is int else None, gpus=gpus)
+    count = run.record.get("parameters")
+    return TraceSetting(
+        **whole,
+        in_flight=in_flight if type(in_flight) is int else None,
+        gpus=gpus,
+        parameters=count if type(count) is int else None,
+    )
 
 
 def _steps(rows: Rows) -> list[dict[str, float]]:

@@ -1,0 +1,158 @@
+"""What `rlsys plan --from` predicts from real runs on two cores ."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cli import run
+from launch.plan.calibrate import Calibration, calibrate, fit_engine, predict
+from launch.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
+from rlsys.errors import BadInput
+from tests.paths import ROOT
+
+KEPT = ROOT / "tests" / "data" / "plan"
+SETTING = TraceSetting(
+    groups_per_step=4, group_size=2, max_policy_lag=1, workers=1, ranks=1, max_num_seqs=8, in_flight=None, gpus=False
+)
+STEP = {
+    "step_s": 20.0, "wait_s": 2.0, "build_s": 1.0, "publish_wait_s": 0.0, "update_s": 16.0, "export_s": 1.0,
+    "checkpoint_s": 0.0, "other_s": 0.0, "publish_s": 1.0, "pause_s": 0.5, "packed": 800.0, "generated": 80.0,
+    "generate_s": 5.0, "tool_s": 0.25, "score_s": 0.25, "busy_s": 10.0,
+}  # fmt: skip
+
+
+def kept(name: str) -> Trace:
+    found = json.loads((KEPT / f"{name}.json").read_text())
+    columns = {key: [math.nan if each is None else each for each in column] for key, column in found["columns"].items()}
+    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(found["groups"]))]
+    setting = TraceSetting(**found["setting"])
+    return Trace(name=name, stage=found["stage"], setting=setting, steps=steps, groups=found["groups"])
+
+
+def on_two_cores(trace: Trace) -> Calibration:
+    return calibrate(trace, cores=2.0, learner_cores=2.0)
+
+
+def made(count: int = 6, change: Callable[[int], dict[str, float]] = lambda at: {}) -> Trace:
+    """Steps that are all alike but for `change`."""
+    steps = [STEP | change(at) for at in range(count)]
+    return Trace(name="made", stage="rl", setting=SETTING, steps=steps, groups=[[[10, 10]] * 4] * count)
+
+
+def test_an_engine_is_found_by_how_long_its_tokens_took() -> None:
+    """base 0.1, each 0.05: with 4 sequences a token takes 0.3 s, with 2 of them 0.2."""
+
+    def change(at: int) -> dict[str, float]:
+        held, token_s = (4, 0.3) if at % 2 else (2, 0.2)
+        waited = 80 * token_s  # of all episodes together
+        return {"generate_s": waited / 8, "busy_s": waited / held}
+
+    assert fit_engine(made(change=change)) == pytest.approx((0.1, 0.05))
+
+
+def test_an_engine_that_held_the_same_all_the_time_gets_no_slope() -> None:
+    base, each = fit_engine(made())
+    assert (base, each) == pytest.approx((8 * 5 / 80, 0))
+
+
+def test_a_replayed_run_takes_what_its_parts_took() -> None:
+    found = calibrate(made(), cores=None)
+    assert found.replayed.busy_s == pytest.approx(10, rel=0.02)
+    assert found.replayed.update_s == pytest.approx(16 + 1, rel=0.02)
+    assert found.speed.token_s == pytest.approx(16 / 800)
+    twice = predict(found, groups_per_step=8)
+    assert twice.update_s == pytest.approx(2 * 16 + 1, rel=0.02)
+    assert predict(found, workers=2).seconds <= found.replayed.seconds + 1e-9
+
+
+def test_another_number_of_ranks_divides_an_update() -> None:
+    found = calibrate(made(), cores=None)
+    other = found.speed_for(ranks=2, seats=8, engine_cores=1.0, learner_cores=1.0, cores=None)
+    assert other.token_s == pytest.approx(found.speed.token_s / 2)
+
+
+def test_rows_that_say_too_little_are_refused() -> None:
+    with pytest.raises(BadInput):
+        calibrate(made(count=2), cores=None)
+    with pytest.raises(BadInput):
+        calibrate(made(change=lambda at: {"busy_s": math.nan}), cores=None)
+    with pytest.raises(BadInput):
+        calibrate(replace(made(), groups=[[]] * 6), cores=None)
+    with pytest.raises(BadInput):
+        calibrate(made(change=lambda at: {"packed": 0.0}), cores=None)
+
+
+def write_run(folder: Path, *, gpus: bool = False, steps: int = 8) -> Path:
+    """A run directory with what a trace is read from: as STEP has it, each in its own row."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(
+        "rollout: {workers: 1, in_flight: null}\nengine: {max_num_seqs: 8}\nlearner: {ranks: 1}\n"
+        "loop: {groups_per_step: 32, group_size: 2, max_policy_lag: 1}\n"
+        "stages:\n- {name: sft, kind: sft}\n- {name: rl, kind: rl, loop: {groups_per_step: 4}}\n"
+    )
+    rows, lines = [], (folder / "trajectories")
+    lines.mkdir()
+    for at in range(steps):
+        columns = {name: STEP[key] for key, name in COLUMNS.items()} | {"engine/busy_s": 10.0 * (at + 1)}
+        card = {"memory/learner_gpu_peak_mb": 1.0} if gpus else {}
+        rows.append({"step": at + 1, "stage": "rl", "stage_step": at + 1} | columns | card)
+        episodes = [{"sequence": number // 2, "sibling": number % 2, "num_tokens": 10} for number in range(8)]
+        text = "".join(json.dumps(episode) + "\n" for episode in episodes)
+        (lines / f"step-{at + 1:06d}.jsonl").write_text(text)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_a_run_directory_is_read_with_the_keys_of_its_stage(tmp_path: Path) -> None:
+    trace = read_trace(write_run(tmp_path / "run"))
+    assert trace.setting == SETTING and trace.stage == "rl"
+    assert len(trace.steps) == 7  # without the first
+    assert trace.steps[0] == STEP
+    assert trace.groups[0] == [[10, 10]] * 4
+    assert list(trace.seconds) == [20.0] * 7
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run(["plan", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_plan_from_a_run_shows_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quickstart", "--nodes", "1x2cpu-24G", "--from", str(write_run(tmp_path / "run"))]
+    found = plan(capsys, *words, "stages.rl.loop.groups_per_step=4", "stages.rl.loop.group_size=2")
+    assert found["measured_step_s"] == 20.0 and found["splits"] == []
+    assert found["time"]["forecast"]["packed"] == pytest.approx(800)
+    more = plan(capsys, *words, "stages.rl.loop.groups_per_step=16", "stages.rl.loop.group_size=2")
+    assert more["time"]["forecast"]["seconds"] > 3 * found["time"]["forecast"]["seconds"]
+    assert run(["plan", *words]) == 0
+    out = capsys.readouterr().out
+    assert "measured   run: 20.0 s a step (mean of 7; median 20.0) with 4 groups x 2, 1 engine" in out
+
+
+def test_a_run_on_other_devices_or_without_steps_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    on_gpus = write_run(tmp_path / "gpus", gpus=True)
+    short = write_run(tmp_path / "short", steps=3)
+    larger = write_run(tmp_path / "larger")
+    (larger / "run.json").write_text('{"format": 1, "parameters": 7000000000, "attempts": []}')
+    for path, said in (
+        (on_gpus, "it ran on GPUs"),
+        (larger, "a model of 7,000,000,000 parameters"),
+        (short, "3 steps of stage rl"),
+        (tmp_path / "no", "no"),
+    ):
+        assert run(["plan", "quickstart", "--nodes", "1x2cpu-24G", "--from", str(path)]) == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1
+
+
+def test_on_cpus_no_time_is_said_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "quickstart", "--nodes", "1x2cpu-24G"]) == 0
+    assert "seconds of a step: unknown on CPUs before a run has measured it" in capsys.readouterr().out
