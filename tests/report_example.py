@@ -31,10 +31,13 @@ def write_run(
     tasks: int = 5,
     padding: int = 0,
     text: str = "",
-    task_id: str = "",
+    names: Sequence[str] = (),
+    distinct: int = 20,
 ) -> Path:
     """A run directory with rows, an evaluation and episodes. text: what the model and the tools say besides.
 
+    distinct: steps with episodes of their own; those after them repeat these.
+    names: of tasks, one after the other.
     padding: characters that each tool result is longer, about.
     """
     rng = random.Random(0)
@@ -48,11 +51,11 @@ def write_run(
     ]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(line_of, rows)))
     sequence = 0
-    for step in range(1, steps + 1):
+    for step in range(1, min(steps, distinct) + 1):
         lines = []
         for _ in range(groups):
             task = {
-                "task_id": task_id or f"word-{sequence % tasks:04d}",
+                "task_id": names[sequence % len(names)] if names else f"word-{sequence % tasks:04d}",
                 "question": f"Ann buys {text}",
                 "answers": ["62"],
             }
@@ -60,6 +63,9 @@ def write_run(
                 lines.append(episode(rng, tokenizer, task, sequence, sibling, step, padding, text))
             sequence += 1
         (folder / f"trajectories/step-{step:06d}.jsonl").write_bytes(b"".join(map(line_of, lines)))
+    for step in range(distinct + 1, steps + 1):
+        first = folder / f"trajectories/step-{step % distinct + 1:06d}.jsonl"
+        (folder / f"trajectories/step-{step:06d}.jsonl").write_bytes(first.read_bytes())
     played = [episode(rng, tokenizer, {"task_id": f"held-{n}"}, n, 0, 0, 0, text, graded=False) for n in range(6)]
     (folder / "trajectories/eval-rl-after-greedy.jsonl").write_bytes(b"".join(map(line_of, played)))
     evaluation = {"step": steps, "stage": "rl", "when": "after", "greedy/episodes": 6, "greedy/accuracy": 0.5}
@@ -91,7 +97,7 @@ def episode(
 ) -> dict[str, Any]:
     first = f"I take {' '.join(rng.choices(WORDS, k=12))} – élan 漢. {text}\n<calculator>3 * 9</calculator>"
     last = f"{rng.choice(WORDS)}, therefore {rng.choice(['<answer>62</answer>', '<answer>60</answer>', '62'])}"
-    ids = [tokenizer.encode(first).ids, [*tokenizer.encode(last).ids, 258]]
+    ids = [tokenizer.encode(first.encode("utf-8", "replace").decode()).ids, [*tokenizer.encode(last).ids, 258]]
     right = "<answer>62</answer>" in last
     failed = graded and rng.random() < 0.03
     reward = None if failed else (1.0 if right else 0.0) + (0.1 if "answer" in last else 0.0)
@@ -113,7 +119,9 @@ def episode(
         "end": "failed" if failed else "answered" if "answer" in last else "malformed",
         "truncated": False,
         "reward": reward,
-        "parts": {} if failed else {"correct": float(right), "format": 0.1 if "answer" in last else 0.0},
+        "parts": {}
+        if failed
+        else {**({text: 0.5} if text else {}), "correct": float(right), "format": 0.1 if "answer" in last else 0.0},
         "advantage": None if failed else round((reward or 0.0) - 0.5, 3),
         "num_tokens": sum(map(len, ids)),
         "token_ids": ids,
@@ -121,12 +129,21 @@ def episode(
         "logprobs": [halves([-rng.expovariate(1.5) for _ in turn]) for turn in ids],
         "seconds": {"generate": 0.4, "tool": 0.01, "score": 0.001},
     }
+    if text:
+        line |= {
+            "judgements": [text, text],
+            "metrics": {text: 1},
+            "state": {text: [text]},
+            "worker": text,
+            "trace": text,
+        }
+        line["retried"] = [{"kind": "data", "where": text, "detail": text}]
     if failed:
         line["failure"] = {"kind": "timeout", "where": "tool", "detail": f"no answer within 10 s {text}"}
     else:
         line["correct"] = right
         line["findings"] = [
-            {"message": 2, "start": 7, "end": 14, "rule": "format", "value": 0.1, "text": first[7:14]},
+            {"message": 2, "start": 7, "end": 14, "rule": "format" + text, "value": 0.1, "text": first[7:14]},
         ]
     return line
 

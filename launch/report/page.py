@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -143,13 +143,17 @@ def _embedded(pack: Pack) -> Iterator[tuple[str, Packed]]:
     yield "pieces", Packed(embed(dump(token_texts(pack.runs, tokens))))
 
 
-def token_texts(runs: Sequence[Episodes], tokens: set[int]) -> Any:
-    """[ids, texts], or why there are none. Of several runs those of the first: they are compared with one model."""
+def token_texts(runs: Sequence[Episodes], tokens: Collection[int] | None = None) -> Any:
+    """[ids, texts] of these tokens (None: of all), or why there are none.
+
+    Of several runs with the first's tokenizer: runs that are compared have one model.
+    """
     path = next((found for each in runs if (found := find_tokenizer(each.folder.parent))), None)
     if path is None:
         return "no tokenizer.json was found in model/ or in a checkpoint's hf/: the texts of single tokens are unknown"
     try:
-        return Pieces(path).table(tokens)
+        pieces = Pieces(path)
+        return pieces.table(range(pieces.size) if tokens is None else tokens)
     except ValueError as error:
         return f"the tokenizer cannot be read: {error}"
 

@@ -32,6 +32,7 @@ class Pieces:
             raise ValueError(f"{path.name}: {error}") from error
         text = self._tokenizer.to_str()
         self._byte_level = '"ByteLevel"' in text
+        self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self._added = {number: str(token) for number, token in _added(self._tokenizer).items()}
 
     def piece(self, token: int) -> bytes | None:

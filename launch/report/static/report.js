@@ -66,6 +66,7 @@ async function renew() {
   const open = new Set([...document.querySelectorAll("details.section[open]")].map((each) => each.id));
   byId("report").replaceChildren(...document.importNode(news.getElementById("report"), true).childNodes);
   for (const section of document.querySelectorAll("details.section")) section.open = open.has(section.id);
+  document.querySelector("h1 a").textContent = news.querySelector("h1 a").textContent;
   byId("data-page").textContent = news.getElementById("data-page").textContent;
   charts.forEach(({ plot }) => plot.destroy());
   charts.clear();

@@ -59,7 +59,13 @@ function tokenTexts(ids, pieces) {
 // Of each token of a turn: text, id, log-probability, version, advantage, where they are known.
 function tokensOf(episode, turn, pieces) {
   const ids = episode.tokens[turn] ?? [];
-  const numbers = (own) => (typeof own?.[turn] === "string" ? halfFloats(own[turn]) : []);
+  const numbers = (own) => {
+    try {
+      return typeof own?.[turn] === "string" ? halfFloats(own[turn]) : [];
+    } catch {
+      return []; // no base64
+    }
+  };
   const [logprobs, advantages] = [numbers(episode.logprobs), numbers(episode.advantages)];
   const versions = new Array(ids.length).fill(null);
   for (const span of list(episode.versions[turn])) {

@@ -76,7 +76,7 @@ def test_one_trajectory_is_shown_with_its_speakers_and_findings_and_no_control_c
     assert [line for line in shown.splitlines() if line.startswith(("prompt", "model", "tool"))] == [
         *("prompt, system", "prompt, user", "model, turn 1", "tool result", "model, turn 2"),
     ]
-    assert "  ^ format +0.1:" in shown and "parts   correct" in shown
+    assert "  ^ format" in shown and " +0.1: “" in shown and "  correct " in shown
     assert not set(shown) & set("\x1b\u202e\u2066\r") and "\\x1b[31m\\u202eevil\\u2066 [bold]markup[/bold]\\r" in shown
 
 

@@ -1,0 +1,50 @@
+"""Texts that a model, a tool or the name of something may be, and that would do harm where they are not data."""
+
+from __future__ import annotations
+
+PWN = "window.pwned=1"
+
+HOSTILE = (
+    f"<script>{PWN}</script>",
+    f"</script><script>{PWN}</script>",
+    f"</title></style></textarea><script>{PWN}</script>",
+    f"<img src=x onerror={PWN}>",
+    f'"><svg onload={PWN}>',
+    f"' onmouseover='{PWN}",
+    f'" autofocus onfocus="{PWN}" x="',
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<iframe src=https://example.invalid/></iframe>",
+    "<base href=https://example.invalid/>",
+    "<meta http-equiv=refresh content='0;url=https://example.invalid/'>",
+    "<link rel=stylesheet href=https://example.invalid/x.css>",
+    "<style>@import 'https://example.invalid/x.css'; body{display:none}</style>",
+    f"<form action=https://example.invalid/><button autofocus onfocus={PWN}>x</button></form>",
+    f"<details open ontoggle={PWN}>x</details>",
+    f"<a href='javascript:{PWN}'>click</a>",
+    f"javascript:{PWN}",
+    f"<object data='data:text/html,<script>{PWN}</script>'></object>",
+    f"<video><source onerror={PWN}></video>",
+    f"<math><mtext><table><mglyph><style><img src=x onerror={PWN}>",
+    f"<template><script>{PWN}</script></template>",
+    f"<body onload={PWN}>",
+    f"<!--><script>{PWN}</script>-->",
+    f"]]><script>{PWN}</script>",
+    f"&lt;script&gt;{PWN}&lt;/script&gt;",
+    f"\\u003cscript\\u003e{PWN}\\u003c/script\\u003e",
+    f"{{{{constructor.constructor('{PWN}')()}}}}",
+    f"{{% set x = 1 %}}{{# {PWN} #}}{{{{ 7 * 7 }}}}",
+    f"${{{PWN}}}`;{PWN};`",
+    f"');{PWN};//",
+    "__proto__",
+    "constructor",
+    "toString",
+    "\x00\x07\x08\x1b[31m\x1b]0;title\x07\x7f\x9b31m",
+    "\u202eRTL\u202c \u2066isolate\u2069 \u200b\u200d\ufeff\u00ad\U000e0041",
+    "\u2028\u2029\r\n\x85",
+    "\ud800 half of a pair",
+    "Z" + "\u0301" * 200,
+    "A" * 10_000,
+    "=cmd|' /C calc'!A0,@SUM(1)",
+    "../../../etc/passwd%00%2e%2e/#t?step=1&q=x",
+)
+EVERYTHING = "\n".join(HOSTILE)
