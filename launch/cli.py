@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
         "plan a run: memory, disk, the time of a step and the best split of given machines",
     ),
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
+    "runs": ("launch.commands.runs", "list runs: state, step, result, age and size of each"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
     "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job, and follow it"),
