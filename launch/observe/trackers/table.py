@@ -20,6 +20,7 @@ TRACKERS = {  # each takes a TrackedRun
     "tensorboard": "launch.observe.trackers.tensorboard_tracker.TensorBoardTracker",
     "trackio": "launch.observe.trackers.trackio_tracker.TrackioTracker",
 }
+PINS = {"trackio": "trackio==0.43.0"}  # of what is no dependency: as in pyproject.toml
 METHODS = ("log", "log_evaluation", "episodes", "finish")
 
 
@@ -28,8 +29,7 @@ def check_trackers(recipe: RecipeConfig) -> None:
     for name in chosen(recipe):
         if name in TRACKERS:
             if find_spec(name) is None:  # each is called as its package is
-                missing = f"a package that is installed: pip install {name}"
-                raise BadInput(key="tracker", found=name, expected=missing)
+                raise BadInput(f"not installed: pip install {PINS.get(name, name)}", key="tracker", found=name)
             continue
         lacking = [each for each in METHODS if not callable(getattr(load_own("tracker", name), each, None))]
         if lacking:

@@ -1,5 +1,6 @@
 """The key `tracker`: names, lists, classes of one's own, and what is refused before anything starts."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from launch.observe.trackers.base import TrackedRun
 from launch.observe.trackers.table import TRACKERS, check_trackers, chosen, make_trackers
 from rlsys.config import output
 from rlsys.config.output import WandbConfig
+from tests.paths import ROOT
 from tests.refused import refused
 
 OWN = """
@@ -78,7 +80,8 @@ def test_a_tracker_holds_for_the_whole_run() -> None:
 def test_one_that_is_not_installed_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = compose("quickstart", ["tracker=[wandb,trackio]"]).recipe
     monkeypatch.setattr("launch.observe.trackers.table.find_spec", lambda name: None if name == "trackio" else name)
-    with refused("tracker", found="trackio", says="pip install trackio"):
+    (pinned,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["trackio"]
+    with refused("tracker", found="trackio", says=f"pip install {pinned}"):
         check_trackers(recipe)
 
 
