@@ -89,6 +89,20 @@ def test_one_that_hangs_holds_up_no_step_and_not_the_end(
     assert len(caplog.records) == 1  # that it is behind; that it has not finished is no news then
 
 
+def test_one_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(feed, "FINISH_DEADLINE_S", 0.05)
+    free = threading.Event()
+
+    class Endless(Kept):
+        def finish(self) -> None:
+            free.wait(60)
+
+    good = Kept()
+    told(endless=Endless(), good=good)  # returns
+    free.set()
+    assert good.got == WHOLE and len(caplog.records) == 1
+
+
 def test_a_table_of_samples_is_due_every_few_steps() -> None:
     tracker = Kept()
     trackers = Trackers({"t": tracker}, samples=1, every=3)
