@@ -90,7 +90,7 @@ def test_one_that_hangs_holds_up_no_step_and_not_the_end(
 
 
 def test_one_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(feed, "FINISH_DEADLINE_S", 0.05)
+    monkeypatch.setattr(feed, "FINISH_DEADLINE_S", 0.5)  # time enough for the other one
     free = threading.Event()
 
     class Endless(Kept):
