@@ -11,7 +11,10 @@ ROOT = Path(__file__).parents[1]
 BROUGHT = {
     ROOT / "README.md": "project/rlsys.md",
     ROOT / "launch" / "locks" / "README.md": "project/locks.md",
-    **{ROOT / name: f"project/{name}" for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")},
+    **{
+        ROOT / name: f"project/{name}"
+        for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")
+    },
     **{page: f"recipes/{page.parent.name}.md" for page in (ROOT / "configs").glob("*/README.md")},
     **{file: f"recipes/{file.parent.name}-{file.name}" for file in (ROOT / "configs").glob("*/*.png")},
 }

@@ -43,6 +43,8 @@ from tests.played import episode, tokenizer_in
 from tests.refused import refused
 
 README = ROOT / "README.md"
+OWN_REWARD = ROOT / "docs" / "tutorials" / "own-reward.md"
+HOW_TO = ROOT / "docs" / "how-to"
 ALGORITHM = ROOT / "docs" / "algorithms.md"
 ENVIRONMENTS = ROOT / "docs" / "environments"
 SMALL: dict[str, Any] = {"train_tasks": 20, "held_out_tasks": 5, "knowledge": KnowledgeConfig(entities=60)}
@@ -54,11 +56,11 @@ def blocks(page: Path, language: str = "") -> list[str]:
     return [block for its_language, block in found if its_language == language]
 
 
-def test_the_reward_of_the_readme_prints_what_the_readme_shows(
+def test_the_reward_of_the_tutorial_prints_what_the_tutorial_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (code,) = blocks(README, "python")
-    (shown,) = [block for block in blocks(README) if block.startswith("$ cat answers.jsonl\n")]
+    (code,) = blocks(OWN_REWARD, "python")
+    (shown,) = [block for block in blocks(OWN_REWARD) if block.startswith("$ cat answers.jsonl\n")]
     lines, command, output = re.split(r"(?m)^\$ rlsys (.*)\n", shown.partition("\n")[2])
     (tmp_path / "my_rewards.py").write_text(code)
     (tmp_path / "answers.jsonl").write_text(lines)
@@ -71,10 +73,40 @@ def test_the_reward_of_the_readme_prints_what_the_readme_shows(
 
 def test_how_rlsys_comes_on_the_path_is_said_where_it_is_installed() -> None:
     way = "source .venv/bin/activate"
-    assert way in README.read_text().partition("$ rlsys ")[0]
+    assert way in README.read_text().partition("`rlsys ")[0]
     for target in ("setup", "quickstart"):
         said = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         assert way in said
+
+
+@pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
+def test_a_recipe_for_users_of_another_system_composes(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recipe,) = blocks(HOW_TO / page, "yaml")
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    for code in blocks(HOW_TO / page, "python"):
+        (tmp_path / "my_rewards.py").write_text(code)  # the last one
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    assert [stage.kind for stage in compose("recipe.yaml", []).stages] == ["rl"]
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+
+
+def test_the_two_rewards_for_users_of_trl_are_one(tmp_path: Path) -> None:
+    theirs, ours = blocks(HOW_TO / "from-trl.md", "python")
+    function = re.search(r"(?ms)^def digits.*?\n\n", theirs)
+    assert function is not None
+    (tmp_path / "theirs.py").write_text(function[0])
+    (tmp_path / "ours.py").write_text(ours)
+    digits = runpy.run_path(str(tmp_path / "theirs.py"))["digits"]
+    names = runpy.run_path(str(tmp_path / "ours.py"))
+    reward = names["Digits"](names["DigitsConfig"]())
+    for text in ("It is 122", "122", "12 2", ""):
+        task = Task(task_id="page", question="What is 59 + 63?", answers=("122",))
+        said = Transcript(task=task, messages=(Message(role="assistant", content=text),))
+        assert digits([[{"content": text}]], ["122"]) == [pytest.approx(reward(said).value)]
 
 
 @pytest.mark.parametrize("block", blocks(ALGORITHM, "yaml"))

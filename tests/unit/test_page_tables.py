@@ -4,9 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from envs.protocols import PROTOCOLS
 from launch.analysis.figures import FIGURES
 from launch.checks.models import REFUSED, TRAINED
+from launch.config.synonyms import foreign
 from launch.observe.meanings import OWN, STEP, UPDATE, markdown_table
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
@@ -73,3 +76,16 @@ def test_every_value_that_follows_from_the_device_has_a_row() -> None:
         values = [getattr(getattr(config, part), key) for config in (cpu, gpu)]
         assert shown[f"`{part}.{key}`"] == [json.dumps(value).strip('"') for value in values]
     assert {f"`{key}`" for device in DEVICES.values() for key in device.attention} <= shown.keys()
+
+
+@pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
+def test_a_name_of_another_system_leads_to_the_key_that_the_command_names(page: str) -> None:
+    names = foreign()
+    shown = [[cell.strip("`") for cell in cells[:2]] for cells in rows(DOCS / "how-to" / page) if cells[0][0] == "`"]
+    assert len(shown) > 20
+    for theirs, ours in shown:
+        parts = theirs.split(".")
+        ends = {".".join(parts[at:]) for at in range(len(parts))}
+        known = {*names.equivalents.get(ours, ()), *(name for name, keys in names.several.items() if ours in keys)}
+        same = ours.rpartition(".")[2] == parts[-1]
+        assert same or ends & known or ours == "--run-dir", f"{theirs}: {ours}"

@@ -36,6 +36,7 @@ ANY = ["quickstart", *(f"worlds/{world}" for world in ("search", "python", "sums
 NO_KEYS = {
     *(name for names in foreign().equivalents.values() for name in names),
     "eval.after", "eval.before", "eval.stages",
+    "algorithm.adv_estimator", "algorithm.use_kl_in_reward",  # verl's
     "env.name=MODULE.CLASS", "env.name=my_module.MyWorld", "env.protocol=NAME", "env.width=31",
     "kernel.apparmor_restrict_unprivileged_userns=0", "reward.name=my_package.MyReward",
     "stages.NAME.key=value", "stages.NAME=null",
@@ -51,6 +52,9 @@ BELOW = ("stages.", "engine.vllm.", "eval.judge.")  # what stands there is no ke
 CITED = re.compile(r"\blaws? ([0-9]+)")
 # Files that a page has one write, a recipe that is the reader's choice, and what a command looks like.
 A_READERS = (
+    "grpo.yaml",
+    "gsm8k.yaml",
+    "train CONFIG",
     "maze/maze.yaml",
     "brief/brief.yaml",
     "example.yaml",
