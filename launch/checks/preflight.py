@@ -66,7 +66,8 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = No
     there: bytes of the machine's RAM. fp32 on a CPU: an engine holds the weights and their packed copy, a learner has
     gradients and two moments.
     """
-    count = parameters(recipe) or 0
+    known = parameters(recipe)
+    count = known or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     engine_mb, rank_mb = memory_of_parts(recipe, count)
     store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
@@ -76,14 +77,15 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = No
         "driver": (1, (("process", DRIVER_MB), ("object store", store_mb)), "", DRIVER_MB + store_mb),
     }
     rows, sums = [], []
-    for name, (times, known, rest, each_mb) in parts.items():
-        left = each_mb - sum(size for _, size in known)
-        row = MemoryRow(name=name, parts=_bytes((*known, (rest, left)) if rest else known), note=f"x {times}")
+    for name, (times, sure, rest, each_mb) in parts.items():
+        left = each_mb - sum(size for _, size in sure)
+        row = MemoryRow(name=name, parts=_bytes((*sure, (rest, left)) if rest else sure), note=f"x {times}")
         if times:
             rows.append(row if times > 1 else replace(row, note=""))
             sums.append((f"{name}s" if times > 1 else name, times * each_mb))
     total = sum(size for _, size in sums)
-    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there)], total
+    unknown = "" if known is not None else "without the model, whose size is not known"
+    return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total
 
 
 def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:

@@ -13,7 +13,7 @@ from launch.plan.speed import Answers, Speed
 from launch.plan.trace import FEWEST, Trace
 from rlsys.errors import BadInput
 
-ROUNDS = 4  # of fitting what the parts need alone to what they took together
+ROUNDS = 3  # of fitting what the parts need alone to what they took together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

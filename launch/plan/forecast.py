@@ -12,7 +12,7 @@ from launch.plan.speed import Answers, Speed
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import require_resolved
 
-STEPS = 24  # that are simulated where lengths differ
+STEPS = 20  # that are simulated where lengths differ
 STEPS_ALIKE = 6
 DAY_S = 86400.0
 

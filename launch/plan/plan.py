@@ -145,7 +145,7 @@ def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed 
 
 
 def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[str] = ()) -> list[str]:
-    """The machine and the model's sizes go to the configuration as keys; what the command line says comes first."""
+    """The machine and the model's sizes go to the configuration as keys, behind those of the command line."""
     nodes = nodes or request.nodes
     found: list[str] = []
     if nodes is not None:

@@ -56,18 +56,21 @@ def split_of(recipe: RecipeConfig) -> Split:
 
 
 def with_split(config: RunConfig, split: Split) -> RunConfig:
-    """The same run, divided in another way, in all of its stages."""
-    stages = tuple(replace(stage, config=_divided(stage.config, split)) for stage in config.stages)
-    return replace(config, recipe=_divided(config.recipe, split), stages=stages)
+    """The same run, divided in another way: what differs from its division holds in all of its stages."""
+    before = split_of(config.recipe)
+    stages = tuple(replace(stage, config=_divided(stage.config, before, split)) for stage in config.stages)
+    return replace(config, recipe=_divided(config.recipe, before, split), stages=stages)
 
 
-def _divided(recipe: RecipeConfig, split: Split) -> RecipeConfig:
-    rollout = recipe.rollout
-    least = min(rollout.min_workers, split.workers)
+def _divided(recipe: RecipeConfig, before: Split, split: Split) -> RecipeConfig:
+    """A stage may have a ZeRO stage and an offload of its own, which a command line without these keys leaves it."""
+    learner, rollout = recipe.learner, recipe.rollout
+    zero = learner.zero_stage if split.zero_stage == before.zero_stage else split.zero_stage
+    offload = learner.offload if split.offload == before.offload else split.offload
     return replace(
         recipe,
-        learner=replace(recipe.learner, ranks=split.ranks, zero_stage=split.zero_stage, offload=split.offload),
-        rollout=replace(rollout, workers=split.workers, min_workers=least),
+        learner=replace(learner, ranks=split.ranks, zero_stage=zero, offload=offload),
+        rollout=replace(rollout, workers=split.workers, min_workers=min(rollout.min_workers, split.workers)),
         engine=replace(recipe.engine, tensor_parallel=split.tensor_parallel),
     )
 

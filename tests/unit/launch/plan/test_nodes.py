@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from launch.config.compose import compose
 from launch.plan.cards import CARDS, card_of, find_card
 from launch.plan.nodes import parse_nodes
-from launch.plan.split import Split, fits_nodes, most_engines, other_splits
+from launch.plan.split import Split, fits_nodes, most_engines, other_splits, with_split
 from rlsys.errors import BadInput
 
 
@@ -60,3 +63,11 @@ def test_all_other_splits_fit_and_take_every_gpu_that_an_engine_can_take() -> No
     assert all(each.gpus == 8 for each in found if each.tensor_parallel == 1)
     assert {each.tensor_parallel for each in found} == {1, 2, 4}
     assert found[0].overrides(split(4, 4)) == ["learner.ranks=1", "rollout.workers=7"]
+
+
+def test_a_stage_keeps_its_own_zero_stage_where_no_key_turns_it() -> None:
+    config = compose("gpu/qwen2.5-7b-16xa100", ["stages.rl.learner.zero_stage=3"])
+    divided = with_split(config, split(4, 4)).stages[0].config
+    assert (divided.learner.ranks, divided.rollout.workers, divided.learner.zero_stage) == (4, 4, 3)
+    turned = with_split(config, replace(split(4, 4), zero_stage=3, offload="optimizer")).stages[0].config
+    assert (turned.learner.zero_stage, turned.learner.offload) == (3, "optimizer")

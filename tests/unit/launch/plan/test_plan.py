@@ -151,3 +151,11 @@ def test_without_nodes_a_recipe_for_gpus_gets_the_usual_ones(capsys: pytest.Capt
     assert found["nodes"] == {"text": "2x8xA100-80G", "assumed": True}
     _, found = plan(capsys, "quickstart")
     assert "cpu-" in found["nodes"]["text"] and not found["nodes"]["assumed"]
+
+
+def test_on_cpus_a_model_of_unknown_size_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["train", "quickstart", "cluster.device=cpu", "model.path=nobody/nothing", "--dry-run"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "together" in line]
+    assert "without the model, whose size is not known" in line
+    run(["train", "quickstart", "cluster.device=cpu", "--dry-run"])
+    assert "without the model" not in capsys.readouterr().out
