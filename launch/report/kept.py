@@ -58,7 +58,7 @@ def choose(episodes: Listed, keep: int | None) -> Kept:
     """At most `keep` rows (None: all), whole groups: of each reason up to its share, the rest evenly over the steps."""
     total = len(episodes)
     if keep is None or total <= keep:
-        return Kept(range(total), total, {"all": total} if total else {})
+        return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
     groups = _group(episodes.columns)
     taken = np.zeros(len(groups.size), bool)
     reasons: Counter[str] = Counter()

@@ -79,9 +79,19 @@ class Pack:
 
 def make_pack(runs: Sequence[Episodes], keep: int | None) -> Pack:
     """keep: trajectories of all runs together, None for all."""
-    share = None if keep is None else keep // max(len(runs), 1)
-    kept = [choose(each, share) for each in runs]
+    kept = [choose(each, share) for each, share in zip(runs, shares(list(map(len, runs)), keep), strict=True)]
     return Pack(runs, kept, [block for run, own in enumerate(kept) for block in _cut(run, runs[run], own.rows)])
+
+
+def shares(sizes: Sequence[int], keep: int | None) -> list[int | None]:
+    """How many of each run are kept: all of the small ones, and of the others the same number."""
+    if keep is None:
+        return [None] * len(sizes)
+    found, left = dict.fromkeys(range(len(sizes)), 0), keep
+    for done, run in enumerate(sorted(found, key=sizes.__getitem__)):
+        found[run] = min(sizes[run], left // (len(sizes) - done))
+        left -= found[run]
+    return list(found.values())
 
 
 def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:

@@ -125,9 +125,9 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
     opened.page.press("#filter", "Enter")
     opened.wait("#columns :text('↓')")
     opened.wait_text("#found", r"\d+ of 102")
-    tokens = [int(each) for each in opened.texts("#shelf .row .cell:nth-child(8)")]
+    tokens = [int(each) for each in opened.texts("#shelf .row .cell:nth-child(9)")]
     assert tokens == sorted(tokens, reverse=True) and 0 < len(tokens) < 24
-    assert set(opened.texts("#shelf .row .cell:nth-child(1)")) <= {"2", "3"}
+    assert set(opened.texts("#shelf .row .cell:nth-child(2)")) <= {"2", "3"}
     opened.page.locator("#shelf .row").first.click()
     opened.wait("#episode .card.model")
     kinds = [each.get_attribute("class") for each in opened.page.locator("#episode .card").all()]

@@ -71,9 +71,11 @@ function plan(chart) {
   return { xs, steps, series, labels, drawn, data, bands, intervals };
 }
 
-function range(chart) {
-  return (_, low, high) => {
-    if (low === null || high === null) return [0, 1];
+function range(chart, planned) {
+  const ends = planned.intervals.flatMap(({ own }) => [...own.low, ...own.high]).filter((value) => typeof value === "number");
+  return (_, lowest, highest) => {
+    if (lowest === null || highest === null) return [0, 1];
+    const [low, high] = [Math.min(lowest, ...ends), Math.max(highest, ...ends)];
     const most = Math.max(high, chart.limit && chart.limit.y <= high * 3 ? chart.limit.y : high);
     if (chart.unit === "share" && low >= 0 && high > SMALL && high <= 1) return [-0.02, 1.02];
     if (low >= 0) return [0, (most || 1) * 1.06];
@@ -103,16 +105,19 @@ function drawOver(chart, planned) {
       ctx.setLineDash(each.kind === "stage" ? [] : [3 * ratio, 3 * ratio]);
       line(x, bbox.top, x, bbox.top + bbox.height);
       if ((each.kind === "stage" || each.kind === "restart") && x > written + 40 * ratio) {
-        ctx.fillText(shown(each.label), x + 3 * ratio, bbox.top + 10 * ratio);
+        const text = shown(each.label), fits = x + ctx.measureText(text).width < bbox.left + bbox.width;
+        ctx.textAlign = fits ? "left" : "right";
+        ctx.fillText(text, x + (fits ? 3 : -3) * ratio, bbox.top + 10 * ratio);
         written = x;
       }
     }
+    ctx.textAlign = "left";
     if (chart.limit) {
       const y = plot.valToPos(chart.limit.y, "y", true);
       ctx.strokeStyle = style("--bad");
       ctx.setLineDash([5 * ratio, 4 * ratio]);
       line(bbox.left, y, bbox.left + bbox.width, y);
-      ctx.fillText(shown(chart.limit.label), bbox.left + 4 * ratio, y - 3 * ratio);
+      ctx.fillText(shown(chart.limit.label), bbox.left + 4 * ratio, y + (y < bbox.top + 24 * ratio ? 11 : -3) * ratio);
     }
     ctx.setLineDash([]);
     for (const { own, stroke, series } of planned.intervals) {
@@ -160,12 +165,16 @@ function drawChart(figure) {
   const line = { stroke: style("--quiet"), font: "11px system-ui, sans-serif", ticks: { show: false } };
   const grid = { stroke: style("--line"), width: 1 };
   const isPower = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9;
-  const powers = (_, values) => values.map((value) => (value && isPower(value) ? value.toExponential(0).replace("e+", "e") : ""));
+  const onPowers = (_, values) => values.map((value) => (value && isPower(value) ? value : null));
+  const powers = (_, values) => {
+    const few = values.filter(isPower).length < 2;
+    return values.map((value) => (value && (few || isPower(value)) ? value.toExponential(0).replace("e+", "e") : ""));
+  };
   const plot = new uPlot({
-    width: holder.clientWidth || 380, height: printing ? 150 : 168, padding: [8, 8, 0, 0], series: planned.drawn, bands: planned.bands, legend: { show: false },
-    scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: chart.log ? { distr: 3 } : { range: range(chart) } },
+    width: holder.clientWidth || 380, height: printing ? 150 : 168, padding: [8, 14, 0, 0], series: planned.drawn, bands: planned.bands, legend: { show: false },
+    scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: chart.log ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(Math.min(low, chart.limit?.y ?? low), Math.max(high, chart.limit?.y ?? high), 10, true) } : { range: range(chart, planned) } },
     axes: [{ ...line, grid: { show: false }, size: 24, space: 60, values: (_, values) => values.map(brief) },
-      { ...line, grid, filter: chart.log ? (_, values) => values.map((value) => (isPower(value) ? value : null)) : undefined, size: 46, space: 32, values: chart.log ? powers : (_, values) => values.map(brief) }],
+      { ...line, grid: chart.log ? { ...grid, filter: onPowers } : grid, size: 46, space: 32, values: chart.log ? powers : (_, values) => values.map(brief) }],
     cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 5 },
       sync: { key: "all", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } },
     hooks: {

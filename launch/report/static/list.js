@@ -1,10 +1,11 @@
 "use strict";
 // The list of trajectories: rows of one height, of which only those in view are elements.
+// The first column is drawn where there are several runs.
 
 const ROW = 24; // pixels, as in report.css
 const MOST = 600_000; // rows: browsers draw no element that is much higher
 const COLUMNS = [ // column, title, class
-  ["step", "step", "number"], ["play", "played for", ""], ["task_id", "task", "wide"], ["sibling", "sibling", ""],
+  ["run", "run", "wide run"], ["step", "step", "number"], ["play", "played for", ""], ["task_id", "task", "wide"], ["sibling", "episode", ""],
   ["reward", "reward", "number"], ["correct", "right", ""], ["advantage", "advantage", "number"],
   ["tokens", "tokens", "number"], ["turns", "turns", "number"], ["calls", "calls", "number"], ["end", "end", ""],
   ["failure", "failure", ""],
@@ -12,6 +13,7 @@ const COLUMNS = [ // column, title, class
 const listed = { text: "", places: [], at: 0, search: 0 };
 
 const CELLS = new Map([
+  ["run", (place) => page.runs[store.get("run", place)]?.label ?? ""],
   ["play", (place) => store.get("play", place) ?? store.get("stage", place) ?? "training"],
   ["sibling", (place) => `${store.get("sequence", place)}.${store.get("sibling", place)}`],
   ["correct", (place) => ({ 1: "\u2713", 0: "\u2717" })[asNumber(store.get("correct", place))] ?? ""],
@@ -68,7 +70,7 @@ function drawHead(filter) {
 const showFilter = (text) => { location.hash = text ? `#t?${encodeFilter(text)}` : "#t"; };
 
 // Columns at once; words and what only the texts tell, block after block.
-async function showList(text) {
+async function showList(text, top = 0) {
   await store.open();
   const search = ++listed.search;
   const filter = readFilter(text);
@@ -86,10 +88,10 @@ async function showList(text) {
   }
   if (search !== listed.search && deep && listed.text !== text) return;
   Object.assign(listed, { places, at: 0 });
-  byId("rows").scrollTop = 0;
   const beyond = places.length > MOST ? `; the first ${count(MOST)} are drawn` : "";
   say([`${count(places.length)} of ${count(store.size)}${beyond}`, ...filter.errors].join("; "), false);
   drawRows();
+  byId("rows").scrollTop = top;
 }
 
 function say(text, stoppable) {

@@ -42,18 +42,24 @@ async function route() {
       show("report");
       if (!charts.size) drawCharts();
       if (kind === "chart") showChart(id);
+      else if (path && byId("report").contains(byId(path))) bring(byId(path));
     }
   } catch (error) {
     note(`this cannot be shown: ${error.message}`);
   }
 }
 
+function bring(element) {
+  const section = element.closest("details");
+  if (section) section.open = true;
+  element.scrollIntoView({ block: "center" });
+}
+
 function showChart(name) {
   const figure = [...document.querySelectorAll(".chart")].find((each) => each.dataset.chart === name);
-  const section = figure?.closest("details");
-  if (section) section.open = true;
-  figure?.scrollIntoView({ block: "center" });
-  figure?.classList.add("current");
+  if (!figure) return;
+  bring(figure);
+  figure.classList.add("current");
 }
 
 // The place in `places` of the next one for which `test` holds, in the direction of `by`.
@@ -113,6 +119,7 @@ function pressed(event) {
 
 async function openPage() {
   Object.assign(page, JSON.parse(await unpacked("page")));
+  document.body.classList.toggle("several", page.runs.length > 1);
   page.charts = new Map(Object.entries(page.charts));
   openReport();
   await store.open();

@@ -72,5 +72,7 @@ async function renew() {
   charts.clear();
   Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
   await openPage();
-  await route();
+  const view = document.body.dataset.view; // who reads a trajectory goes on reading it
+  if (view === "report") await route();
+  else if (view === "list") await showList(listed.text, byId("rows").scrollTop);
 }

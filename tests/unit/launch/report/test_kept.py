@@ -35,7 +35,7 @@ def group(step: int, *rewards: float, sequence: int = 0, **more: Any) -> list[di
 
 def test_all_are_kept_where_there_is_room() -> None:
     kept = choose(table(group(1, 0.0, 1.0)), 2)
-    assert (list(kept.rows), kept.total, kept.reasons) == ([0, 1], 2, {"all": 2})
+    assert (list(kept.rows), kept.total, kept.reasons) == ([0, 1], 2, {"of runs that are here whole": 2})
     assert list(choose(table(group(1, 0.0, 1.0)), None).rows) == [0, 1]
     assert choose(table([]), 10).total == 0
 
