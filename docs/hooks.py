@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 BROUGHT = {
     ROOT / "README.md": "project/rlsys.md",
     ROOT / "launch" / "locks" / "README.md": "project/locks.md",
+    ROOT / "deploy" / "README.md": "project/deploy.md",
     **{
         ROOT / name: f"project/{name}"
         for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff")

@@ -74,10 +74,11 @@ class Cluster:
     """Made by `nodes`. Nodes are numbered from 1; the first is Ray's head."""
 
     def __init__(
-        self, num: int, *, shared: Path, cpus: int, gpus: int, shm: str, store_mb: int, dashboard: bool
+        self, num: int, *, shared: Path, cpus: int, gpus: int, shm: str, store_mb: int, dashboard: bool, ray: bool
     ) -> None:
         self.addresses = [f"10.77.0.{number}" for number in range(1, num + 1)]
         self._shared, self._shm, self._dashboard = shared.resolve(), shm, str(dashboard).lower()
+        self._starts_ray = ray
         self._ray = ["--object-store-memory", f"{store_mb * 10**6}", "--num-cpus", f"{cpus}", "--num-gpus", f"{gpus}"]
         self._first: dict[int, psutil.Process] = {}  # the first process of each node
         self._holders: list[subprocess.Popen[str]] = []
@@ -161,7 +162,8 @@ class Cluster:
         self._bridge(f"ip link set port{node} master switch up")
         address = self.addresses[node - 1]
         self.sh(node, f"ip addr add {address}/24 dev eth0 && ip link set eth0 up")
-        self._join(node)
+        if self._starts_ray:
+            self._join(node)
 
     def rejoin(self, node: int, wrapper: Sequence[str] = ()) -> None:
         """Stop Ray on a node and start it again, below a command such as `prlimit --nofile=256`."""
@@ -249,12 +251,15 @@ def nodes(
     shm: str = "2g",
     store_mb: int = 200,
     dashboard: bool = False,
+    ray: bool = True,
 ) -> Iterator[Cluster]:
     """A running cluster. cpus, gpus: what each node says that it has. shm, store_mb: its memory and the store in it.
 
-    dashboard: of the first node, on port 8265, where `ray job submit` wants it.
+    dashboard: of the first node, on port 8265, where `ray job submit` wants it. ray: whether it is started.
     """
-    cluster = Cluster(num, shared=shared, cpus=cpus, gpus=gpus, shm=shm, store_mb=store_mb, dashboard=dashboard)
+    cluster = Cluster(
+        num, shared=shared, cpus=cpus, gpus=gpus, shm=shm, store_mb=store_mb, dashboard=dashboard, ray=ray
+    )
     try:
         for node in range(1, num + 1):
             cluster.boot(node)

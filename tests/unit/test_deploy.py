@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import math
 import os
 import re
 import shlex
@@ -20,10 +19,12 @@ import jsonschema
 import pytest
 import yaml
 
+from launch.checks import preflight
 from launch.checks.machine import END_S, STOP_WAIT
-from launch.checks.preflight import store_bytes, weights_bytes
 from launch.config.compose import compose
-from rlsys.config.recipe import RecipeConfig
+from launch.plan.memory import plan_memory
+from launch.plan.nodes import parse_nodes
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.system.device import DEVICES, resolve_run
 from tests.paths import ROOT
 
@@ -88,13 +89,18 @@ def shared_memory(pod: Any) -> int:
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RecipeConfig:
+def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunConfig:
     """What the job's command trains, as it is resolved on GPUs."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     words = shlex.split(manifest("rayjob")["spec"]["entrypoint"])
     assert words[:2] == ["rlsys", "train"] and "--run-dir" in words
-    config = compose(words[2], [each for each in words[3:] if re.match(r"[a-z_.]+=", each)])
-    return resolve_run(config, DEVICES["cuda"]).recipe
+    overrides = [each for each in words[3:] if re.match(r"[a-z_.]+=", each)]
+    return resolve_run(compose(words[2], overrides), DEVICES["cuda"])
+
+
+@pytest.fixture
+def recipe(config: RunConfig) -> RecipeConfig:
+    return config.recipe
 
 
 each_manifest = pytest.mark.parametrize("name", MANIFESTS)
@@ -165,16 +171,25 @@ def test_workers_come_all_or_none_and_hold_every_gpu_of_the_run(name: str, recip
 
 
 @each_manifest
-def test_shared_memory_is_what_the_memory_plan_of_the_recipe_needs(name: str, recipe: RecipeConfig) -> None:
-    versions, store = weights_bytes(recipe, DEVICES["cuda"]), store_bytes(recipe, DEVICES["cuda"])
-    assert versions is not None and 30.4e9 < versions < 30.5e9  # 7.62 G parameters in 2 bytes, twice
+def test_sizes_are_those_that_the_plan_of_the_recipe_prints(name: str, config: RunConfig) -> None:
+    plan = plan_memory(config, parse_nodes("2x8xA100-80G"))
+    assert plan.problem is None
+    rows = {row.name: row for row in plan.rows}
+    store = preflight.store_bytes(config.recipe, DEVICES["cuda"])
+    assert rows["/dev/shm"].needed == pytest.approx(
+        4 * 7.62e9 + 8 * 2**30, rel=1e-3
+    )  # 2 versions in 2 bytes, the store
+    printed = re.search(r"--shm-size=(\d+)g", rows["/dev/shm"].note)
+    assert printed is not None
     for group, pod, container in pods(name):
         assert int(group["rayStartParams"]["object-store-memory"]) == store
-        is_head = group is cluster_of(name)["headGroupSpec"]
-        expected = store + 2**30 if is_head else versions + store
-        assert shared_memory(pod) == math.ceil(expected / 2**30) * 2**30
-        reading = 0 if is_head else 8 * versions / 2  # a copy for each rank of the node while the model is read
-        assert size(container["resources"]["limits"]["memory"]) > shared_memory(pod) + reading
+        memory = size(container["resources"]["limits"]["memory"])
+        if group is cluster_of(name)["headGroupSpec"]:
+            assert shared_memory(pod) == store + 2**30
+            assert memory > shared_memory(pod) + preflight.DRIVER_MB * 2**20
+        else:
+            assert shared_memory(pod) == int(printed[1]) * 2**30
+            assert memory > shared_memory(pod) + max(rows["reading"].needed, rows["host"].needed)
 
 
 @each_manifest

@@ -21,6 +21,7 @@ FIGURE = re.compile(
 RUNS = "train|eval|compare|generate|analyse|score|serve|index|data|judge-errors|plan"
 MAKES = "quickstart|test|unit|slow|gpu|setup"
 COMMAND = re.compile(
+    r"`buildah images`|"
     rf"benchmarks/\w+\.py|(?:^|`)make (?:{MAKES})\b|(?:^|[`$ ]|&& )rlsys (?:{RUNS}) [\w./-]|tests/[\w/]+\.py|`pytest ",
     re.M,
 )
@@ -28,6 +29,10 @@ COMMAND = re.compile(
 CHOSEN = {
     "configs/icrl/README.md": {"## The paper beside ours"},
     "configs/long_cot/README.md": {"## The paper's results, and ours"},
+    "docs/how-to/containers.md": {"## Run"},
+    "docs/how-to/kubernetes.md": {"## Before the first run", "## One run", "## Sizes", "## When a pod is evicted"},
+    "docs/how-to/slurm.md": {"## Options", "## What happens at which signal", "## When it fails"},
+    "docs/tutorials/first-hour-on-a-cluster.md": {"## Stop it, and continue"},
     "docs/environments/writing.md": {"## A failure is not a zero"},
     "docs/judge.md": {"## How often it is wrong", "## The service"},
     "docs/run-directory.md": {"## Health"},

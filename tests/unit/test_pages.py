@@ -21,7 +21,8 @@ from rlsys import OURS
 from rlsys.errors import BadInput
 from tests.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "configs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "configs").rglob("*.md")),
+         *sorted((ROOT / "deploy").rglob("*.md"))]  # fmt: skip
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 FENCED = re.compile(r"(?ms)^ *```\w*\n(.*?)^ *```")
 INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
