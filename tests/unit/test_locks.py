@@ -1,11 +1,13 @@
 """Both environments hold all that the project asks for, in versions that it allows, and what its tests need."""
 
+import importlib.metadata
 import os
 import subprocess
 import tomllib
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -14,6 +16,7 @@ from tests.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+BOTH = ("3.11.0", "3.12.0")  # the first release of each Python
 HOW = "launch/locks/README.md says how a lock is made"
 
 # As from a shell: under `make test` another make says which folder it enters.
@@ -24,6 +27,18 @@ def locked(name: str) -> dict[str, Version]:
     lines = (ROOT / "launch" / "locks" / f"{name}.txt").read_text().splitlines()
     pins = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(package): Version(version) for package, version in pins}
+
+
+def test_what_is_installed_takes_the_first_release_of_each_python() -> None:
+    """Debian 12 has 3.11.2: a package that asks for 3.11.5 cannot be installed there."""
+    named = {canonicalize_name(each) for each in locked("cpu")}
+    takes = {each.metadata["Name"]: each.metadata["Requires-Python"] for each in importlib.metadata.distributions()}
+    later = {
+        name: asked
+        for name, asked in takes.items()
+        if asked and canonicalize_name(name) in named and {*BOTH} != {*SpecifierSet(asked).filter(BOTH)}
+    }
+    assert later == {}
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
