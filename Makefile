@@ -114,6 +114,9 @@ $(READY): $(LOCK) pyproject.toml
 	# A kill in the middle of an installation leaves packages that pip takes for complete: they lack their record.
 	find $(VENV)/lib -path '*/site-packages/*.dist-info' -prune ! -exec test -f '{}/RECORD' \; -exec rm -rf '{}' +
 
+	if [ -n "$(TORCH_INDEX)" ] && ! $(BIN)/python -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null; then
+	    fail "libnuma.so.1 is missing, which the engines load: install libnuma1 (Debian, Ubuntu) or numactl-libs (Fedora)"
+	fi
 	torch=$$(grep '^torch==' $(LOCK))
 	say "2/4 $$torch$(if $(TORCH_INDEX), (if missing: 200 MB to download$(,) 800 MB on disk))"
 	if ! $(PIP) -qq "$$torch" 2>/dev/null; then
