@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
     "show": ("launch.commands.show", "show trajectories of a run in the terminal"),
+    "report": ("launch.commands.report", "make one page of a run or several"),
     "analyse": ("launch.commands.analyse", "draw curves and tables of runs"),
     "score": ("launch.commands.score", "compute the rewards of given transcripts, offline"),
     "recipes": ("launch.commands.recipes", "list the included recipes"),

@@ -1,0 +1,92 @@
+"""`rlsys report`: what a run or several came to, as one page to look at and to send."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from launch.observe.progress import Bar
+from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.episodes import Episodes, read_episodes
+from launch.report.build import build_report
+from launch.report.page import KEEP, write_page
+from launch.report.redact import redact
+from rlsys.errors import BadInput, require
+from rlsys.files import files_or_bad_input, replace_file
+
+HELP = "make one page of a run or several: did it learn, may it be trusted, what to do, and its trajectories"
+EXAMPLES = """examples:
+  rlsys report runs/quickstart                            writes runs/quickstart/report.html, and report.json beside it
+  rlsys report runs/a runs/b --output a-and-b.html        side by side; runs that differ in their seed alone are a band
+  rlsys report runs/quickstart --trajectories none        curves and numbers only
+  rlsys report runs/quickstart --redact --output send.html       without paths, machines, tasks and trajectories
+  rlsys report runs/quickstart --json                     the numbers alone, on the terminal
+
+A run may still be in progress, or have been killed: the report says so. docs/how-to/read-a-report.md explains the page.
+"""
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run_dirs", metavar="RUN_DIR", nargs="+", type=Path, help="run directory of rlsys train")
+    command.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="page to write, with .json beside it (default: RUN_DIR/report.html; for several runs ./report.html)",
+    )
+    command.add_argument(
+        "--trajectories",
+        metavar="N|all|none",
+        default=str(KEEP),
+        help="number of trajectories that the page holds (default: %(default)s)",
+    )
+    command.add_argument("--redact", action="store_true", help="leave out paths, machines, tasks and trajectories")
+    command.add_argument("--price", metavar="P", type=float, help="price of a GPU for an hour, in any currency")
+    command.add_argument("--json", action="store_true", help="print the numbers as JSON, and write no file")
+    command.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def run(options: argparse.Namespace) -> int:
+    keep = 0 if options.redact else count_kept(options.trajectories)
+    require(options.price is None or options.price >= 0, "--price", options.price, "0 or more")
+    runs = [read_directory(path) for path in options.run_dirs]
+    episodes = read_all(runs)
+    report = build_report(runs, episodes, price=options.price)
+    if options.redact:
+        report = redact(report)
+    text = to_text(report)
+    if options.json:
+        print(text, end="")
+        return 0
+    output = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
+    with files_or_bad_input():
+        replace_file(output.with_suffix(".json"), text)
+        write_page(report, episodes, output, keep)
+    print(f"written to {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    if options.open:
+        webbrowser.open(output.resolve().as_uri())
+    return 0
+
+
+def count_kept(given: str) -> int | None:
+    """None: all of them."""
+    if given in ("all", "none"):
+        return None if given == "all" else 0
+    if not given.isdigit():
+        raise BadInput(key="--trajectories", found=given, expected="a number, all or none")
+    return int(given)
+
+
+def read_all(runs: Sequence[RunDirectory]) -> list[Episodes]:
+    with Bar() as show:
+        return [read_episodes(run, show) for run in runs]
+
+
+def to_text(report: dict[str, Any]) -> str:
+    """The same for the same run: nothing in it is of the time when it was made."""
+    return json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,260 @@
+"""The series of the charts: of each run and stage one line, over steps, hours and trained tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from launch.observe.meanings import meaning_of
+from launch.reading.directory import RunDirectory
+from launch.reading.table import Floats, Rows
+from launch.report.chart_table import CHARTS, ChartSpec
+from launch.report.facts import Stage, all_stages, gap_limit
+from launch.report.seconds import INSIDE, STEP, label_of
+from launch.report.verdict import points_of
+from launch.report.words import mean, number, total
+
+POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
+SERIES = 12  # of a chart and a run
+DIGITS = 6  # of a number in a chart
+MARKS = 200
+FEW = 10  # steps whose mean stands for the beginning and the end of a line
+
+
+def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str, Any]:
+    """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
+    found: dict[str, Any] = {}
+    for name, spec in CHARTS.items():
+        series = [each for at, run in enumerate(runs) for each in _series_of(spec, run, at, labels[at])]
+        if any(any(value is not None for value in each["y"]) for each in series):
+            found[name] = _chart(spec, runs, series)
+    return found
+
+
+def _chart(spec: ChartSpec, runs: Sequence[RunDirectory], series: list[dict[str, Any]]) -> dict[str, Any]:
+    first = next(iter(spec.keys.values()))
+    return {
+        "title": spec.title,
+        "unit": spec.unit,
+        "about": spec.about or meaning_of(first),
+        "x": "step",
+        "log": spec.log,
+        "stacked": spec.stacked and len(runs) == 1,
+        "limit": _limit(spec, runs),
+        "series": series,
+        "marks": _marks(runs[0]) if len(runs) == 1 else [],
+        "summary": _summary(series),
+    }
+
+
+def _limit(spec: ChartSpec, runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+    """Where all runs have the same."""
+    if not spec.limit:
+        return None
+    values = {limit_of(run, spec.limit) for run in runs}
+    value = values.pop() if len(values) == 1 else None
+    return {"y": value, "label": spec.limit} if value is not None else None
+
+
+def limit_of(run: RunDirectory, key: str) -> float | None:
+    stages = all_stages(run)
+    name = stages[-1].name if stages else None
+    if key == "loop.mismatch_limit":
+        return gap_limit(run, name)
+    value = run.setting(key, name)
+    return float(value) if type(value) in (int, float) else None
+
+
+def _series_of(spec: ChartSpec, run: RunDirectory, at: int, label: str) -> Iterator[dict[str, Any]]:
+    if spec.source == "held_out" or "right" in spec.keys.values():
+        yield from _held_out(run, at, label, only_shares=spec.source != "held_out")
+    if spec.source == "held_out":
+        return
+    hours, tokens = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
+    for stage in all_stages(run):
+        chosen = np.array([each == stage.name for each in run.rows.stage], bool)
+        axes = {"hours": hours[chosen] if hours is not None else None, "tokens": tokens[chosen]}
+        for name, column, band in _columns(spec, stage, several=bool(label)):
+            if not np.isnan(column).all():
+                named = ", ".join(part for part in (label, name) if part)
+                yield {
+                    "label": named or spec.title,
+                    "run": at,
+                    "stage": stage.name,
+                    "kind": spec.form if not label else "line",
+                    **_points(stage.rows.step, column, band, axes),
+                }
+
+
+def _columns(
+    spec: ChartSpec, stage: Stage, several: bool
+) -> Iterator[tuple[str, Floats, tuple[Floats, Floats] | None]]:
+    """(name, [N] numbers, band) of a stage. several: there are other runs, and lines enough."""
+    found = list(_derived(spec, stage) if spec.source == "derived" else _of_rows(spec, stage.rows))
+    for name, column in found[: 1 if several else SERIES]:
+        band = None
+        if spec.band and name == "" and not several:
+            band = stage.rows.column(spec.band[0]), stage.rows.column(spec.band[1])
+        yield name, column, band
+
+
+def _of_rows(spec: ChartSpec, rows: Rows) -> Iterator[tuple[str, Floats]]:
+    for label, key in spec.keys.items():
+        if "*" not in key:
+            yield label, rows.column(key)
+            continue
+        head, _, tail = key.partition("*")
+        known = [
+            each for each in rows.columns if fnmatchcase(each, key) and each != STEP and not each.startswith(INSIDE)
+        ]
+        for each in sorted(known, key=lambda own: (-_size(rows.known(own)) if spec.stacked else 0.0, _natural(own))):
+            name = each.removeprefix(head).removesuffix(tail)
+            yield label_of(name) if head == "time/" else name, rows.column(each)
+
+
+def _size(values: Floats) -> float:
+    return total(np.abs(values))
+
+
+def _natural(key: str) -> list[tuple[int, int, str]]:
+    """turn_2 before turn_10; 1k_2k before 16k_32k."""
+    parts = key.replace("k_", "_").split("_")
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _derived(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats]]:
+    for label, key in spec.keys.items():
+        yield label, DERIVED[key](stage)
+
+
+def right_of(stage: Stage) -> Floats:
+    """[N] share of right answers of each step."""
+    return stage.right
+
+
+def signal_of(stage: Stage) -> Floats:
+    """[N] share of the groups of each step that had no signal."""
+    trained, filtered = (stage.rows.column(f"groups/{name}") for name in ("trained", "filtered"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return filtered / (trained + filtered)
+
+
+def engine_busy_of(stage: Stage) -> Floats:
+    """[N], nan of the first step, and where an engine came back and counts from 0."""
+    busy, alive = (np.diff(stage.rows.column(f"engine/{name}_s"), prepend=np.nan) for name in ("busy", "alive"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where((alive > 0) & (busy >= 0), busy / alive, np.nan)
+
+
+def learner_busy_of(stage: Stage) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return stage.rows.column("time/update") / stage.rows.column("time/step")
+
+
+DERIVED = {
+    "right": right_of,
+    "signal": signal_of,
+    "engine_busy": engine_busy_of,
+    "learner_busy": learner_busy_of,
+}
+
+
+def hours_of(run: RunDirectory) -> Floats | None:
+    """[N] since the first attempt began, the time between two attempts included; of an old run its own seconds."""
+    times = run.rows.column("time")
+    if len(times) and not np.isnan(times).any():
+        began: Any = run.attempts[0].get("time") if run.attempts else None
+        start = float(began if type(began) in (int, float) else times[0])
+        return (times - start) / 3600
+    seconds = run.rows.column("wall_s")
+    return seconds / 3600 if len(seconds) and not np.isnan(seconds).any() else None
+
+
+def _points(
+    steps: npt.NDArray[np.int64],
+    column: Floats,
+    band: tuple[Floats, Floats] | None,
+    axes: Mapping[str, Floats | None],
+) -> dict[str, Any]:
+    """All of them, or where they are too many the mean, the lowest and the highest of as many as are drawn as one."""
+    size = max(1, math.ceil(len(column) / POINTS))
+    begins = np.arange(0, len(column), size)
+    if size == 1:
+        low, high = band or (None, None)
+        x, y = steps, column
+    else:
+        lowest, highest = band or (column, column)
+        low, high = np.fmin.reduceat(lowest, begins), np.fmax.reduceat(highest, begins)
+        known = np.add.reduceat((~np.isnan(column)).astype(float), begins)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            y = np.add.reduceat(np.nan_to_num(column), begins) / np.where(known > 0, known, np.nan)
+        ends = np.minimum(begins + size, len(column)) - 1
+        x, axes = steps[ends], {key: None if own is None else own[ends] for key, own in axes.items()}
+    found: dict[str, Any] = {"x": [int(each) for each in x], "y": _rounded(y)}
+    found |= {"low": None if low is None else _rounded(low), "high": None if high is None else _rounded(high)}
+    return found | {key: _rounded(own) for key, own in axes.items() if own is not None}
+
+
+def _rounded(values: Floats) -> list[float | None]:
+    return [round_value(float(each)) for each in values]
+
+
+def round_value(value: float) -> float | None:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+def _held_out(run: RunDirectory, at: int, label: str, only_shares: bool) -> Iterator[dict[str, Any]]:
+    """A series of dots for each play."""
+    for play, points in points_of(run).items():
+        shown = [each for each in points if each.result.is_share or not only_shares]
+        if not shown:
+            continue
+        intervals = [each.interval or (each.value, each.value) for each in shown]
+        named = ", ".join(part for part in (label, f"held-out {play}" if only_shares else play) if part)
+        yield {
+            "label": named,
+            "run": at,
+            "stage": shown[-1].of.stage,
+            "kind": "dots",
+            "x": [each.of.step for each in shown],
+            "y": [round_value(each.value) for each in shown],
+            "low": [round_value(low) for low, _ in intervals],
+            "high": [round_value(high) for _, high in intervals],
+        }
+        if label or only_shares:
+            return
+
+
+def _marks(run: RunDirectory) -> list[dict[str, Any]]:
+    """Beginnings of stages, evaluations, checkpoints, restarts; where they are too many, the first kinds of these."""
+    found = [
+        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in all_stages(run)[1:]
+    ]
+    found += [{"x": each.step, "label": f"evaluation {each.when}", "kind": "evaluation"} for each in run.evaluations]
+    kinds = {"restart": "restart", "lost": "restart", "checkpoint": "checkpoint"}
+    for wanted in kinds:
+        own = (each for each in run.events if each.get("kind") == wanted and type(each.get("step")) is int)
+        found += [
+            {"x": each["step"], "label": f"{wanted} {each.get('who') or ''}".strip(), "kind": kinds[wanted]}
+            for each in own
+        ]
+    return found[:MARKS]
+
+
+def _summary(series: Sequence[Mapping[str, Any]]) -> str:
+    """In words, for those who cannot see the chart: of the first line of the last stage; of dots their ends."""
+    if len({each["run"] for each in series}) > 1:
+        return ""
+    lines = [each for each in series if each["kind"] != "dots"] or list(series)[:1]
+    shown = next(each for each in lines if each["stage"] == lines[-1]["stage"])
+    known = [value for value in shown["y"] if value is not None]
+    if not known:
+        return ""
+    count = 1 if shown["kind"] == "dots" else FEW
+    what = "" if len({each["label"] for each in lines}) == 1 else f"{shown['label']}: "
+    return f"{what}last {number(mean(known[-count:]))}; first {number(mean(known[:count]))}"

@@ -1,0 +1,152 @@
+"""What the parts of a report have in common: the stage that is looked at, its last steps, and what held the GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from launch.reading.directory import RunDirectory
+from launch.reading.episodes import Episodes
+from launch.reading.solved import solving_parts
+from launch.reading.table import Floats, Rows
+from launch.report.words import mean, total
+from rlsys.system.device import DEVICES, MISMATCH_LIMIT, dtype_of
+
+LAST = 10  # steps that "now" means
+GPU_KEYS = ("memory/learner_gpu_peak_mb", "learner/mfu")  # that rows have where ranks hold GPUs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run with its rows."""
+
+    run: RunDirectory
+    name: str
+    kind: str
+    rows: Rows
+
+    def setting(self, key: str) -> Any:
+        return self.run.setting(key, self.name)
+
+    @cached_property
+    def last(self) -> Rows:
+        return self.rows.tail(LAST)
+
+    @cached_property
+    def first(self) -> Rows:
+        return self.rows.pick(np.arange(len(self.rows)) < LAST)
+
+    @property
+    def last_steps(self) -> tuple[int, int]:
+        return int(self.last.step[0]), int(self.last.step[-1])
+
+    @cached_property
+    def engine_busy(self) -> float | None:
+        """Share of the engines' time in this stage in which they worked, from the differences of cumulative seconds."""
+        return busy_share(self.rows)
+
+    @property
+    def learner_waits(self) -> float | None:
+        """Share of the stage's seconds in which the next step waited for rollouts."""
+        seconds = total(self.rows.known("time/step"))
+        return total(self.rows.known("time/wait_rollout")) / seconds if seconds else None
+
+    @cached_property
+    def right(self) -> Floats:
+        """[N]: share of right answers in the training episodes of each step, where a part of the reward says it."""
+        for part, least in solving_parts(self.setting("reward")).items():
+            column, known = (read(f"reward/part/{part}") for read in (self.rows.column, self.rows.known))
+            pays = self.setting(f"reward.{part}")
+            unit = float(pays) if type(pays) in (int, float) and pays > 0 else 1.0
+            if len(known) and least == 0 and known.min() >= 0 and known.max() <= unit:
+                return column / unit
+        return np.full(len(self.rows), np.nan)
+
+    @property
+    def right_now(self) -> float | None:
+        """Over the last steps."""
+        return mean(self.right[-LAST:])
+
+
+def busy_share(rows: Rows) -> float | None:
+    """An engine that came back counts from 0: then its own seconds are the difference."""
+    busy, alive = (np.diff(rows.known(f"engine/{name}_s")) for name in ("busy", "alive"))
+    if not len(alive) or len(busy) != len(alive):
+        return None
+    sound = (alive > 0) & (busy >= 0)
+    return total(busy[sound]) / total(alive[sound]) if sound.any() else None
+
+
+def all_stages(run: RunDirectory) -> list[Stage]:
+    """Those that have taken a step, in the order of the recipe."""
+    kinds = {name: str(each.get("kind")) for name, each in zip(run.stages, run.config["stages"], strict=True)}
+    taken = [name for name in dict.fromkeys(run.rows.stage)]
+    order = [*(name for name in kinds if name in taken), *(name for name in taken if name not in kinds)]
+    return [Stage(run, name, kinds.get(name, ""), run.rows.of_stage(name)) for name in order]
+
+
+def main_stage(run: RunDirectory) -> Stage | None:
+    """The last rl stage that has taken a step, else the last stage that has."""
+    stages = all_stages(run)
+    learned = [each for each in stages if each.kind == "rl"]
+    return (learned or stages)[-1] if stages else None
+
+
+def holds_gpus(run: RunDirectory) -> bool:
+    """Whether engines and ranks have GPUs of their own."""
+    device = run.setting("cluster.device")
+    if device in ("cpu", "cuda"):
+        return bool(device == "cuda")
+    return any(key in run.rows.columns for key in GPU_KEYS) or count_gpus(run) > 0
+
+
+def nodes_of(run: RunDirectory) -> list[dict[str, Any]]:
+    """Of the newest attempt."""
+    found = run.attempts[-1].get("nodes") if run.attempts else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def count_gpus(run: RunDirectory) -> int:
+    cards = [each.get("gpus") for each in nodes_of(run)]
+    counts = [each.get("count") for each in cards if isinstance(each, dict)]
+    return sum(each for each in counts if type(each) is int)
+
+
+def gap_limit(run: RunDirectory, stage: str | None) -> float:
+    """`loop.mismatch_limit`, which null leaves to the device."""
+    given = run.setting("loop.mismatch_limit", stage)
+    if type(given) in (int, float):
+        return float(given)
+    dtype = dtype_of(str(run.setting("model.dtype", stage) or "auto"), DEVICES["cuda" if holds_gpus(run) else "cpu"])
+    return MISMATCH_LIMIT.get(dtype, max(MISMATCH_LIMIT.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Over some rows: groups that were trained, and those that had no signal or could not be graded."""
+
+    trained: float
+    filtered: float
+    failed: float
+
+    @property
+    def without_signal(self) -> float | None:
+        played = self.trained + self.filtered
+        return self.filtered / played if played else None
+
+
+def count_groups(rows: Rows) -> Groups:
+    trained, filtered, failed = (total(rows.known(f"groups/{name}")) for name in ("trained", "filtered", "failed"))
+    return Groups(trained=trained, filtered=filtered, failed=failed)
+
+
+def count_episodes(episodes: Episodes | None, first: int, last: int, wrong_above: float) -> int:
+    """Training episodes of these steps with a reward above `wrong_above` whose answer is wrong."""
+    if episodes is None or not len(episodes):
+        return 0
+    step, columns = episodes.columns["step"], episodes.columns
+    chosen = episodes.in_training & (step >= first) & (step <= last)
+    return int(np.count_nonzero(chosen & (columns["reward"] > wrong_above) & (columns["correct"] == 0)))

@@ -1,0 +1,269 @@
+"""The rules about learning: what broke, what health has found, tasks too easy or too hard, limits, reward and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from launch.checkpoints.checkpoint import FOLDER, step_of
+from launch.report.advice import Advice, Level, Rule, Situation, findings_of
+from launch.report.facts import LAST, Stage, count_episodes, count_groups
+from launch.report.headline import last_step, reason
+from launch.report.words import mean, number, plural, score, share, total
+from rlsys.untrusted import visible
+
+FILTERED = 0.5  # share of the groups without signal
+EASY, HARD = 0.8, 0.2  # share of right answers
+CUT_MORE, CUT = 0.05, 0.1  # rise of the share of episodes that were cut off; and the share now
+ERRORS = 0.05  # share of a tool's calls
+PAYS = 0.1  # rise of the mean reward, as a share of the distance between lowest and highest
+THIRD = 30  # rows of a stage whose first and last third are compared
+EXAMPLES = 20  # episodes to look at
+BROKEN = frozenset({"untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
+SLOW = frozenset({"lopsided"})
+NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
+
+
+def ended_early(run: Situation) -> Advice | None:
+    """It did not end by itself, and the same command continues it."""
+    state, step = run.run.state, last_step(run.run)
+    if state not in ("failed", "killed"):
+        return None
+    checkpoints = sorted(
+        (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
+    )
+    origin = checkpoints[-1].name if checkpoints else "the beginning"
+    what = (
+        f"The run failed after step {step}: {reason(run.run)}"
+        if state == "failed"
+        else (f"The process was killed after step {step}, and left no summary")
+    )
+    return Advice(
+        rule="ended_early",
+        level="broken",
+        text=f"{what}. The same command continues it from {origin}.",
+        label="events",
+        href="#events",
+        steps=(step, step),
+    )
+
+
+def health(run: Situation) -> Iterator[Advice]:
+    """Findings of the run's own, unchanged; of a run without a summary what its events and its log had."""
+    for each in findings_of(run.run):
+        what, of = str(each.get("what")), each.get("of")
+        says = visible(str(each.get("says")))
+        first, last = (each.get(key) if type(each.get(key)) is int else 0 for key in ("first_step", "last_step"))
+        begin = f"in {each.get('steps')} of {of} steps of stage {visible(str(each.get('stage')))}, from step {first}: "
+        level: Level = "broken" if what in BROKEN else "slow" if what in SLOW else "wrong"
+        yield Advice(
+            rule=f"health: {what}",
+            level=level,
+            text=(begin if of else "") + says,
+            label=f"steps {first} to {last}" if of else "",
+            href=f"#t?step={first}-{last}&play=none" if of else "",
+            steps=(int(first or 0), int(last or 0)),
+        )
+    if not findings_of(run.run):
+        for event in run.run.events:
+            if event.get("kind") == "health":
+                step = event["step"] if type(event.get("step")) is int else 0
+                text = visible(str(event.get("text")))
+                yield Advice(rule="health", level="wrong", text=text, steps=(step, step))
+
+
+def _no_signal(run: Situation, easy: bool) -> Advice | None:
+    stage, rows = run.stage, run.stage.last
+    lacking, right = count_groups(rows).without_signal, stage.right_now
+    if len(rows) < LAST or lacking is None or right is None or lacking <= FILTERED or run.found & NO_CONTRAST:
+        return None
+    if not (right > EASY if easy else right < HARD):
+        return None
+    begin = (
+        f"{share(lacking)} of the groups of the last {LAST} steps carry no signal; right answers are at {share(right)}"
+    )
+    first, last = stage.last_steps
+    label, href = plural(count_groups(rows).filtered, "group"), f"#t?step={first}-{last}&advantage=none&play=none"
+    numbers = {"without_signal": lacking, "right": right}
+    size, adaptive = stage.setting("loop.group_size"), stage.setting("curriculum.name") == "difficulty"
+    if easy:
+        harder = ", also with this curriculum: give harder tasks" if adaptive else ""
+        text, key = f"{begin}: the tasks have become easy{harder}.", None if adaptive else "curriculum.name=difficulty"
+    else:
+        text = f"{begin}: the tasks are too hard: an sft stage before this one, larger groups, or easier tasks."
+        key = f"loop.group_size={2 * size}" if type(size) is int else None
+    return Advice(
+        rule="easy" if easy else "hard",
+        level="wrong",
+        text=text,
+        key=key,
+        label=label,
+        href=href,
+        steps=(first, last),
+        numbers=numbers,
+    )
+
+
+def easy(run: Situation) -> Advice | None:
+    """Most groups have only right answers."""
+    return _no_signal(run, easy=True)
+
+
+def hard(run: Situation) -> Advice | None:
+    """Most groups have only wrong answers."""
+    return _no_signal(run, easy=False)
+
+
+def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
+    """Means over the first and the last third of the stage's rows; None where there are too few."""
+    column, size = stage.rows.column(key), len(stage.rows) // 3
+    first, last = mean(column[:size]), mean(column[len(column) - size :])
+    return (first, last) if len(stage.rows) >= THIRD and first is not None and last is not None else None
+
+
+def cut(run: Situation) -> Advice | None:
+    """More and more episodes run into a limit of tokens, while the reward falls."""
+    limits, rewards = (_thirds(run.stage, key) for key in ("episode/token_limit", "reward/mean"))
+    if limits is None or rewards is None or "cut" in run.found:
+        return None
+    if limits[1] < CUT or limits[1] - limits[0] < CUT_MORE or rewards[1] >= rewards[0]:
+        return None
+    keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
+    given = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
+    named = " or ".join(f"{key}={value}" for key, value in given.items())
+    longest = run.stage.last.known("episode/tokens_max")
+    reached = [key for key, value in given.items() if len(longest) and longest.max() >= value]
+    first = next(iter(reached or given), None)
+    return Advice(
+        rule="cut",
+        level="wrong",
+        text=f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and the "
+        f"reward fell from {score(rewards[0])} to {score(rewards[1])}: raise {named}.",
+        key=f"{first}={2 * given[first]}" if first is not None else None,
+        label="episodes that were cut off",
+        href="#t?truncated=1&play=none",
+        steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
+        numbers={"first": limits[0], "last": limits[1]},
+    )
+
+
+def depth(run: Situation) -> Advice | None:
+    """Engine and learner part ways in long contexts."""
+    found = depths_of(run.stage)
+    if len(found) < 2:
+        return None
+    (near, first), (far, last) = found[0], found[-1]
+    if last <= 2 * first or last < LEAST_GAP:
+        return None
+    lifted = run.stage.setting("model.fp32_head") is True
+    corrected = run.stage.setting("algorithm.is_correction") not in (None, "none")
+    key = "model.fp32_head=true" if not lifted else None if corrected else "algorithm.is_correction=tis"
+    return Advice(
+        rule="depth",
+        level="wrong",
+        text=f"The engine-learner gap grows with the length of the context, from {number(first)} ({near} tokens) to "
+        f"{number(last)} nats per token ({far}): compute the head in 32 bits, or correct the loss for it "
+        "(algorithm.is_correction).",
+        key=key,
+        label="by depth",
+        href="#chart/gap_depth",
+        steps=run.stage.last_steps,
+        numbers={"first": first, "last": last},
+    )
+
+
+DEPTH = "mismatch/depth_"
+LEAST_GAP = 1e-3  # nats per token: below, rounding alone doubles
+
+
+def depths_of(stage: Stage) -> list[tuple[str, float]]:
+    """The mean gap of the last steps by the number of tokens before, the shortest contexts first."""
+    found = []
+    for key in stage.rows.columns:
+        start, _, end = key.removeprefix(DEPTH).partition("_")
+        value = mean(stage.last.known(key))
+        if key.startswith(DEPTH) and value is not None and start.removesuffix("k").isdigit():
+            name = f"{start} and more" if end == "up" else f"{start} to {end}"
+            found.append((int(start.removesuffix("k")), name, value))
+    return [(name, value) for _, name, value in sorted(found)]
+
+
+def unproven(run: Situation) -> Advice | None:
+    """The training reward rises, and held-out tasks do not get better."""
+    stage = run.stage
+    first, last = (mean(rows.known("reward/mean")) for rows in (stage.first, stage.last))
+    low, high = stage.rows.known("reward/min"), stage.rows.known("reward/max")
+    if run.verdict.level not in ("flat", "bad") or first is None or last is None or len(stage.rows) < 2 * LAST:
+        return None
+    distance = float(high.max() - low.min()) if len(low) and len(high) else abs(first)
+    if last - first < PAYS * distance or distance <= 0:
+        return None
+    begin, end = stage.last_steps
+    paid = (first + last) / 2
+    wrong = count_episodes(run.episodes, begin, end, paid)
+    ask = f"reward>{paid:.3g}&correct=0" if wrong else "sort=-reward"
+    return Advice(
+        rule="unproven",
+        level="wrong",
+        text=f"The reward rose from {score(first)} to {score(last)}, and held-out {_measure(run)} did not: it may pay "
+        f"for something else than solving tasks. Look at these {min(wrong, EXAMPLES) or EXAMPLES} episodes.",
+        label=plural(wrong, "episode") + " paid but wrong" if wrong else "the best paid",
+        href=f"#t?step={begin}-{end}&play=none&{ask}",
+        steps=(begin, end),
+        numbers={"first": first, "last": last, "wrong": float(wrong)},
+    )
+
+
+def _measure(run: Situation) -> str:
+    return run.verdict.after.result.measure if run.verdict.after is not None else "accuracy"
+
+
+def tool_errors(run: Situation) -> Iterator[Advice]:
+    """A tool fails often, or is not asked any more."""
+    for tool in tools_of(run.stage):
+        calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
+        hopeless = _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
+        steps = run.stage.last_steps
+        label, href = f"calls of {tool}", "#chart/tools"
+        open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
+        if len(open_now) and open_now[-1] > 0:
+            text = f"{tool} answers no calls: its circuit is open after too many errors."
+            yield Advice(
+                rule="tool", level="broken", text=text, key=key_of_tool(tool), label=label, href=href, steps=steps
+            )
+        elif calls > 0 and (errors - hopeless) / calls > ERRORS:
+            rate = (errors - hopeless) / calls
+            text = f"{share(rate)} of the calls of {tool} fail ({number(errors - hopeless)} of {number(calls)})."
+            numbers = {"errors": errors - hopeless, "calls": calls}
+            yield Advice(
+                rule="tool",
+                level="wrong",
+                text=text,
+                key=key_of_tool(tool),
+                label=label,
+                href=href,
+                steps=steps,
+                numbers=numbers,
+            )
+
+
+def tools_of(stage: Stage) -> list[str]:
+    names = (key.split("/") for key in stage.rows.columns if key.startswith("tool/"))
+    return sorted({parts[1] for parts in names if len(parts) > 2})
+
+
+def _increase(stage: Stage, tool: str, name: str) -> float:
+    """Over the stage, of a count since the workers' start. Steps in which a worker began again are left out."""
+    calls, counts = (np.nan_to_num(stage.rows.column(f"tool/{tool}/{each}")) for each in ("calls", name))
+    began_again = np.diff(calls, prepend=0.0) < 0
+    return total(np.where(began_again, 0.0, np.diff(counts, prepend=0.0)))
+
+
+def key_of_tool(tool: str) -> str:
+    """The section of the configuration that it is set up in."""
+    return {"judge": "reward.judge", "grader": "rollout.grader_deadline_s", "search": "env.retriever"}.get(tool, "env")
+
+
+RULES: tuple[Rule, ...] = (ended_early, easy, hard, cut, depth, unproven)
+MANY = (health, tool_errors)  # rules that may say several things

@@ -1,0 +1,112 @@
+"""May it be trusted? Six numbers of the stage that is looked at, each with what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from launch.report.facts import Stage, count_groups, gap_limit
+from launch.report.words import mean, number, score, share, total
+
+Tile = dict[str, Any]
+MANY = 0.5  # share of groups without signal: half of what was played taught nothing
+NEARLY_ALL = 0.9
+FAILED = 0.1  # share of the episodes
+KINDS = ("infra", "timeout", "data")
+
+
+def make_tiles(stage: Stage) -> list[Tile]:
+    """Of a stage that plays no episodes those that it has."""
+    found = [make(stage) for make in TILES]
+    return [each for each in found if each is not None]
+
+
+def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
+    return {"label": label, "value": value, "note": note, "level": level, "link": f"#chart/{chart}"}
+
+
+def _reward(stage: Stage) -> Tile | None:
+    last, first = (mean(rows.known("reward/mean")) for rows in (stage.last, stage.first))
+    if last is None or first is None:
+        return None
+    steps = f"last {len(stage.last)} steps" if len(stage.rows) > 1 else "its only step"
+    return _tile(f"reward, {steps}", score(last), f"first {len(stage.first)}: {score(first)}", "none", "reward")
+
+
+def _loss(stage: Stage) -> Tile | None:
+    """Of a stage that learns from answers, or from pairs of them."""
+    key = next((key for key in ("loss/nll", "loss/dpo") if len(stage.rows.known(key))), None)
+    if key is None or len(stage.rows.known("reward/mean")):
+        return None
+    last, first = (mean(rows.known(key)) for rows in (stage.last, stage.first))
+    label = f"loss, last {len(stage.last)} steps"
+    return _tile(label, number(last), f"first {len(stage.first)}: {number(first)}", "none", "supervised")
+
+
+def _signal(stage: Stage) -> Tile | None:
+    whole, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
+    if whole is None or last is None:
+        return None
+    level = "bad" if last >= NEARLY_ALL else "warn" if last > MANY else "ok"
+    note = f"last {len(stage.last)} steps {share(last)}"
+    return _tile("groups without signal", share(whole), note, level, "signal")
+
+
+def _lag(stage: Stage) -> Tile | None:
+    found, bound = stage.rows.known("lag/max"), stage.setting("loop.max_policy_lag")
+    if not len(found):
+        return None
+    most = float(found.max())
+    known = type(bound) in (int, float)
+    level = "none" if not known else "ok" if most <= bound else "bad"
+    return _tile("lag, most", number(most), f"bound {number(bound)}" if known else "", level, "lag")
+
+
+def _gap(stage: Stage) -> Tile | None:
+    found, limit = stage.rows.known("mismatch/probe_max"), gap_limit(stage.run, stage.name)
+    if not len(found):
+        return None
+    most = float(found.max())
+    return _tile("engine-learner gap", number(most), f"limit {number(limit)}", "ok" if most <= limit else "warn", "gap")
+
+
+def _failures(stage: Stage) -> Tile | None:
+    """Of episodes, after their retries. A step has groups_per_step x group_size of them."""
+    if not any(len(stage.rows.known(f"failures/{kind}")) for kind in KINDS):
+        return None
+    failed = sum(total(stage.rows.known(f"failures/{kind}")) for kind in KINDS)
+    again = total(stage.rows.known("failures/retried"))
+    episodes = episodes_played(stage)
+    many = episodes is not None and failed > FAILED * episodes
+    level = "bad" if many else "warn" if failed else "ok"
+    return _tile("failures", number(failed), f"{number(again)} tried again", level, "failures")
+
+
+def episodes_played(stage: Stage) -> float | None:
+    """Groups of the rows, times their size."""
+    groups, size = count_groups(stage.rows), stage.setting("loop.group_size")
+    return (groups.trained + groups.filtered + groups.failed) * size if type(size) is int else None
+
+
+def learner_busy(stage: Stage) -> float | None:
+    """Share of the stage's seconds in which the learner updated."""
+    seconds = total(stage.rows.known("time/step"))
+    return total(stage.rows.known("time/update")) / seconds if seconds else None
+
+
+def _busy(stage: Stage) -> Tile | None:
+    if stage.engine_busy is None:
+        return None
+    return _tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
+
+
+def _restarts(stage: Stage) -> Tile | None:
+    """Only where there were any: of the whole run."""
+    kinds = [str(each.get("kind")) for each in stage.run.events]
+    restarts, lost = kinds.count("restart"), kinds.count("lost")
+    if not restarts and not lost:
+        return None
+    return _tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")
+
+
+TILES: Sequence[Callable[[Stage], Tile | None]] = (_reward, _loss, _signal, _lag, _gap, _failures, _busy, _restarts)
