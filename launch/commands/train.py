@@ -17,6 +17,7 @@ from launch.evaluation.sets import recipes_of
 from launch.observe.progress import Progress, format_start, process_start
 from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
+from launch.report.at_end import reporting
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
@@ -98,7 +99,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
-    with cleanup.orderly_exit():
+    with reporting(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
         progress.say(f"run directory {shorten_path(directory.path)}; {format_start()}")
         if early := advise_stop_deadline(config.recipe.checkpoint.stop_deadline_s):
             progress.say(early)
@@ -113,7 +114,6 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             config, directory, state, progress, text=text, playing=played, weights=weights, overrides=options.overrides
         )
         code = asyncio.run(go_through(parts, train, engines=engines))
-        directory.close()
     return code
 
 

@@ -34,6 +34,7 @@ RUN_KEYS: tuple[str, ...] = (
     "weights",
     "tracker",
     "wandb",
+    "report",
     "window",
     "rollout.workers",
     "rollout.min_workers",

@@ -8,7 +8,7 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 from rlsys.config.cluster import ClusterConfig, WeightsConfig
 from rlsys.config.curriculum import CurriculumConfig
@@ -88,6 +88,9 @@ class RecipeConfig:
     """Where metrics and sample episodes go in addition to the run directory: wandb, tensorboard, trackio, none,
     `module.Class` of your own, or a list of these."""
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    report: Literal["end", "none"] = "end"
+    """When a run makes its page: `end`, RUN_DIR/report.html when it ends, within a minute; none, never: `rlsys report`
+    makes it then."""
 
     @property
     def trackers(self) -> tuple[str, ...]:

@@ -36,7 +36,12 @@ class Result:
 def rlsys(
     *argv: str, send: signal.Signals | None = None, when: Callable[[], bool] = lambda: False, said: str | None = None
 ) -> Result:
-    """Run `python -m launch ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed."""
+    """Run `python -m launch ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed.
+
+    A run makes no report, unless ARGV says when.
+    """
+    if argv[:1] == ("train",) and not any(word.startswith("report=") for word in argv):
+        argv = (*argv, "report=none")
     with tempfile.NamedTemporaryFile("w+") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "launch", *argv],

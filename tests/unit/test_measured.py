@@ -34,6 +34,7 @@ CHOSEN = {
     "docs/how-to/slurm.md": {"## Options", "## What happens at which signal", "## When it fails"},
     "docs/tutorials/first-hour-on-a-cluster.md": {"## Stop it, and continue"},
     "docs/environments/writing.md": {"## A failure is not a zero"},
+    "docs/how-to/read-a-report.md": {"### Did it learn?", "### May it be trusted?", "### What should I do?"},
     "docs/judge.md": {"## How often it is wrong", "## The service"},
     "docs/run-directory.md": {"## Health"},
     "docs/retriever.md": {"## The wire"},
