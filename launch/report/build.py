@@ -24,6 +24,7 @@ from launch.report.seconds import account
 from launch.report.tables import Looked, make_tables
 from launch.report.tiles import make_tiles
 from launch.report.verdict import Verdict, judge
+from launch.report.words import plain
 from rlsys.untrusted import visible
 
 FORMAT = 1
@@ -155,5 +156,5 @@ def _config_text(run: RunDirectory) -> str:
 
 def _event(event: Mapping[str, Any]) -> dict[str, Any]:
     """Texts are a model's or a tool's: bounded, and nothing in them drives a terminal."""
-    plain = {key: value for key, value in event.items() if isinstance(value, int | float | bool) or value is None}
-    return plain | {key: visible(value[:2000]) for key, value in event.items() if isinstance(value, str)}
+    bounded = {visible(str(key)[:80]): plain(value) for key, value in list(event.items())[:20]}
+    return {key: value[:2000] if isinstance(value, str) else value for key, value in bounded.items()}

@@ -176,7 +176,7 @@ class Section:
 
 
 SECTIONS: Sequence[Section] = (
-    Section("first", "", ("reward", "right", "signal", "entropy", "gap", "seconds")),
+    Section("first", "", ("reward", "right", "signal", "entropy", "gap", "seconds"), ("last_events",), open=True),
     Section("learn", "Did it learn?", ("held_out", "supervised", "preference"), ("evaluations", "paired"), open=True),
     Section("run", "What was run?", (), ("run", "attempts", "machines", "data")),
     Section("advice", "What should I do?", (), ("advice",)),

@@ -7,7 +7,7 @@ from typing import Any
 
 PATH = re.compile(r"(?<![\w.:/])(?:~|\.{1,2})?/[^\s,;'\"]+")  # /data/x, ~/runs/a; not 3/4 and not http://
 HIDDEN = "[path]"
-TABLES = ("run", "attempts", "machines", "data", "paid", "damage", "differences")
+TABLES = ("run", "attempts", "machines", "data", "paid", "damage", "differences", "last_events")
 TEXTS = ("text",)  # of events: what a tool or a task wrote may stand in them
 
 

@@ -17,12 +17,12 @@ from launch.report.facts import all_stages, count_groups, nodes_of
 from launch.report.seconds import fates_of, label_of, phases_of
 from launch.report.split import MEMORY, slope_of
 from launch.report.verdict import compare_ends, points_of
-from launch.report.words import mean, number, p_value, score, share, total
-from rlsys.untrusted import visible
+from launch.report.words import mean, number, p_value, plain, score, share, total
 
 INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
 MOST = 1_000  # rows of a table
 EXAMPLES = 20
+TAIL = 8  # events
 TEXT = 500  # characters of a cell
 
 
@@ -48,10 +48,10 @@ def table(
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        text = visible(value)
-        return text if len(text) <= TEXT else f"{text[:TEXT]} ... ({len(text):,} characters)"
-    return value if isinstance(value, int | float | None) else str(value)
+    found = plain(value)
+    if isinstance(found, str) and len(found) > TEXT:
+        return f"{found[:TEXT]} ... ({len(found):,} characters)"
+    return found
 
 
 def make_tables(looked: Looked) -> dict[str, Any]:
@@ -256,6 +256,17 @@ def _incidents(looked: Looked) -> dict[str, Any] | None:
     return table("Incidents", columns, rows)
 
 
+def _last_events(looked: Looked) -> dict[str, Any] | None:
+    """Of a run that did not end by itself: what it did last."""
+    if looked.run.state not in ("killed", "failed"):
+        return None
+    rows = [
+        [utc(each.get("time")), each.get("step"), str(each.get("kind")), str(each.get("text") or "")]
+        for each in looked.run.events[-TAIL:]
+    ]
+    return table("The last events", ("time (UTC)", "step", "what", "line"), rows)
+
+
 def utc(seconds: Any) -> str:
     """2026-11-23 02:37:33; empty of what is no time."""
     if type(seconds) not in (int, float) or not 0 < seconds < 2**40:
@@ -324,6 +335,7 @@ TABLES: Mapping[str, Callable[[Looked], dict[str, Any] | None]] = {
     "ends": _ends,
     "failures": _failures,
     "incidents": _incidents,
+    "last_events": _last_events,
     "damage": _damage,
     "time": _time,
     "tokens": _tokens,

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from rlsys.untrusted import visible
+
+LARGEST = 2**53  # whole numbers up to here are exact in a browser
+
 
 def mean(values: Iterable[float]) -> float | None:
     """Of the finite ones; None without one."""
@@ -15,6 +19,13 @@ def mean(values: Iterable[float]) -> float | None:
 def total(values: Iterable[float]) -> float:
     """Of the finite ones."""
     return math.fsum(float(each) for each in values if math.isfinite(each))
+
+
+def plain(value: object) -> str | int | float | None:
+    """What strict JSON, and a browser, have a number for; all else as text."""
+    if value is None or (isinstance(value, int | float) and abs(value) <= LARGEST):
+        return value
+    return visible(str(value))
 
 
 def number(value: float | None) -> str:
