@@ -17,7 +17,7 @@ RUN = "run"  # the label of every metric: the name of the run directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """Exported(name="clip_share", label="side", keys={"low": "clip/low", "high": "clip/high"}, ...)"""
+    """Metric(name="clip_share", label="side", keys={"low": "clip/low", "high": "clip/high"}, ...)"""
 
     name: str  # without Ray's `ray_` and ours, `rlsys_`
     about: str  # a phrase with its unit
