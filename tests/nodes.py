@@ -47,6 +47,13 @@ class Full:
 
 print(ray.get(Full.remote().there.remote()))
 """
+GONE = """
+import time
+import ray
+ray.init(log_to_driver=False)
+while any(node["Alive"] and node["NodeManagerAddress"] == "{address}" for node in ray.nodes()):
+    time.sleep(0.2)
+"""
 FREE = """
 import ray
 ray.init(log_to_driver=False, namespace="full")
@@ -169,6 +176,8 @@ class Cluster:
         """Stop Ray on a node and start it again, below a command such as `prlimit --nofile=256`."""
         stopped = self.run(["ray", "stop", "--force"], node=node, timeout=60)
         assert stopped.code == 0, stopped.output
+        gone = self.run(["python", "-c", GONE.format(address=self.addresses[node - 1])])
+        assert gone.code == 0, gone.output
         self._join(node, wrapper)
 
     def switch(self, command: str) -> None:

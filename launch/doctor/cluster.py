@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ class Node:
     id: str
     address: str
     port: int  # of its node manager
+    name: str  # the address or, of several nodes on one machine, with the id
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class Probe:
     actor: Any
 
     @property
-    def address(self) -> str:
-        return self.node.address
+    def name(self) -> str:
+        return self.node.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +61,20 @@ def list_nodes() -> list[Node]:
     own = ray.get_runtime_context().get_node_id()
     alive = [each for each in ray.nodes() if each["Alive"]]
     alive.sort(key=lambda each: (each["NodeID"] != own, each["NodeManagerAddress"]))
-    return [Node(each["NodeID"], each["NodeManagerAddress"], each["NodeManagerPort"]) for each in alive]
+    count = Counter(each["NodeManagerAddress"] for each in alive)
+    found = []
+    for each in alive:
+        node, address = each["NodeID"], each["NodeManagerAddress"]
+        name = address if count[address] == 1 else f"{address}#{node[:6]}"
+        found.append(Node(node, address, each["NodeManagerPort"], name))
+    return found
 
 
 async def knock(nodes: Sequence[Node]) -> list[Reach]:
     """From this node to Ray's own port of every other one: what is lost here, no probe would survive."""
-    own = nodes[0].address
-    asked = [asyncio.to_thread(reach, own, node.address, node.port) for node in nodes[1:]]
-    return list(await asyncio.gather(*asked))
+    asked = [asyncio.to_thread(reach, node.address, node.port) for node in nodes[1:]]
+    found = await asyncio.gather(*asked)
+    return [Reach(nodes[0].name, node.name, *each) for node, each in zip(nodes[1:], found, strict=True)]
 
 
 def start_probe(node: Node, env_vars: dict[str, str], given: Mapping[str, str]) -> Probe:
@@ -91,12 +99,12 @@ async def ask_facts(probe: Probe, request: Request, seconds: float) -> NodeFacts
     """What a node reports, or why it reports nothing. The probe has `seconds`, its start as long again."""
     from ray.exceptions import RayError
 
-    own = replace(request, address=probe.address)
+    own = replace(request, address=probe.node.address)
     try:
         found: NodeFacts = await call(
             probe.actor.collect.remote(VERSION, own, seconds), "the probe there", 2 * seconds + CLOSE_S
         )
-        return replace(found, clock_s=await measure_clock(probe, seconds))
+        return replace(found, address=probe.name, clock_s=await measure_clock(probe, seconds))
     except RayError as error:
         return str(name_node("", error)).removeprefix(": ")
     except Exception as error:  # fault boundary: what a node does to its probe is a line of the report
@@ -120,33 +128,33 @@ async def check_sharing(folder: Path, key: str, probes: Sequence[Probe], seconds
     with mark_folders([(key, folder)]) as marks:
 
         async def ask(probe: Probe) -> None:
-            own = [replace(mark, file=f"{mark.file} {probe.address}") for mark in marks]
+            own = [replace(mark, file=f"{mark.file} {probe.name}") for mark in marks]
             try:
                 await call(probe.actor.answer.remote(own), f"{key} there", seconds)
-                await asyncio.to_thread(check_answers, marks, [probe.address])
+                await asyncio.to_thread(check_answers, marks, [probe.name])
             except Exception as error:  # fault boundary: a folder can hang, too
-                unshared[probe.address] = _plain(error)
+                unshared[probe.name] = _plain(error)
 
         await asyncio.gather(*map(ask, probes))
     return unshared
 
 
-async def measure(probes: Sequence[Probe], weights_dir: str | None, seconds: float) -> Measured:
-    """Ports first: where one is closed, nothing else is tried. Neighbours of a ring stand for all pairs."""
+async def measure(probes: Sequence[Probe], weights_dir: str | None, seconds: float, *, room: bool) -> Measured:
+    """Ports first: where one is closed, nothing else is tried. Neighbours of a ring stand for all pairs.
+
+    room: whether every node has some for what is sent: Ray's store and the carrier write into /dev/shm, and a process
+    that writes where there is none is killed.
+    """
     pairs = sorted({pair for a, b in _ring(probes) for pair in ((a, b), (b, a))})
     doors = await asyncio.gather(*(_within(each.actor.open_door.remote(), "a port", seconds) for each in probes))
     asked = [_reach(probes[a], probes[b], doors[b], seconds) for a, b in pairs]
     reaches = tuple(await asyncio.gather(*asked))
     if any(each.state != "reached" for each in reaches):
         return Measured(reaches=reaches)
-    stored = tuple([await _read_object(probe, seconds) for probe in probes[1:]])
-    transfers = await _measure_transfers(probes, pairs, weights_dir, seconds)
-    return Measured(
-        reaches=reaches,
-        stored=stored,
-        transfers=transfers,
-        collective=await _all_reduce(probes, seconds),
-    )
+    stored = tuple([await _read_object(probe, seconds) for probe in probes[1:]]) if room else ()
+    transfers = await _measure_transfers(probes, pairs, weights_dir, seconds) if room else ()
+    collective = await _all_reduce(probes, seconds)
+    return Measured(reaches=reaches, stored=stored, transfers=transfers, collective=collective)
 
 
 def _ring(probes: Sequence[Probe]) -> list[tuple[int, int]]:
@@ -164,17 +172,17 @@ async def _within(ref: Any, what: str, seconds: float) -> Any:
 
 async def _reach(source: Probe, target: Probe, port: Any, seconds: float) -> Reach:
     if not isinstance(port, int):
-        return Reach(source.address, target.address, "closed")
-    found = await _within(source.actor.reach.remote(target.address, port), "a connection", seconds)
-    return found if isinstance(found, Reach) else Reach(source.address, target.address, "closed")
+        return Reach(source.name, target.name, "closed")
+    found = await _within(source.actor.reach.remote(target.node.address, port), "a connection", seconds)
+    return Reach(source.name, target.name, *(("closed", 0) if isinstance(found, Exception) else found))
 
 
 async def _read_object(probe: Probe, seconds: float) -> StoredObject:
     began = time.monotonic()
     found = await _within(probe.actor.make_object.remote(OBJECT_BYTES), "an object of its store", seconds)
     if isinstance(found, Exception):
-        return StoredObject(probe.address, OBJECT_BYTES, None, _plain(found))
-    return StoredObject(probe.address, OBJECT_BYTES, time.monotonic() - began)
+        return StoredObject(probe.name, OBJECT_BYTES, None, _plain(found))
+    return StoredObject(probe.name, OBJECT_BYTES, time.monotonic() - began)
 
 
 async def _measure_transfers(
@@ -186,7 +194,7 @@ async def _measure_transfers(
     served = await asyncio.gather(*(_within(each, "a file of its carrier", seconds) for each in serving))
     found = []
     for source, target in pairs:
-        file, names = served[source], (probes[source].address, probes[target].address)
+        file, names = served[source], (probes[source].name, probes[target].name)
         if not isinstance(file, ServedFile):
             found.append(Transfer(*names, 0, None, _plain(file)))
             continue
@@ -202,7 +210,7 @@ async def _all_reduce(probes: Sequence[Probe], seconds: float) -> Collective:
     if isinstance(port, Exception):
         return Collective(len(probes), None, _plain(port))
     asked = [
-        each.actor.all_reduce.remote(rank, len(probes), first.address, port, seconds)
+        each.actor.all_reduce.remote(rank, len(probes), first.node.address, port, seconds)
         for rank, each in enumerate(probes)
     ]
     found = await asyncio.gather(*(_within(each, "an all-reduce", 2 * seconds) for each in asked))

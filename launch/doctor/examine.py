@@ -28,6 +28,7 @@ from rlsys.system.device import Device, hidden
 
 DATA_KEYS = ("data", "eval_data")
 LOCAL = "this machine"
+ROOM_BYTES = 256 * 2**20  # of /dev/shm: a file of the carrier's, the same of another node, an object of Ray's store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +80,13 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
     knocked = await cluster.knock(nodes)
     cut_off = {each.target: each for each in knocked if each.state != "reached"}
     env_vars, given = wire.environment(plan.cluster, hidden(0)), wire.secrets_of(plan.playing)
-    probes = [cluster.start_probe(node, env_vars, given) for node in nodes if node.address not in cut_off]
+    probes = [cluster.start_probe(node, env_vars, given) for node in nodes if node.name not in cut_off]
     with cluster.closing(probes):
         request = make_request(plan, device, local=False)
         answers = await asyncio.gather(*(cluster.ask_facts(probe, request, plan.seconds) for probe in probes))
         found = [each for each in answers if isinstance(each, NodeFacts)]
-        lost = {probe.address: each for probe, each in zip(probes, answers, strict=True) if isinstance(each, str)}
-        alive = [probe for probe in probes if probe.address not in lost]
+        lost = {probe.name: each for probe, each in zip(probes, answers, strict=True) if isinstance(each, str)}
+        alive = [probe for probe in probes if probe.name not in lost]
         unshared = None
         if plan.run_dir is not None and len(nodes) > 1:
             doing("looking at the shared folder")
@@ -93,7 +94,8 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
         measured = cluster.Measured(reaches=tuple(cut_off.values()))
         if len(alive) > 1:
             doing("measuring what lies between the nodes")
-            measured = await cluster.measure(alive, plan.cluster.weights_dir, plan.seconds)
+            room = all(map(has_room, found))
+            measured = await cluster.measure(alive, plan.cluster.weights_dir, plan.seconds, room=room)
             measured = replace(measured, reaches=measured.reaches + tuple(cut_off.values()))
         await cluster.close(alive)
     return replace(
@@ -109,6 +111,11 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
     )
 
 
+def has_room(node: NodeFacts) -> bool:
+    """Whether a node's memory holds what is sent for a measurement."""
+    return node.memory is not None and node.memory.free > ROOM_BYTES and not (node.needs or {}).get("weights")
+
+
 async def _sharing(plan: Plan, probes: Sequence[Any]) -> dict[str, str]:
     from launch.doctor import cluster  # Ray behind it
 
@@ -117,7 +124,7 @@ async def _sharing(plan: Plan, probes: Sequence[Any]) -> dict[str, str]:
     try:
         return await cluster.check_sharing(folder, f"--run-dir {folder}", probes, plan.seconds + cluster.CLOSE_S)
     except BadInput as error:
-        return {probes[0].address: str(error)} if probes else {}
+        return {probes[0].name: str(error)} if probes else {}
 
 
 def make_request(plan: Plan, device: Device, *, local: bool) -> Request:
@@ -155,6 +162,7 @@ def what_is_wanted(plan: Plan, device: Device) -> Wanted:
         config=plan.name,
         run_dir=plan.run_dir,
         weights=None if size is None else size // preflight.VERSIONS_IN_MEMORY,
+        deadline_s=plan.config.recipe.loop.publish_deadline_s,
         sandbox=any(_runs_code(recipe.env) for recipe in plan.playing),
         device=plan.cluster.device,
     )

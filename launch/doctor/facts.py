@@ -105,6 +105,7 @@ class Wanted:
     config: str | None = None
     run_dir: str | None = None
     weights: int | None = None  # bytes of one version
+    deadline_s: float | None = None  # for their delivery
     sandbox: bool | None = None  # whether an environment runs code; None: not known
     device: str = "cpu"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from launch.doctor.facts import ClusterFacts, Wanted
-from launch.doctor.findings import Finding, Level, with_cure
+from launch.doctor.findings import Finding, with_cure
 
-SLOW, SLOWER = 0.1, 0.05  # GB/s: below a link of 1 Gbit/s, and below half of one
+SLOW = 0.02  # GB/s: no link of 1 Gbit/s gives less, also where the processors are busy
 
 
 def look_at_ports(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
@@ -62,14 +62,17 @@ def look_at_bandwidth(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     what = f"weights {slowest.source} -> {slowest.target}: {slowest.size / 1e6:.0f} MB in {slowest.seconds:.2f} s"
     what += f" ({rate:.2g} GB/s), digest equal"
     version = wanted.weights or 0
+    takes = version / rate / 1e9
     if version > slowest.size:
-        what += f"; a version of {version / 1e9:.3g} GB would take {version / rate / 1e9:.0f} s"
-    if rate >= SLOW:
-        yield Finding("bandwidth", "ok", what)
-        return
+        what += f"; a version of {version / 1e9:.3g} GB would take {takes:.0f} s"
     cure = "a link of 100 Mbit/s, a shaped one, or the wrong interface: see cluster.service_host and ethtool"
-    level: Level = "error" if rate < SLOWER else "warning"
-    yield Finding("bandwidth", level, what + f": below {SLOWER if rate < SLOWER else SLOW:g} GB/s", cure)
+    if wanted.deadline_s is not None and takes > wanted.deadline_s:
+        what += f", longer than loop.publish_deadline_s={wanted.deadline_s:g}"
+        yield Finding("bandwidth", "error", what, cure)
+    elif rate < SLOW:
+        yield Finding("bandwidth", "error", f"{what}: below {SLOW:g} GB/s", cure)
+    else:
+        yield Finding("bandwidth", "ok", what)
 
 
 def look_at_collectives(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
@@ -97,6 +100,18 @@ def look_at_store(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
         yield Finding("object store", "ok", what)
 
 
+def look_at_what_was_left_out(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
+    """Where a measurement would only repeat what another line says, or would kill its probe."""
+    if not facts.network or (facts.transfers and facts.collective is not None):
+        return
+    blocked = any(each.state != "reached" for each in facts.reaches)
+    if blocked or not facts.reaches:
+        what = "object store, weights and collectives: mend the lines above first"
+    else:
+        what = "object store and weights: /dev/shm has no room for what would be sent"
+    yield Finding("left out", "skipped", what)
+
+
 LINKS: tuple[Callable[[ClusterFacts, Wanted], Iterator[Finding]], ...] = (
     look_at_ports,
     look_at_packets,
@@ -104,4 +119,5 @@ LINKS: tuple[Callable[[ClusterFacts, Wanted], Iterator[Finding]], ...] = (
     look_at_store,
     look_at_bandwidth,
     look_at_collectives,
+    look_at_what_was_left_out,
 )

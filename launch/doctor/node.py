@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.weights.transfer import FlightTransfer, SourceFailed
-from launch.doctor.facts import NodeFacts, Reach
+from launch.doctor.facts import NodeFacts
 from launch.doctor.probe import Request, collect
 from launch.doctor.wire import Door, reach
 from launch.run.nodes import SharedFolderProbe, answer_probe
@@ -23,7 +23,8 @@ from rlsys.errors import BadInput
 from rlsys.system import memory
 from rlsys.system.weight_folder import digest_of
 
-SENT_BYTES = 64 * 2**20
+SENT_BYTES = 32 * 2**20
+TRIES = 2  # the first one opens connections and fills caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class DoctorProbe:
         self._door = Door(self._address)
         return self._door.port
 
-    def reach(self, target: str, port: int) -> Reach:
-        return reach(self._address, target, port)
+    def reach(self, target: str, port: int) -> tuple[str, int]:
+        return reach(target, port)
 
     def answer(self, marks: Sequence[SharedFolderProbe]) -> None:
         """Raises BadInput where a folder is not the driver's."""
@@ -82,14 +83,18 @@ class DoctorProbe:
         return ServedFile(self._transfer.address, name, *digest_of(file))
 
     def fetch(self, source: ServedFile, timeout_s: float) -> float:
-        """Seconds for the file of another node. Raises BadInput where it does not come whole."""
+        """Seconds for the file of another node, at best. Raises BadInput where it does not come whole."""
         assert self._transfer is not None  # `serve_weights` comes first
-        started = time.monotonic()
-        try:
-            self._transfer.fetch(source.address, source.name, source.size, source.digest, timeout_s)
-        except SourceFailed as error:
-            raise BadInput(str(error)) from error
-        return time.monotonic() - started
+        took: list[float] = []
+        until = time.monotonic() + timeout_s
+        while len(took) < TRIES and (not took or time.monotonic() + took[0] < until):
+            started = time.monotonic()
+            try:
+                self._transfer.fetch(source.address, source.name, source.size, source.digest, until - started)
+            except SourceFailed as error:
+                raise BadInput(str(error)) from error
+            took.append(time.monotonic() - started)
+        return min(took)
 
     def open_store(self) -> int:
         """The port where all probes meet."""

@@ -13,8 +13,6 @@ import termios
 import threading
 import time
 
-from launch.doctor.facts import Reach
-
 CONNECT_S = 5.0
 PACKET_S = 4.0  # several retransmissions: 0.2, 0.4, 0.8, 1.6 s
 # A server of Ray's reads it whole before it finds out that what follows makes no sense, and breaks off.
@@ -53,12 +51,12 @@ def _drain(connection: socket.socket) -> None:
             pass
 
 
-def reach(source: str, target: str, port: int) -> Reach:
-    """From this node, which others call `source`, to a port of `target`."""
+def reach(target: str, port: int) -> tuple[str, int]:
+    """From this node to a port of another one: (`Reach.state`, bytes of the packet)."""
     try:
-        connection = socket.create_connection((target, port), timeout=CONNECT_S, source_address=None)
+        connection = socket.create_connection((target, port), timeout=CONNECT_S)
     except OSError:
-        return Reach(source, target, "closed")
+        return "closed", 0
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         full = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
@@ -66,7 +64,7 @@ def reach(source: str, target: str, port: int) -> Reach:
         if small:
             large = _arrives(connection, GREETING[1:].ljust(full, b"\0"))
         state = "reached" if large else "stalled" if small else "closed"
-        return Reach(source, target, state, full + HEADERS)
+        return state, full + HEADERS
 
 
 def _arrives(connection: socket.socket, content: bytes) -> bool:

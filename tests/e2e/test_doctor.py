@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +124,7 @@ def test_packets_that_vanish(cluster: Cluster, shared: Path) -> None:
 
 
 def test_a_slow_link(cluster: Cluster, shared: Path) -> None:
-    slow = "tc qdisc add dev eth0 root tbf rate 120mbit burst 128kb latency 100ms"
+    slow = "tc qdisc add dev eth0 root tbf rate 80mbit burst 128kb latency 100ms"
     with undone(cluster, slow, "tc qdisc del dev eth0 root"):
         found = check_fault(cluster, shared, "bandwidth")
     assert found["text"].startswith(f"weights {SECOND} -> ")
@@ -144,12 +145,10 @@ def test_no_user_namespaces(cluster: Cluster, shared: Path) -> None:
 
 
 def test_a_clock_that_is_behind(cluster: Cluster, shared: Path) -> None:
-    """A warning: nothing of a run depends on it."""
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-    if library is None:
-        pytest.skip("needs libfaketime")
-    fake = ["env", f"LD_PRELOAD={library}", "FAKETIME=-4.2s", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
-    with rejoined(cluster, *fake):
+    """A warning: nothing of a run depends on it. Namespaces of time leave this clock alone, so Python's is changed."""
+    script = "import time\nreal = time.time\ntime.time = lambda: real() - 4.2\n"
+    with overlay(cluster, Path(sysconfig.get_paths()["purelib"])) as folder:
+        cluster.sh(2, f"printf '{script}' > {folder}/sitecustomize.py")
         code, findings = doctor(cluster, "quickstart", run=shared / "runs" / "r1")
     wrong = [(each["level"], each["look"], each["node"]) for each in findings if each["level"] not in ("ok", "skipped")]
     assert wrong == [("warning", "clock", SECOND)] and code == 0

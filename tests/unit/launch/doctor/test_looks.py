@@ -155,6 +155,12 @@ def test_the_time_of_a_delivery_follows_from_the_slowest_direction() -> None:
     assert "(1 GB/s)" in found.text and "a version of 2 GB would take 2 s" in found.text
 
 
+def test_a_delivery_that_takes_longer_than_a_run_waits_for_it_is_an_error() -> None:
+    assert wrong(cluster(), replace(CONFIG, deadline_s=3.0)) == []  # 2 GB at 1 GB/s
+    (found,) = wrong(cluster(), replace(CONFIG, deadline_s=1.5))
+    assert found.look == "bandwidth" and "loop.publish_deadline_s=1.5" in found.text
+
+
 def test_gpus_are_skipped_where_there_are_none_and_judged_where_there_are() -> None:
     levels = {each.look: each.level for each in judge(cluster(), CONFIG)}
     assert levels["gpus"] == "skipped"
@@ -201,11 +207,11 @@ def test_a_part_that_hangs_or_breaks_is_named_and_holds_up_no_other(tmp_path: Pa
 def test_a_port_that_is_open_is_reached_by_a_full_packet_and_a_closed_one_is_not() -> None:
     door = Door("127.0.0.1")
     try:
-        found = reach("127.0.0.1", "127.0.0.1", door.port)
+        state, packet = reach("127.0.0.1", door.port)
     finally:
         door.close()
-    assert found.state == "reached" and found.packet > 500
-    assert reach("127.0.0.1", "127.0.0.1", door.port).state == "closed"
+    assert state == "reached" and packet > 500
+    assert reach("127.0.0.1", door.port)[0] == "closed"
 
 
 def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
