@@ -107,7 +107,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
             f"two nodes of the cluster are on one machine ({shared}): Ray unpacks the folder a second time under the "
             "running job; --no-upload runs it in this folder"
         )
-    print(f"checked: config, {sent}, run directory absolute{describe_run_dir(run_dir)}, {token}")
+    print(f"checked: config, {sent}, run directory absolute{describe_run_dir(run_dir)}, {token}", flush=True)
     server.submit(job)
     print(
         f"job {job.id} submitted. Stop it: rlsys submit --stop {job.id} --address {address}; it saves within "
@@ -146,4 +146,4 @@ def describe_run_dir(run_dir: str) -> str:
     path = Path(run_dir)
     if not path.parent.is_dir():
         return " (not to be seen from here)"
-    return "" if path.exists() and any(path.iterdir()) else " and new"
+    return "" if path.exists() else " and new"

@@ -38,8 +38,7 @@ EXAMPLES = """examples:
   rlsys train quickstart --run-dir runs/mine --resume stages.rl.steps=+100      extend a finished run by 100 steps
   rlsys train quickstart --run-dir runs/mine --resume-from step-000100   go back to an older checkpoint of it
   rlsys train quickstart model.path=./my-model            a causal LM, by folder or hub name (docs/models.md)
-  ray job submit --working-dir . --runtime-env-json '{"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "60"}}' \\
-    -- python -m launch train quickstart --run-dir /shared/runs/q1
+  rlsys submit quickstart --address http://10.0.0.1:8265 --run-dir /shared/runs/q1     as a job of a Ray cluster
 """
 
 

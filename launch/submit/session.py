@@ -46,6 +46,8 @@ async def _follow(server: Server, job: str, run_dir: str | None) -> int:
             if not following.done():
                 say(f"detaching in {AGAIN_S:g} s; Ctrl-C again stops the job")
                 if not await _comes_again(interrupts):
+                    if following.done():
+                        break
                     say(f"detached: the job goes on. {ways(server.address, job)}")
                     return DETACHED
                 await asyncio.to_thread(server.stop, job)
