@@ -35,6 +35,8 @@ CHOSEN = {
     "docs/tutorials/first-hour-on-a-cluster.md": {"## Stop it, and continue"},
     "docs/environments/writing.md": {"## A failure is not a zero"},
     "docs/how-to/read-a-report.md": {"### Did it learn?", "### May it be trusted?", "### What should I do?"},
+    "docs/how-to/check-a-cluster.md": {"## The looks"},
+    "docs/how-to/submit-a-job.md": {"## What happens"},
     "docs/judge.md": {"## How often it is wrong", "## The service"},
     "docs/run-directory.md": {"## Health"},
     "docs/retriever.md": {"## The wire"},
