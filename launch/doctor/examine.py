@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from envs import make_world
 from envs.tools.sandbox import SandboxConfig
 from launch.checkpoints.disk_space import check_disk, room_for
 from launch.checks import preflight
 from launch.checks.machine import expected_device
 from launch.doctor.facts import ClusterFacts, NodeFacts, Wanted
-from launch.doctor.probe import Request, collect, existing
+from launch.doctor.probe import Request, collect, existing, read_all
 from launch.evaluation.sets import recipes_of
 from launch.observe.trackers.wandb_tracker import wandb_mode
 from launch.run import wire
@@ -26,7 +27,6 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.device import Device, hidden
 
-DATA_KEYS = ("data", "eval_data")
 LOCAL = "this machine"
 ROOM_BYTES = 256 * 2**20  # of /dev/shm: a file of the carrier's, the same of another node, an object of Ray's store
 
@@ -39,7 +39,9 @@ class Plan:
     name: str | None  # of the config
     run_dir: str | None
     seconds: float  # of each look
-    playing: tuple[RecipeConfig, ...] = field(default=())
+    playing: tuple[RecipeConfig, ...] = ()  # of which the environments could be made here
+    runs_code: bool = False  # whether any of their environments has a sandbox
+    unread: tuple[str, ...] = ()  # why others could not: their data, in one line each
 
     @property
     def cluster(self) -> ClusterConfig:
@@ -52,7 +54,17 @@ def make_plan(config: RunConfig | None, name: str | None, run_dir: str | None, s
         stages = [stage for stage in config.stages if needs_engines(config, stage)]
         for recipe in (each for stage in stages for each in recipes_of(stage.config)):
             playing += [recipe] * (recipe not in playing)
-    return Plan(config=config, name=name, run_dir=run_dir, seconds=seconds, playing=tuple(playing))
+    makers = {str(number): partial(make_world, recipe.env) for number, recipe in enumerate(playing)}
+    made, failed = read_all(makers, seconds)  # which reads their tasks
+    return Plan(
+        config=config,
+        name=name,
+        run_dir=run_dir,
+        seconds=seconds,
+        playing=tuple(playing[int(number)] for number in sorted(made, key=int)),
+        runs_code=any(_runs_code(recipe.env) for recipe in playing),
+        unread=tuple(dict.fromkeys(failed.values())),
+    )
 
 
 def examine_here(plan: Plan) -> tuple[ClusterFacts, Wanted]:
@@ -163,7 +175,7 @@ def what_is_wanted(plan: Plan, device: Device) -> Wanted:
         run_dir=plan.run_dir,
         weights=None if size is None else size // preflight.VERSIONS_IN_MEMORY,
         deadline_s=plan.config.recipe.loop.publish_deadline_s,
-        sandbox=any(_runs_code(recipe.env) for recipe in plan.playing),
+        sandbox=plan.runs_code,
         device=plan.cluster.device,
     )
 
@@ -187,13 +199,4 @@ def driver_facts(plan: Plan, device: Device) -> ClusterFacts:
     except BadInput as error:
         port = str(error)
     wandb = wandb_mode(plan.config.recipe.wandb if plan.config is not None else WandbConfig())
-    data = dict(_missing_data(plan.playing))
-    return ClusterFacts(nodes=(), disk=disk, data=data, dashboard_port=port, wandb=wandb)
-
-
-def _missing_data(playing: Sequence[RecipeConfig]) -> Iterator[tuple[str, str]]:
-    for recipe in playing:
-        for key in DATA_KEYS:
-            path = getattr(recipe.env, key, None)
-            if isinstance(path, str) and not os.path.exists(path) and path.count("/") != 1:  # owner/name is on the hub
-                yield f"env.{key}={path!r}", "no such file"
+    return ClusterFacts(nodes=(), disk=disk, data=plan.unread, dashboard_port=port, wandb=wandb)

@@ -122,7 +122,7 @@ class ClusterFacts:
     collective: Collective | None = None
     unshared: Mapping[str, str] | None = None  # nodes that do not share the run directory; None: not looked at
     disk: str = ""  # why the checkpoints have no room
-    data: Mapping[str, str] = field(default_factory=dict)  # files of the config that are not there, by key
+    data: tuple[str, ...] = ()  # why environments of the config could not be made on the driver, a line each
     dashboard_port: str = ""  # why it cannot be had
     wandb: str = "offline"
     network: bool = False  # whether there is more than one node

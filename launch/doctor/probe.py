@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -26,6 +27,8 @@ from launch.run.nodes import NodeRequirements, look
 from rlsys import VERSION
 from rlsys.errors import BadInput, describe_error
 from rlsys.system import memory
+
+T = TypeVar("T")
 
 QUERY = ["nvidia-smi", "--format=csv,noheader,nounits"]
 QUERY_S = 20.0
@@ -159,26 +162,28 @@ READERS: Mapping[str, Callable[[Request], Any]] = {
 def collect(
     request: Request, deadline_s: float, readers: Mapping[str, Callable[[Request], Any]] = READERS
 ) -> NodeFacts:
-    """All parts at once. One that does not end in time stays where it hangs, and is named."""
-    found: dict[str, Any] = {}
+    """All parts at once; one that hangs or breaks is named in `failed`."""
+    found, failed = read_all({part: partial(reader, request) for part, reader in readers.items()}, deadline_s)
+    return NodeFacts(address=request.address, **found, failed=failed)
+
+
+def read_all(readers: Mapping[str, Callable[[], T]], deadline_s: float) -> tuple[dict[str, T], dict[str, str]]:
+    """(what they return, why others do not), by name. One that does not end in time stays where it hangs."""
+    found: dict[str, T] = {}
     failed: dict[str, str] = {}
 
-    def read(part: str, reader: Callable[[Request], Any]) -> None:
+    def read(name: str, reader: Callable[[], T]) -> None:
         try:
-            found[part] = reader(request)
+            found[name] = reader()
         except Exception as error:  # fault boundary: whatever a machine has in store for us is a line of the report
-            failed[part] = describe_error(error)
+            failed[name] = describe_error(error)
 
     threads = [threading.Thread(target=read, args=each, daemon=True) for each in readers.items()]
     for thread in threads:
         thread.start()
     until = time.monotonic() + deadline_s
-    for part, thread in zip(readers, threads, strict=True):
+    for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
-        if thread.is_alive():
-            failed[part] = f"no answer after {deadline_s:g} s"
-    return NodeFacts(
-        address=request.address,
-        **{part: value for part, value in dict(found).items() if part not in failed},
-        failed=dict(failed),
-    )
+    here, broken = dict(found), dict(failed)
+    late = {name: f"no answer after {deadline_s:g} s" for name in readers if name not in here and name not in broken}
+    return here, broken | late

@@ -7,10 +7,11 @@ import contextlib
 import signal
 import sys
 import time
+from typing import Protocol
 
 from launch.checks.machine import STOP_WAIT_S as RAY_S
-from launch.submit.follow import ASK_S, ENDED, STOPPED, End, end_of, follow
-from launch.submit.server import Server, Unreachable
+from launch.submit.follow import ASK_S, ENDED, STOPPED, End, Followed, end_of, follow
+from launch.submit.server import Unreachable
 from rlsys.errors import RunFailed
 from rlsys.untrusted import visible_lines
 
@@ -29,12 +30,23 @@ def write(piece: str) -> None:
     sys.stdout.flush()
 
 
-def follow_job(server: Server, job: str, run_dir: str | None) -> int:
-    """Follow until the end. Returns the exit code: the run's, or that of a detached terminal."""
-    return asyncio.run(_follow(server, job, run_dir))
+class Controlled(Followed, Protocol):
+    """`Server`, as far as it is needed."""
+
+    @property
+    def address(self) -> str: ...
+    def stop(self, job: str) -> bool: ...
 
 
-async def _follow(server: Server, job: str, run_dir: str | None) -> int:
+def follow_job(server: Controlled, job: str, run_dir: str | None, *, again_s: float = AGAIN_S) -> int:
+    """Follow until the end. Returns the exit code: the run's, or that of a detached terminal.
+
+    again_s: in which a second Ctrl-C stops the job.
+    """
+    return asyncio.run(_follow(server, job, run_dir, again_s))
+
+
+async def _follow(server: Controlled, job: str, run_dir: str | None, again_s: float) -> int:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupts.put_nowait, None)
@@ -44,8 +56,8 @@ async def _follow(server: Server, job: str, run_dir: str | None) -> int:
         while not following.done():
             await asyncio.wait([following, interrupted], return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
-                say(f"detaching in {AGAIN_S:g} s; Ctrl-C again stops the job")
-                if not await _comes_again(interrupts):
+                say(f"detaching in {again_s:g} s; Ctrl-C again stops the job")
+                if not await _comes_again(interrupts, again_s):
                     if following.done():
                         break
                     say(f"detached: the job goes on. {ways(server.address, job)}")
@@ -60,9 +72,9 @@ async def _follow(server: Server, job: str, run_dir: str | None) -> int:
             task.cancel()
 
 
-async def _comes_again(interrupts: asyncio.Queue[None]) -> bool:
+async def _comes_again(interrupts: asyncio.Queue[None], seconds: float) -> bool:
     try:
-        await asyncio.wait_for(interrupts.get(), AGAIN_S)
+        await asyncio.wait_for(interrupts.get(), seconds)
     except TimeoutError:
         return False
     return True
@@ -86,7 +98,7 @@ def ways(address: str, job: str) -> str:
     return f"Return: rlsys submit --attach {job} --address {address}; stop: --stop {job}"
 
 
-def stop_job(server: Server, job: str, *, ask_s: float = ASK_S) -> int:
+def stop_job(server: Controlled, job: str, *, ask_s: float = ASK_S) -> int:
     """Ask for a stop and wait for its end. Raises RunFailed where it does not come, BadInput for an unknown job."""
     state = server.state(job)
     if state.status in ENDED:

