@@ -71,31 +71,24 @@ def busy(rl: list[Row]) -> float:
 
 
 def plot(rows: list[Row], summary: Row, target: Path) -> None:
-    import matplotlib
+    """Held-out accuracy before and after, and the share of right answers in between."""
+    from study import picture
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from launch.analysis.draw import COLOURS
 
-    figure, (loss, right, held_out) = pyplot.subplots(
-        1, 3, figsize=(11, 3.2), layout="constrained", width_ratios=(3, 3, 2)
-    )
-    sft = [row for row in rows if row["stage"] == "sft"]
+    before, after = summary["eval"]["before"], summary["eval"]["after"]
     rl = [row for row in rows if row["stage"] == "rl"]
-    loss.plot([row["stage_step"] for row in sft], [row["loss/nll"] for row in sft], color="tab:blue")
-    loss.set(title="sft: loss on flawed demonstrations", xlabel="step", ylabel="nats per token", yscale="log")
-    right.plot([row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl], color="tab:green")
-    right.set(title="rl: share of sampled answers that are right", xlabel="step", ylim=(0, 1))
-    for shift, (when, colour) in zip((-0.2, 0.2), (("before", "tab:gray"), ("after", "tab:green")), strict=True):
-        shares = summary["eval"][when]
-        places = [place + shift for place in range(len(shares))]
-        bars = held_out.bar(places, list(shares.values()), width=0.38, color=colour, label=f"{when} rl")
-        held_out.bar_label(bars, fmt="%.2f")
-    held_out.set_xticks(range(len(summary["eval"]["after"])), list(summary["eval"]["after"]))
-    held_out.set(title="held-out accuracy", ylim=(0, 1.25), yticks=(0, 0.5, 1))
-    held_out.legend(loc="upper center", ncols=2, frameon=False)
-    for axes in (loss, right):
-        axes.grid(alpha=0.3)
-    figure.savefig(target, dpi=110)
+    name = summary.get("name") or "quickstart"
+    with picture(target, f"{name}: right answers before and after GRPO", "one run, one seed") as (held_out, right):
+        for how, colour in zip(after, COLOURS, strict=False):
+            held_out.plot([0, 1], [before[how], after[how]], "o-", color=colour)
+            held_out.text(1.08, after[how], f"{how} {after[how]:.3f}", va="center", color=colour)
+            held_out.text(-0.08, before[how], f"{before[how]:.3f}", va="center", ha="right", color=colour)
+        held_out.set(title="Held-out tasks", ylabel="share right", xlim=(-0.4, 1.9), ylim=(-0.02, 1.02))
+        held_out.set_xticks([0, 1], ["before rl", "after rl"])
+        steps, shares = [row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl]
+        right.plot(steps, shares, color=COLOURS[0])
+        right.set(title="Training tasks, sampled", xlabel="step of the rl stage", ylim=(-0.02, 1.02))
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ import study
 from report import Report, parser
 from study import ROOT, spread
 
+from launch.analysis.draw import COLOURS
+
 RESULTS, PICTURE = ROOT / "docs" / "curriculum.json", ROOT / "docs" / "curriculum.svg"
 TAUGHT = 200  # steps of the first stage
 FIRST = "uniform"
@@ -99,22 +101,23 @@ def tell(report: Report, found: dict[str, Any], seeds: int) -> None:
 
 
 def draw(found: dict[str, Any], seeds: int) -> None:
-    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
-    for axis, cost in zip(axes, COSTS, strict=True):
-        for name, colour in zip(RUNS, ("#777777", "#3366aa", "#dd7722"), strict=True):
-            for seed in range(seeds):
-                points = found[f"{seed}-{name}"]
-                axis.plot(
-                    [point[cost] for point in points],
-                    [point["accuracy"] for point in points],
-                    color=colour,
-                    linewidth=1,
-                    label=name if seed == 0 else None,
-                )
-        axis.set_xlabel(cost)
-    axes[0].set_ylabel("held-out accuracy, sampled")
-    axes[1].legend(loc="lower right", fontsize=8)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    """What each setting costs until the target is reached: a dot for each seed, a line at their mean."""
+    target = TARGETS[-1]
+    note = f"dots: {seeds} seeds; line: their mean; sampled answers"
+    title = f"Cost of {target:.0%} held-out accuracy"
+    with study.picture(PICTURE, title, note, sharey=True) as grid:
+        for axis, cost in zip(grid, COSTS, strict=True):
+            for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
+                reached = [reach(found[f"{seed}-{name}"], target, cost) for seed in range(seeds)]
+                values = [value for value in reached if value is not None]
+                axis.plot(values, [place] * len(values), "o", color=colour)
+                axis.vlines(statistics.mean(values), place - 0.3, place + 0.3, color=colour)
+            axis.set(title=f"{cost.capitalize()} in the rl stage", ylim=(len(RUNS) - 0.5, -0.5))
+            axis.set_xlim(left=0)
+            axis.locator_params(axis="x", nbins=5)
+            axis.grid(False, axis="y")
+            axis.grid(True, axis="x")
+        grid[0].set_yticks(range(len(RUNS)), list(RUNS))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import study
 from report import Report, parser
 from study import ROOT, spread
 
+from launch.analysis.draw import COLOURS, DARK
+
 RESULTS, PICTURE = ROOT / "docs" / "graph_rl.json", ROOT / "docs" / "graph_rl.svg"
 FIRST = "grpo-process"  # the run that is taught
 RUNS = {
@@ -71,20 +73,21 @@ def tell(report: Report, found: dict[str, dict[str, Any]], seeds: int) -> None:
 
 
 def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
-    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), layout="constrained")
-    for axis, number in zip(axes, ("accuracy, sampled", "invented steps, sampled"), strict=True):
-        before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
-        axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
-        for place, name in enumerate(RUNS):
-            values = [found[f"{seed}-{name}"]["after"][number] for seed in range(seeds)]
-            axis.bar(
-                place, statistics.mean(values), 0.6, color="#3366aa" if "process" in name else "#dd7722", alpha=0.7
-            )
-            axis.plot([place] * len(values), values, "o", color="black", markersize=3)
-        axis.set_xticks(range(len(RUNS)), [name.replace("-", "\n") for name in RUNS], fontsize=8)
-        axis.set_title(number)
-    axes[0].legend(loc="lower right", fontsize=8)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    title = "What a reward for each step changes"
+    note = f"bars: means of {seeds} seeds; dots: each of them; greedy answers are in the table"
+    with study.picture(PICTURE, title, note) as grid:
+        for axis, number in zip(grid, ("accuracy, sampled", "invented steps, sampled"), strict=True):
+            before = [found[f"{seed}-{FIRST}"]["before"][number] for seed in range(seeds)]
+            axis.axhline(statistics.mean(before), color=DARK, linestyle="--", linewidth=1, label="before")
+            for place, name in enumerate(RUNS):
+                values = [found[f"{seed}-{name}"]["after"][number] for seed in range(seeds)]
+                reward = "process reward" if "process" in name else "solution reward"
+                first = place == next(at for at, each in enumerate(RUNS) if ("process" in each) == ("process" in name))
+                colour = COLOURS["solution" in reward]
+                axis.bar(place, statistics.mean(values), 0.6, color=colour, alpha=0.6, label=reward if first else None)
+                axis.plot([place] * len(values), values, "o", color=DARK, markersize=3)
+            axis.set_xticks(range(len(RUNS)), [name.replace("-", "\n") for name in RUNS])
+            axis.set(title=number.capitalize(), ylabel="share of answers" if "accuracy" in number else "share of steps")
 
 
 if __name__ == "__main__":

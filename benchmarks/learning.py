@@ -2,8 +2,8 @@
 
 A supervised stage on the quickstart's tasks, half of its demonstrations wrong, is trained once. From its weights each
 algorithm trains on the same tasks, on engines, learner and asynchronous loop as users have them. Runs that are done are
-not repeated. Writes held-out accuracies and the reward of every step into `docs/learning.json`, and draws
-`docs/learning.svg`. Half an hour on two cores; `--draw` only draws what is there.
+not repeated. Writes held-out accuracies and the reward of every step into `docs/learning.json`. Half an hour
+on two cores; `--draw` prints what is there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from report import Report, parser
 from study import ROOT
 
-RESULTS, PICTURE = ROOT / "docs" / "learning.json", ROOT / "docs" / "learning.svg"
-SMOOTHED = 5  # steps of which each drawn point is the mean
+RESULTS = ROOT / "docs" / "learning.json"
 
 CURVES = {"dpo": "dpo/accuracy"}  # of the others: the mean reward of a step's trajectories
 
@@ -73,25 +72,9 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
     return found
 
 
-def draw(found: dict[str, Any], seeds: int) -> None:
-    """A pair of axes per algorithm: the rewards of every seed, smoothed, and held-out accuracies."""
-    figure, axes = study.pyplot().subplots(2, 3, figsize=(9, 5), sharey=True, layout="constrained")
-    for axis, name in zip(axes.flat, recipes(), strict=True):
-        runs = [found[f"{seed}-{name}"] for seed in range(seeds)]
-        for colour, run in zip(("#3366aa", "#dd7722", "#449955", "#aa3377"), runs, strict=False):
-            curve = run["curve"]
-            spans = [curve[max(0, end - SMOOTHED) : end] for end in range(1, len(curve) + 1)]
-            axis.plot(range(1, len(curve) + 1), [sum(span) / len(span) for span in spans], color=colour)
-        accuracies = ", ".join(f"{run['before']['sampled']:.2f} → {run['after']['sampled']:.2f}" for run in runs)
-        axis.set_title(f"{name}\nheld-out, sampled: {accuracies}", fontsize=9)
-        axis.set_xlabel(f"{CURVES.get(name, 'reward/mean')} by step", fontsize=8)
-    figure.savefig(PICTURE, metadata={"Date": None})
-
-
 if __name__ == "__main__":
     options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    measured, seeds = study.measured(options, RESULTS, play)
-    draw(measured, seeds)
+    measured, _ = study.measured(options, RESULTS, play)
     with Report(options) as report:
         report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
         for name, each in measured.items():

@@ -1,8 +1,8 @@
 """Recall, speed and memory of the retrieval server: `python benchmarks/retriever.py HOTPOT.jsonl WIKI.jsonl`.
 
 HOTPOT holds HotpotQA's distractor records, WIKI more passages in the corpus format. Prints the tables of
-docs/retriever.md. Every speed is that of a separate server process, asked from this process over plain sockets. It is
-compared, in turns, with the two forms that the authors' servers have (see `Plain` and `FORMS`). FastAPI, on which they
+docs/results/retriever.md. Every speed is that of a separate server process, asked from this process over plain sockets.
+It is compared, in turns, with the two forms that the authors' servers have (see `Plain` and `FORMS`). FastAPI, on which they
 stand, is here because vLLM needs it.
 """
 

@@ -9,7 +9,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,26 @@ def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Pa
     return kept["runs"], kept["seeds"]
 
 
-def pyplot() -> Any:
-    """matplotlib's, drawing the same file from the same numbers."""
-    import matplotlib
+@contextmanager
+def picture(path: Path, title: str, note: str, columns: int = 2, **how: Any) -> Iterator[list[Any]]:
+    """Pairs of axes in the look of `rlsys analyse`; then the file, the same one for the same numbers.
 
-    matplotlib.use("svg")
-    matplotlib.rcParams |= {"svg.hashsalt": "rlsys", "svg.fonttype": "none"}
-    from matplotlib import pyplot
+    how: of matplotlib's `subplots`. Whatever has a label stands in a legend below the axes.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
-    return pyplot
+    from launch.analysis.draw import DARK, GREY, LOOK
+
+    with rc_context(LOOK | {"svg.hashsalt": "rlsys", "svg.fonttype": "path"}):
+        figure = Figure(figsize=(4 * columns, 3.3), layout="constrained")
+        axes = figure.subplots(1, columns, **how)
+        yield list(axes)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=DARK)
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=GREY)
+        if (handles := axes[0].get_legend_handles_labels())[0]:
+            figure.legend(*handles, loc="outside right center")
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def train(config: str, folder: Path, changes: Sequence[str]) -> None:

@@ -18,6 +18,9 @@ import study
 from report import Report, parser
 from study import ROOT, spread
 
+from launch.analysis.draw import COLOURS, DARK
+
+LEARNERS = ((-0.2, "swirl", "SWiRL", COLOURS[0]), (0.2, "sft", "imitation", COLOURS[1]))  # as they are drawn
 RESULTS, PICTURE = ROOT / "docs" / "swirl_sets.json", ROOT / "docs" / "swirl_sets.svg"
 FIRST = "swirl-process"  # the run that generates and judges
 RUNS = (FIRST, "swirl-none", "swirl-outcome", "sft-none", "sft-process", "sft-outcome")
@@ -86,22 +89,22 @@ def tell(report: Report, found: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(found: dict[str, dict[str, Any]]) -> None:
-    figure, axes = study.pyplot().subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
-    for axis, number in zip(axes, ("process labels", "answers, sampled"), strict=True):
-        before = [run[number] for run in of_seeds(found, FIRST, "before")]
-        axis.axhline(statistics.mean(before), color="black", linestyle="--", linewidth=1, label="before")
-        for offset, learner, colour in ((-0.2, "swirl", "#3366aa"), (0.2, "sft", "#dd7722")):
-            names = ("none", "process", "outcome")
-            values = [[run[number] for run in of_seeds(found, f"{learner}-{name}", "after")] for name in names]
-            places = [at + offset for at in range(len(names))]
-            means = [statistics.mean(each or [math.nan]) for each in values]  # no bar where no run is done
-            axis.bar(places, means, 0.36, color=colour, label=learner, alpha=0.7)
-            for place, each in zip(places, values, strict=True):
-                axis.plot([place] * len(each), each, "o", color="black", markersize=3)
-        axis.set_xticks(range(3), ["none", "process", "outcome"])
-        axis.set_title(number)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    title, note = "SWiRL and imitation of the same steps, by filter", "bars: means of the seeds; dots: each of them"
+    with study.picture(PICTURE, title, note, sharey=True) as grid:
+        for axis, number in zip(grid, ("process labels", "answers, sampled"), strict=True):
+            before = [run[number] for run in of_seeds(found, FIRST, "before")]
+            axis.axhline(statistics.mean(before), color=DARK, linestyle="--", linewidth=1, label="before")
+            for offset, learner, label, colour in LEARNERS:
+                names = ("none", "process", "outcome")
+                values = [[run[number] for run in of_seeds(found, f"{learner}-{name}", "after")] for name in names]
+                places = [at + offset for at in range(len(names))]
+                means = [statistics.mean(each or [math.nan]) for each in values]  # no bar where no run is done
+                axis.bar(places, means, 0.36, color=colour, label=label, alpha=0.6)
+                for place, each in zip(places, values, strict=True):
+                    axis.plot([place] * len(each), each, "o", color=DARK, markersize=3)
+            axis.set_xticks(range(3), ["no filter", "process", "outcome"])
+            what = "good steps" if number == "process labels" else "right answers, sampled"
+            axis.set(title=what.capitalize(), ylabel="share", ylim=(0, 1.02))
 
 
 if __name__ == "__main__":

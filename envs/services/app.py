@@ -1,7 +1,7 @@
 """What both services are made of: a Starlette with a token, a size limit, errors in FastAPI's form, and metrics.
 
-`envs.services.limits` bounds the head of a request and its time. docs/retriever.md has what Starlette costs, and what
-FastAPI would.
+`envs.services.limits` bounds the head of a request and its time. docs/results/retriever.md has what Starlette costs,
+and what FastAPI would.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the connections of an HTTP service may cost before a token has been shown: number, time, headers, bytes.
 
 uvicorn bounds none of these; hypercorn and granian bound the head, but not the time of a body, and let those who hold
-connections keep the others out (docs/retriever.md). So a protocol stands between the socket and uvicorn's, and parses
-the client's bytes itself with `httptools`. It calls only those methods of uvicorn's protocol that asyncio calls.
+connections keep the others out (docs/results/retriever.md). So a protocol stands between the socket and uvicorn's, and
+parses the client's bytes itself with `httptools`. It calls only those methods of uvicorn's protocol that asyncio calls.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ PANELS: Mapping[str, Sequence[Panel]] = {  # by figure: title, unit, key
     "cut": [Panel("Cut off by a token limit", EPISODES, "episode/token_limit")],
     "searches": [
         Panel("Calls", "per episode", "episode/calls"),
-        Panel("Of them made before in the episode", "per episode", "episode/repeated_calls"),
+        Panel("Calls made before in the same episode", "per episode", "episode/repeated_calls"),
     ],
     "valid": [
         Panel("Calls that the tool carried out", "per episode", "episode/valid_calls"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from launch.config.compose import TABLES, compose
@@ -25,6 +26,8 @@ EXAMPLES = """examples:
 """
 BEGIN, END = "<!-- rlsys config --page -->", "<!-- end -->"
 LONGEST = 60  # characters of a default
+# How the title of a section begins: the part of the page that it stands in. All others are keys of the run.
+PARTS = {"`env": "Environments", "`reward": "Rewards", "`algorithm": "Algorithms"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -133,11 +136,22 @@ def fill_page(page: str, sections: Sequence[Section]) -> str:
 
 def tables(sections: Sequence[Section]) -> str:
     lines: list[str] = []
-    for section in sections:
-        lines += [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
-        for key in section.keys:
-            meaning = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
-            default = f"`{short(key.default)}`" if key.default else ""
-            lines.append(" | ".join((f"| `{key.name}`", key.kind, default, meaning.replace("|", "\\|"))) + " |")
-        lines.append("")
+    for group, below in groupby(sections, part_of):
+        lines += [f"## {group}", ""]
+        for section in below:
+            lines += table(section)
     return "\n".join(lines)
+
+
+def part_of(section: Section) -> str:
+    """The part of the page that a section stands in."""
+    return next((part for start, part in PARTS.items() if section.title.startswith(start)), "The run")
+
+
+def table(section: Section) -> list[str]:
+    lines = [f"### {section.title}", "", "| key | value | default | |", "|---|---|---|---|"]
+    for key in section.keys:
+        meaning = " ".join(filter(None, (key.meaning, foreign().elsewhere(key.name, mark="`"))))
+        default = f"`{short(key.default)}`" if key.default else ""
+        lines.append(" | ".join((f"| `{key.name}`", key.kind, default, meaning.replace("|", "\\|"))) + " |")
+    return [*lines, ""]
