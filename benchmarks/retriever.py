@@ -2,8 +2,8 @@
 
 HOTPOT holds HotpotQA's distractor records, WIKI more passages in the corpus format. Prints the tables of
 docs/results/retriever.md. Every speed is that of a separate server process, asked from this process over plain sockets.
-It is compared, in turns, with the two forms that the authors' servers have (see `Plain` and `FORMS`). FastAPI, on which they
-stand, is here because vLLM needs it.
+It is compared, in turns, with the two forms that the authors' servers have (see `Plain` and `FORMS`). FastAPI, on
+which they stand, is here because vLLM needs it.
 """
 
 from __future__ import annotations
