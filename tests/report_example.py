@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from launch.reading.directory import read_directory
 from launch.reading.episodes import Episodes, read_episodes
+from launch.report.page import write_page
 from rlsys.jsonl import line_of
 
 STEPS, GROUPS, SIBLINGS = 8, 3, 4
@@ -317,5 +317,9 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
     }
 
 
-def write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value))
+def make_page(
+    folder: Path, names: Sequence[str] = ("made",), text: str = "", task_names: Sequence[str] = (), **run: Any
+) -> str:
+    runs = [write_run(folder / f"run-{at}", text=text, names=task_names, **run) for at in range(len(names))]
+    write_page(example_report(names, text=text), [episodes_of(each) for each in runs], folder / "report.html")
+    return (folder / "report.html").as_uri()

@@ -29,7 +29,6 @@ SCRIPTS = (
 STYLES = ("uPlot.min.css", "report.css")
 KEEP = 10_000  # trajectories of a page
 LONGEST = 100_000  # characters of one text of the report
-LARGE_MB = 25
 NUMERIC = re.compile(r"[-+\u2212]?[\d.,]*\d(e[-+]?\d+)?( ?(%|s|MB|GB|tokens))?|")
 
 

@@ -2,109 +2,19 @@
 
 from __future__ import annotations
 
-import html
-import http.client
-import re
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from launch.report.live import LiveRuns
-from launch.report.page import write_page
-from launch.report.server import make_server
-from rlsys.jsonl import line_of
-from tests.hostile_texts import EVERYTHING, HOSTILE
-from tests.report_example import episodes_of, example_report, write_run
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-
-WATCH = (
-    "window.violations = []; document.addEventListener('securitypolicyviolation', e => violations.push(e.blockedURI));"
-)
-
-
-@dataclass
-class Opened:
-    """A page, and what it did that it may not do."""
-
-    page: Any
-    console: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def faults(self) -> list[str]:
-        violations = self.page.evaluate("window.violations ?? ['lost']")
-        pwned = self.page.evaluate("window.pwned ?? null")
-        return [*self.console, *self.requests, *violations, *([f"pwned: {pwned}"] if pwned else [])]
-
-    def go(self, link: str) -> None:
-        self.page.evaluate("link => { location.hash = link; }", link)
-
-    def wait(self, selector: str) -> Any:
-        return self.page.wait_for_selector(selector, timeout=20_000)
-
-    def wait_text(self, selector: str, pattern: str) -> None:
-        playwright.expect(self.page.locator(selector)).to_have_text(re.compile(f"^{pattern}$"), timeout=20_000)
-
-    def text(self, selector: str) -> str:
-        return self.page.inner_text(selector)
-
-    def texts(self, selector: str) -> list[str]:
-        return self.page.locator(selector).all_inner_texts()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root has no sandbox in it
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:
-    contexts = []
-
-    def visit(url: str, ready: bool = True, **options: Any) -> Opened:
-        contexts.append(browser.new_context(viewport={"width": 1400, "height": 760}, **options))
-        page = contexts[-1].new_page()
-        page.add_init_script(WATCH)
-        opened = Opened(page)
-        page.on("console", lambda message: opened.console.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: opened.console.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (opened.console.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        plain = url.partition("#")[0]
-        page.on(
-            "request", lambda request: request.url.partition("#")[0] != plain and opened.requests.append(request.url)
-        )
-        page.goto(url, wait_until="load" if ready else "commit")
-        if ready:
-            opened.wait("body[data-ready]")
-        return opened
-
-    yield visit
-    for context in contexts:
-        context.close()
+from tests.report_example import halves, make_page
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make(tmp_path_factory.mktemp("report"))
-
-
-def make(
-    folder: Path, names: Sequence[str] = ("made",), text: str = "", task_names: Sequence[str] = (), **run: Any
-) -> str:
-    runs = [write_run(folder / f"run-{at}", text=text, names=task_names, **run) for at in range(len(names))]
-    write_page(example_report(names, text=text), [episodes_of(each) for each in runs], folder / "report.html")
-    return (folder / "report.html").as_uri()
+    return make_page(tmp_path_factory.mktemp("report"))
 
 
 def test_it_opens_from_a_file_with_its_charts_drawn(visit: Any, report: str) -> None:
@@ -199,7 +109,7 @@ def test_words_are_looked_for_in_all_texts(visit: Any, report: str, query: str, 
 
 
 def test_ten_thousand_trajectories_open(visit: Any, tmp_path: Path) -> None:
-    url = make(tmp_path, steps=250, groups=5, siblings=8, padding=2000, tasks=40, distinct=5)
+    url = make_page(tmp_path, steps=250, groups=5, siblings=8, padding=2000, tasks=40, distinct=5)
     begin = time.perf_counter()
     opened = visit(f"{url}#t")
     opened.wait("#shelf .row")
@@ -216,183 +126,82 @@ def test_ten_thousand_trajectories_open(visit: Any, tmp_path: Path) -> None:
     assert opened.faults() == []
 
 
-# -- texts of others --
-
-
-def look_at_everything(opened: Opened) -> None:
-    """Each view, each control that a text stands behind, and the pointer over each chart."""
-    page = opened.page
-    click = "selector => document.querySelectorAll(selector).forEach(each => each.click())"
-    page.evaluate(click, "#report summary, #report button")
-    for chart in page.locator(".chart .plot:visible").all()[:8]:
-        chart.hover(force=True)
-    for link in (
-        "#t?q=pwned",
-        "#t?task=script&sort=-reward",
-        "#t?<script>=1",
-        "#chart/__proto__",
-        "#g/__proto__",
-        "#t",
-    ):
-        opened.go(link)
-        page.wait_for_timeout(100)
-    opened.wait("#shelf .row")
-    for name in page.evaluate("store.names")[::17]:
-        opened.go("#t/" + name)
-        opened.wait(f"#episode h2:text-is('{name}')")
-        page.evaluate(click, "#episode summary, #episode .card button, #episode .choice:first-of-type button")
-        opened.go("#g/" + name.rpartition(".")[0])
-        opened.wait("#group .sibling")
-    page.wait_for_timeout(300)
-
-
-def hostile_report(folder: Path, groups: int = 12) -> Path:
-    """One text in each name that stands alone, all of them in each text that may be long."""
-    return Path(
-        make(folder, [HOSTILE[3]], text=EVERYTHING, task_names=HOSTILE, steps=4, groups=groups, siblings=2)[
-            len("file://") :
-        ]
+def test_charts_zoom_together_and_a_click_on_a_step_opens_its_trajectories(visit: Any, report: str) -> None:
+    opened = visit(report)
+    ranges = "[...charts.values()].map(({plot}) => [plot.scales.x.min, plot.scales.x.max].map(Math.round).join())"
+    whole = opened.page.evaluate(ranges)
+    box = opened.page.locator(".u-over").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    opened.page.mouse.move(box["x"] + box["width"] / 4, middle)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + box["width"] / 2, middle, steps=4)
+    assert opened.text(".chart .readout").startswith("step 1")
+    opened.page.mouse.up()
+    zoomed = opened.page.evaluate(ranges)
+    assert len(set(zoomed)) == 1 and zoomed[0] == "62,123"  # a quarter and half of the way from 1 to 245
+    opened.page.mouse.dblclick(box["x"] + 20, middle)
+    opened.page.wait_for_timeout(400)  # neither of its clicks is one on a step
+    assert opened.page.evaluate(ranges) == whole and "#t" not in opened.page.url
+    opened.page.click("#axes button:text-is('hours')")
+    assert opened.page.evaluate("charts.get('reward').plot.data[0].at(-1)") == pytest.approx(
+        245 * 0.45 / 3600, abs=1e-5
     )
-
-
-def test_texts_that_would_run_are_texts(visit: Any, tmp_path: Path) -> None:
-    opened = visit(hostile_report(tmp_path).as_uri())
-    look_at_everything(opened)
-    assert opened.faults() == []
-    shown = opened.page.evaluate("document.body.textContent")
-    assert not set(shown) & set("\u202e\u2066\x1b\x07\u200b\ufeff")
-
-
-def test_the_last_test_can_fail(visit: Any, tmp_path: Path) -> None:
-    """The same page, with texts put as markup: by the template first, then by the scripts."""
-    text = hostile_report(tmp_path, groups=1).read_text(encoding="utf-8")
-    unbound = re.sub("<meta http-equiv[^>]*>", "", text)
-    head, scripts = unbound.split('<script type="text/plain"', 1)
-    by_template = tmp_path / "template.html"
-    by_template.write_text(html.unescape(head) + '<script type="text/plain"' + scripts)
-    by_script = tmp_path / "script.html"
-    by_script.write_text(
-        unbound.replace("element.append(text.slice(last))", "element.insertAdjacentHTML('beforeend', text)")
-    )
-    for path in (by_template, by_script):
-        opened = visit(path.as_uri(), ready=path is by_script)
-        page = opened.page
-        page.wait_for_timeout(1000)
-        if path is by_script:
-            page.evaluate("location.hash = '#t/' + store.names[0]")
-            page.wait_for_timeout(1000)
-        assert page.evaluate("window.pwned ?? 0") or opened.requests, path.name
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"messages": [{"role": "assistant", "content": "x" * 5_000_000}]},
-        {"messages": [{"role": "assistant", "content": "turn"}] * 20_000},
-        {"parts": {f"part-{number}": 1.0 for number in range(100_000)}, "messages": []},
-        {"messages": 7, "prompt": {"a": 1}, "parts": [], "findings": {}, "token_ids": "x", "failure": [], "task": None},
-        {
-            "messages": [{"role": "assistant", "content": "said"}],
-            "token_ids": [[10**9, -1, 2**53]],
-            "logprobs": ["!"],
-            "weight_versions": [[1]],
-        },
-    ],
-    ids=["long message", "many messages", "many parts", "other shapes", "other numbers"],
-)
-def test_sizes_and_shapes_are_bounded(visit: Any, tmp_path: Path, line: dict[str, Any]) -> None:
-    run = write_run(tmp_path / "run", steps=1)
-    begin = {"task": {"task_id": "t"}, "sequence": 900, "sibling": 0, "end": "answered", "truncated": False}
-    with (run / "trajectories/step-000001.jsonl").open("ab") as file:
-        file.write(line_of(begin | line))
-    write_page(example_report(), [episodes_of(run)], tmp_path / "report.html")
-    opened = visit(f"{(tmp_path / 'report.html').as_uri()}#t/step-000001:900.0")
-    opened.wait("#episode .facts")
-    for name in ("log-prob", "text"):
-        opened.page.click(f"#episode .choice button:text-is('{name}')")
-    assert opened.page.evaluate("document.querySelectorAll('*').length") < 20_000
+    opened.page.mouse.click(box["x"] + box["width"] - 1, middle)
+    opened.wait("#list:not([hidden])")
+    assert opened.page.url.endswith("#t?step=245")
     assert opened.faults() == []
 
 
-# -- as the run goes on --
-
-TOKEN = "token-of-this-test"
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    run = write_run(tmp_path / "run")
-
-    def report(runs: Sequence[Any], _: object) -> dict[str, Any]:
-        return example_report(steps=int(runs[0].rows.step[-1])) | {"title": f"{len(runs[0].rows)} rows"}
-
-    server = make_server(LiveRuns([run], report, 10_000), 0, TOKEN)
-    yield run, server.start()
-    assert server.stop()
-
-
-def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
-    connection.putrequest(method, path, skip_host="Host" in headers)
-    for name, value in headers.items():
-        connection.putheader(name, value)
-    connection.endheaders()
-    response = connection.getresponse()
-    found = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
-    connection.close()
-    return found
+def test_what_is_drawn_is_what_was_measured(visit: Any, report: str) -> None:
+    """A missing value is a gap; a step that another series has alone is none. Stacked areas are sums."""
+    opened = visit(report)
+    chart = {"series": [{"label": "a", "x": [1, 2, 3], "y": [1, None, 3]}, {"label": "b", "x": [2, 9], "y": [5, 7]}]}
+    found = opened.page.evaluate("chart => aligned(chart)", chart)
+    assert found["xs"] == [1, 2, 3, 9]
+    assert found["series"][0]["y"] == [1, None, 3, None] and found["series"][1]["y"] == [None, 5, None, 7]
+    kinds = "chart => aligned(chart).series[0].y.map(value => value === null ? 'gap' : typeof value)"
+    assert opened.page.evaluate(kinds, chart) == ["number", "gap", "number", "undefined"]
+    stacked = {"stacked": True, "series": [{**each, "x": [1, 2], "y": [1, 2]} for each in chart["series"]]}
+    assert opened.page.evaluate("chart => plan(chart).data", stacked) == [[1, 2], [2, 4], [1, 2]]
+    logs = {"log": True, "series": [{"label": "a", "x": [1, 2], "y": [0, 1e-6]}]}
+    assert opened.page.evaluate("chart => aligned(chart).series[0].y", logs) == [None, 1e-6]
+    assert opened.page.evaluate("runningMean([1, 3, null, 5], 2)") == [1, 2, None, 4]
+    opened.page.locator(".chart[data-chart=correct] .data").click()
+    lines = opened.page.input_value(".chart[data-chart=correct] textarea").splitlines()
+    assert lines[0] == '"series","stage","step","value","low","high"' and len(lines) == 1 + 245 + 3
+    assert lines[-1] == '"held out, greedy","rl",245,0.93,0.89,0.96'
 
 
-def test_the_server_answers_those_with_the_link_alone(served: tuple[Path, str]) -> None:
-    _, url = served
-    own = url.removeprefix("http://")
-    status, headers, _ = ask(url, f"/{TOKEN}/")
-    assert status == 200 and headers["cache-control"] == "no-store"
-    assert "connect-src 'self'" in headers["content-security-policy"]
-    assert ask(url, f"/{TOKEN}/", Origin=f"http://{own}")[0] == 200
-    assert ask(url, f"/{TOKEN}/", Host=f"localhost:{own.rpartition(':')[2]}")[0] == 200
-    refused: list[tuple[str, dict[str, str]]] = [
-        ("/", {}),
-        ("/wrong/", {}),
-        (f"/{TOKEN}", {}),
-        (f"/{TOKEN}x/", {}),
-        (f"/{TOKEN}/../../etc/passwd", {}),
-        (f"/{TOKEN}/data/../config.yaml", {}),
-        (f"/{TOKEN}/%2e%2e/config.yaml", {}),
-        (f"/{TOKEN}/config.yaml", {}),
-        (f"/{TOKEN}/", {"Host": "evil.example"}),
-        (f"/{TOKEN}/", {"Host": f"127.0.0.1.evil.example:{own.rpartition(':')[2]}"}),
-        (f"/{TOKEN}/", {"Origin": "http://evil.example"}),
-        (f"/{TOKEN}/", {"Origin": "null"}),
-        (f"/{TOKEN}/", {"Origin": "http://127.0.0.1:1"}),
-    ]
-    assert [
-        (path, given, ask(url, path, **given)[0]) for path, given in refused if ask(url, path, **given)[0] != 403
-    ] == []
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
-        assert ask(url, f"/{TOKEN}/", method)[0] == 403
-    assert ask(url, f"/{TOKEN}/data/0000/index")[0] == 410
-
-
-def test_the_page_follows_a_run_and_what_a_resume_drops_is_gone(visit: Any, served: tuple[Path, str]) -> None:
-    run, url = served
-    opened = visit(f"{url}/{TOKEN}/#t")
-    opened.requests.clear()  # of its own server: checked below
-    opened.page.on(
-        "request", lambda request: request.url.startswith(f"{url}/{TOKEN}/") or opened.requests.append(request.url)
+def test_numbers_and_characters_are_decoded_as_they_were_written(visit: Any, report: str) -> None:
+    opened = visit(report)
+    values = [0.0, -0.5, -12.25, 6e-8, -1.5e-5, 65504.0]
+    assert opened.page.evaluate("text => [...halfFloats(text)]", halves(values)) == np.array(values, "<f2").tolist()
+    texts = opened.page.evaluate(
+        "pieces => tokenTexts([1, 2, 3, 9], new Map(pieces))", [[1, "the"], [2, "\xe6\xbc"], [3, "\xa2"]]
     )
-    opened.wait_text("#found", "102 of 102")
-    opened.page.locator("#shelf .row").first.click()
-    opened.wait("#episode .card.model")
-    opened.go("#t")
-    (run / "trajectories/step-000008.jsonl").unlink()
-    rows = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_bytes(b"".join(rows[:7]))
-    opened.wait_text("#found", "90 of 90")
-    opened.wait_text("h1", "7 rows")
-    with (run / "metrics.jsonl").open("ab") as file:
-        file.write(rows[7] + b'{"step": 9, "sta')
-    opened.wait_text("h1", "8 rows")
-    assert [each for each in opened.requests if not each.startswith(f"{url}/{TOKEN}/")] == []
-    assert opened.console == [] and opened.page.evaluate("violations") == []
+    assert texts == ["the", "", "漢", "⟨9⟩"]
+    shown = opened.page.evaluate("shown('a\\u202eb\\x1b\\n\\t\\u200d\\u{e0041}\\ud800')")
+    assert shown == "a⟨RLO⟩b␛\n\t⟨ZWJ⟩⟨U+E0041⟩⟨U+D800⟩"
+    assert opened.page.evaluate("at('a\\u{1f600}b', 2)") == 3
+    calls = {"x <a>1</a> <search>q</search> ": "search", "<a>1</a> x": None, "</a>": None, "<b></a>": None}
+    for text, name in calls.items():
+        assert opened.page.evaluate("text => callSpan(text)?.name ?? null", text) == name
+
+
+TERMS = {
+    **{"step=2-3": [1, 2], "step=2:3": [1, 2], "step!=2": [0, 2, 3], "reward>0.5": [3], "reward=-1:0": [0, 1]},
+    **{"reward=none": [2], "reward=any": [0, 1, 3], "correct=1": [3], "failed=any": [2], "failed=time": [2]},
+    **{"end!=answered": [2], "sort=-reward": [3, 1, 0, 2], "sort=reward": [0, 1, 3, 2], "nonsense=1": [0, 1, 2, 3]},
+    **{"step>=2&step<4": [1, 2], "reward=0": [1], "reward=x": [], "correct=0&sort=-step": [0]},
+}
+
+
+def test_terms_of_a_filter(visit: Any, report: str) -> None:
+    columns = {"step": [1, 2, 3, 4], "reward": [-1, 0, None, 1], "correct": [False, None, None, True]}
+    columns |= {"failure": [None, None, "timeout", None], "end": ["answered", "answered", "failed", "answered"]}
+    opened = visit(report)
+    opened.page.evaluate(
+        "columns => Object.assign(store, {columns: new Map(Object.entries(columns)), size: 4}) && 0", columns
+    )
+    found = {term: opened.page.evaluate("term => filterColumns(readFilter(term))", term) for term in TERMS}
+    assert found == TERMS

@@ -111,13 +111,13 @@ function drawOver(chart, planned) {
         written = x;
       }
     }
-    ctx.textAlign = "left";
+    ctx.textAlign = "right";
     if (chart.limit) {
       const y = plot.valToPos(chart.limit.y, "y", true);
       ctx.strokeStyle = style("--bad");
       ctx.setLineDash([5 * ratio, 4 * ratio]);
       line(bbox.left, y, bbox.left + bbox.width, y);
-      ctx.fillText(shown(chart.limit.label), bbox.left + 4 * ratio, y + (y < bbox.top + 24 * ratio ? 11 : -3) * ratio);
+      ctx.fillText(shown(chart.limit.label), bbox.left + bbox.width - 4 * ratio, y + (y < bbox.top + 24 * ratio ? 11 : -3) * ratio);
     }
     ctx.setLineDash([]);
     for (const { own, stroke, series } of planned.intervals) {
@@ -175,7 +175,7 @@ function drawChart(figure) {
     scales: { x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: chart.log ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(Math.min(low, chart.limit?.y ?? low), Math.max(high, chart.limit?.y ?? high), 10, true) } : { range: range(chart, planned) } },
     axes: [{ ...line, grid: { show: false }, size: 24, space: 60, values: (_, values) => values.map(brief) },
       { ...line, grid: chart.log ? { ...grid, filter: onPowers } : grid, size: 46, space: 32, values: chart.log ? powers : (_, values) => values.map(brief) }],
-    cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 5 },
+    cursor: { y: false, drag: { x: true, y: false, setScale: false, click: () => {} }, points: { size: 5 },
       sync: { key: "all", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } },
     hooks: {
       draw: [drawOver(chart, planned)],
@@ -187,13 +187,17 @@ function drawChart(figure) {
       }],
     },
   }, planned.data, holder);
-  let pressed = 0;
-  plot.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
+  let pressedAt = 0, waiting = 0; // a second click may make it a double one
+  plot.over.addEventListener("mousedown", (event) => { pressedAt = event.clientX; });
   plot.over.addEventListener("click", (event) => {
     const step = planned.steps[plot.cursor.idx];
-    if (Math.abs(event.clientX - pressed) < 4 && step !== undefined && store.size) location.hash = `#t?step=${step}`;
+    clearTimeout(waiting);
+    if (Math.abs(event.clientX - pressedAt) < 4 && step !== undefined && store.size) waiting = setTimeout(() => { location.hash = `#t?step=${step}`; }, 250);
   });
-  plot.over.addEventListener("dblclick", () => zoomAll(null));
+  plot.over.addEventListener("dblclick", () => {
+    clearTimeout(waiting);
+    zoomAll(null);
+  });
   charts.set(name, { plot, planned });
   if (zoom) plot.setScale("x", { min: zoom[0], max: zoom[1] });
   fill(figure.querySelector(".legend"), planned.labels.length < 2 ? [] : planned.labels.slice(0, 12).map((label, number) => drawKey(plot, label, number)));

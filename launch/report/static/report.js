@@ -31,7 +31,8 @@ function toggleData(figure) {
 
 function drawAxes() {
   const known = (name) => name === "step" || [...page.charts.values()].some((chart) => list(chart.series).some((own) => Array.isArray(own[name])));
-  fill(byId("axes"), [...AXES].filter(([name]) => known(name)).map(([name, title]) => {
+  const names = [...AXES].filter(([name]) => known(name));
+  fill(byId("axes"), names.length < 2 ? [] : names.map(([name, title]) => {
     const one = button(title, () => { axis = name; zoom = null; drawAxes(); drawCharts(); });
     one.setAttribute("aria-pressed", String(name === axis));
     return one;

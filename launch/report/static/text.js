@@ -80,7 +80,7 @@ function tokensOf(episode, turn, pieces) {
 const rgb = (hex) => [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16)).join(", ");
 const tint = (hex, share) => `rgba(${rgb(hex)}, ${Math.max(0, Math.min(1, share)).toFixed(3)})`;
 const PALETTE = {
-  logprob: (token) => (token.logprob === null ? "" : tint(COLOURS[4], -token.logprob / 5)),
+  logprob: (token) => (token.logprob === null ? "" : tint(COLOURS[4], Math.sqrt(Math.max(0, -token.logprob) / 5))),
   version: (token) => (token.version === null ? "" : tint(COLOURS[Math.abs(token.version) % 6], 0.4)),
   trained: (token) => (token.advantage === null ? "" : tint(COLOURS[2], 0.35)),
   advantage: (token, most) =>
@@ -119,7 +119,7 @@ function drawLegend(mode, tokens, most) {
   };
   if (mode === "logprob") {
     if (tokens.every((each) => each.logprob === null)) return make("span", {}, "log-probabilities were not recorded (trajectories.logprobs)");
-    return make("span", {}, ["0", "\u22121", "\u22122", "\u22123", "\u22124", "\u22125 nats or less"].map((text, at) => swatch(tint(COLOURS[4], at / 5), text)));
+    return make("span", {}, ["0", "\u22121", "\u22122", "\u22123", "\u22124", "\u22125 nats or less"].map((text, at) => swatch(PALETTE.logprob({ logprob: -at }), text)));
   }
   if (mode === "version") {
     const versions = [...new Set(tokens.map((each) => each.version))].filter((each) => each !== null).slice(0, 12);
