@@ -72,7 +72,7 @@ def examine_here(plan: Plan) -> tuple[ClusterFacts, Wanted]:
     device = expected_device(plan.cluster)
     wanted = what_is_wanted(plan, device)
     found = collect(make_request(plan, device, local=True), plan.seconds)
-    return replace(driver_facts(plan, device), nodes=(found,)), wanted
+    return replace(driver_facts(plan, device), names=(LOCAL,), nodes=(found,)), wanted
 
 
 def examine_cluster(plan: Plan, address: str, doing: Callable[[str], None]) -> tuple[ClusterFacts, Wanted]:
@@ -112,6 +112,7 @@ async def _examine_nodes(plan: Plan, device: Device, doing: Callable[[str], None
         await cluster.close(alive)
     return replace(
         driver_facts(plan, device),
+        names=tuple(node.name for node in nodes),
         nodes=tuple(found),
         lost=lost,
         network=len(nodes) > 1,
@@ -199,4 +200,4 @@ def driver_facts(plan: Plan, device: Device) -> ClusterFacts:
     except BadInput as error:
         port = str(error)
     wandb = wandb_mode(plan.config.recipe.wandb if plan.config is not None else WandbConfig())
-    return ClusterFacts(nodes=(), disk=disk, data=plan.unread, dashboard_port=port, wandb=wandb)
+    return ClusterFacts(names=(), nodes=(), disk=disk, data=plan.unread, dashboard_port=port, wandb=wandb)

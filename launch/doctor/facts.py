@@ -112,8 +112,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """Everything that was found. The first node is the driver's."""
+    """Everything that was found."""
 
+    names: tuple[str, ...]  # of all nodes, the driver's first
     nodes: tuple[NodeFacts, ...]
     lost: Mapping[str, str] = field(default_factory=dict)  # nodes that gave no facts, with the reason
     reaches: tuple[Reach, ...] = ()

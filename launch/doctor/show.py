@@ -15,6 +15,7 @@ from launch.doctor.looks import LOOKS
 from rlsys.untrusted import visible
 
 WIDE = 120
+NAMED = 5  # nodes in the title
 MARGIN = 9  # of the level's column
 
 
@@ -24,12 +25,10 @@ def judge(facts: ClusterFacts, wanted: Wanted) -> list[Finding]:
 
 
 def format_report(facts: ClusterFacts, findings: Sequence[Finding], seconds: float) -> list[str]:
-    names = [node.address for node in facts.nodes] + list(facts.lost)
+    title = facts.names[0]
     if facts.network:
-        names[0] += " (driver)"
-        title = f"{len(names)} nodes: {', '.join(names)}"
-    else:
-        title = names[0]
+        more = [f"{len(facts.names) - NAMED} more"] if len(facts.names) > NAMED else []
+        title = f"{len(facts.names)} nodes: {', '.join((f'{title} (driver)', *facts.names[1:NAMED], *more))}"
     lines = [f"{title:<{WIDE - 8}}{seconds:>6.0f} s"]
     for finding in findings:
         node = f"{finding.node}: " if finding.node and facts.network else ""
@@ -63,7 +62,7 @@ def format_json(facts: ClusterFacts, findings: Sequence[Finding], seconds: float
     report = {
         "format": 1,
         "seconds": round(seconds, 1),
-        "nodes": [node.address for node in facts.nodes] + list(facts.lost),
+        "nodes": list(facts.names),
         "errors": sum(finding.level == "error" for finding in findings),
         "warnings": sum(finding.level == "warning" for finding in findings),
         "findings": [asdict(finding) for finding in findings],

@@ -91,7 +91,7 @@ def conclude(end: End, address: str, job: str, run_dir: str | None) -> int:
 def _what_next(run_dir: str | None, code: int) -> str:
     if run_dir is None or code == 2:
         return ""
-    return f"; the run is in {run_dir}" if code == 0 else f"; the same command continues the run in {run_dir}"
+    return f"; rlsys report {run_dir}" if code == 0 else f"; the same command continues the run in {run_dir}"
 
 
 def ways(address: str, job: str) -> str:

@@ -55,6 +55,7 @@ def node(address: str, **changed: Any) -> NodeFacts:
 
 def cluster(second: Mapping[str, Any] | None = None, **changed: Any) -> ClusterFacts:
     sound = ClusterFacts(
+        names=(FIRST, SECOND),
         nodes=(node(FIRST), node(SECOND, **(second or {}))),
         reaches=(Reach(FIRST, SECOND, "reached", 9000), Reach(SECOND, FIRST, "reached", 9000)),
         transfers=(Transfer(FIRST, SECOND, 10**8, 0.1), Transfer(SECOND, FIRST, 10**8, 0.05)),
@@ -206,6 +207,9 @@ def test_the_report_fits_the_page_and_shows_nothing_that_a_terminal_would_obey()
     assert all(len(line) <= 120 and "\x1b" not in line for line in lines)
     assert lines[0].startswith("2 nodes: 10.0.0.1 (driver), 10.0.0.2") and lines[0].endswith(" 11 s")
     assert lines[-1] == "1 error, 0 warnings"
+    many = replace(facts, names=tuple(f"10.0.0.{number}" for number in range(1, 33)))
+    title = format_report(many, [], 11.2)[0]
+    assert title.startswith("32 nodes: 10.0.0.1 (driver), ") and "27 more" in title and len(title) <= 120
     assert summarize([]) == "everything looked at is as it should be"
     assert '"errors": 1' in format_json(facts, judge(facts, CONFIG), 11.2)
 
