@@ -240,6 +240,7 @@ VARIABLES: list[dict[str, Any]] = [
     {
         "name": "run", "type": "query", "datasource": SOURCE, "refresh": 2, "sort": 1, "multi": True,
         "query": {"query": "label_values(ray_rlsys_step, run)", "refId": "run"}, "includeAll": True, "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
     },
     {  # where a step takes minutes, a short window of a counter holds no increase
         "name": "window", "type": "interval", "query": "5m,30m,2h,6h", "auto": False,
