@@ -71,9 +71,8 @@ def limit_of(run: RunDirectory, key: str) -> float | None:
 
 
 def _series_of(spec: ChartSpec, run: RunDirectory, at: int, label: str) -> Iterator[dict[str, Any]]:
-    if spec.source == "held_out" or "right" in spec.keys.values():
-        yield from _held_out(run, at, label, only_shares=spec.source != "held_out")
     if spec.source == "held_out":
+        yield from _held_out(run, at, label, only_shares=False)
         return
     hours, tokens = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
     for stage in all_stages(run):
@@ -81,14 +80,15 @@ def _series_of(spec: ChartSpec, run: RunDirectory, at: int, label: str) -> Itera
         axes = {"hours": hours[chosen] if hours is not None else None, "tokens": tokens[chosen]}
         for name, column, band in _columns(spec, stage, several=bool(label)):
             if not np.isnan(column).all():
-                named = ", ".join(part for part in (label, name) if part)
                 yield {
-                    "label": named or spec.title,
+                    "label": label or name or spec.title,
                     "run": at,
                     "stage": stage.name,
                     "kind": spec.form if not label else "line",
                     **_points(stage.rows.step, column, band, axes),
                 }
+    if "right" in spec.keys.values():
+        yield from _held_out(run, at, label, only_shares=True)
 
 
 def _columns(
@@ -215,9 +215,8 @@ def _held_out(run: RunDirectory, at: int, label: str, only_shares: bool) -> Iter
         if not shown:
             continue
         intervals = [each.interval or (each.value, each.value) for each in shown]
-        named = ", ".join(part for part in (label, f"held-out {play}" if only_shares else play) if part)
         yield {
-            "label": named,
+            "label": label or (f"held-out {play}" if only_shares else play),
             "run": at,
             "stage": shown[-1].of.stage,
             "kind": "dots",

@@ -41,7 +41,7 @@ def compare_tables(
 def _differences(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
     """Keys that not all runs have the same value of."""
     flats = [dict(flatten({key: own for key, own in run.config.items() if key not in IGNORED})) for run in runs]
-    rows = [[key, *(_value(flat.get(key)) for flat in flats)] for key in differing_keys(flats)]
+    rows = [[key, *(_value(flat[key]) if key in flat else "absent" for flat in flats)] for key in differing_keys(flats)]
     return table("Differences of configuration", ("key", *(run.path.name for run in runs)), rows)
 
 

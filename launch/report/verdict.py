@@ -17,6 +17,8 @@ from rlsys.untrusted import visible
 Level = Literal["good", "flat", "bad", "unknown"]
 SHOWN = 0.03  # of a share of right answers: the difference that a number of tasks is named for
 POWER = (1.96 + 0.84) / 1.96  # of an interval's half: what 80 % of such comparisons would show
+ERROR = 0.05  # share of differences that are chance
+OTHERS = 3  # plays that are named beside the one that is shown
 UNKNOWN = "It cannot be told whether it learned"
 NO_PROOF = "which is no proof"
 
@@ -41,6 +43,27 @@ class Point:
     def describe(self) -> str:
         found = self.interval
         return score(self.value) + (f" [{score(found[0])}, {score(found[1])}]" if found else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Of one play, between two evaluations of the same prompts."""
+
+    before: Point
+    after: Point
+    paired: Paired
+
+    @property
+    def direction(self) -> int:
+        """-1 or 1 where the interval does not contain 0, else 0."""
+        return (self.paired.low > 0) - (self.paired.high < 0)
+
+    def is_shown(self, plays: int) -> bool:
+        """Whether it is more than chance. plays: of how many this is one (Bonferroni's correction)."""
+        return self.direction != 0 and (plays == 1 or self.paired.p < ERROR / plays)
+
+    def moved(self) -> str:
+        return f"{self.paired.difference:+.2f} [{self.paired.low:+.2f}, {self.paired.high:+.2f}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,31 +98,43 @@ def compare_ends(points: Sequence[Point]) -> tuple[Point, Point] | None:
 
 
 def judge(run: RunDirectory) -> Verdict:
-    """Of the first play that can be compared."""
+    """Of the first play, greedy ones first, that shows a difference; else of the first that can be compared."""
     stage, by_play = main_stage(run), points_of(run)
+    found = []
     for points in by_play.values():
         ends = compare_ends(points)
-        if ends is None:
-            continue
-        paired = pair_settings([ends[1].result], [ends[0].result])
-        if isinstance(paired, Paired):
-            return _of_pair(run, *ends, paired)
-    return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
+        paired = pair_settings([ends[1].result], [ends[0].result]) if ends else None
+        if ends and isinstance(paired, Paired):
+            found.append(Change(before=ends[0], after=ends[1], paired=paired))
+    if not found:
+        return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
+    shown = next((each for each in found if each.is_shown(len(found) if each is not found[0] else 1)), found[0])
+    return _of_change(run, shown, [each for each in found if each is not shown])
 
 
-def _of_pair(run: RunDirectory, before: Point, after: Point, paired: Paired) -> Verdict:
+def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change]) -> Verdict:
+    before, after, paired = shown.before, shown.after, shown.paired
     what = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
     ends = f"Held-out {what}: {before.describe()} → {after.describe()}"
-    moved = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
-    if paired.low <= 0 <= paired.high:
+    if shown.direction == 0:
         level: Level = "flat"
         more = _tasks_that_show(paired) if after.result.is_share else ""
-        text = f"No difference can be shown with {plural(paired.tasks, 'task')} ({moved}){more}. {ends}."
+        text = f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){more}. {ends}."
     else:
-        level = "good" if paired.low > 0 else "bad"
+        level = "good" if shown.direction > 0 else "bad"
         begin = "It learned." if level == "good" else "It got worse."
-        text = f"{begin} {ends}; on the same tasks {moved}, {p_value(paired.p)}."
-    return Verdict(level=level, text=text + _remarks(run, before, after), before=before, after=after, paired=paired)
+        text = f"{begin} {ends}; on the same tasks {shown.moved()}, {p_value(paired.p)}."
+    text += _remarks(run, before, after) + _of_others(shown, others)
+    return Verdict(level=level, text=text, before=before, after=after, paired=paired)
+
+
+def _of_others(shown: Change, others: Sequence[Change]) -> str:
+    """Plays that went another way than the one that is shown."""
+    odd = [each for each in others if each.direction != shown.direction]
+    names = {-1: "worse", 0: "no difference", 1: "better"}
+    said = [f"{each.after.play}: {names[each.direction]} ({each.moved()})" for each in odd[:OTHERS]]
+    more = f" and {len(odd) - OTHERS} more" if len(odd) > OTHERS else ""
+    return f" But {'; '.join(said)}{more}." if said else ""
 
 
 def tasks_needed(paired: Paired, difference: float = SHOWN) -> int:

@@ -160,6 +160,21 @@ def test_no_difference_names_the_tasks_that_would_show_one(tmp_path: Path) -> No
     assert f"{tasks_needed(found.paired):,} would show 3 points" in found.text
 
 
+@pytest.mark.parametrize(("wins", "level", "first"), [(8, "good", "sampled"), (6, "flat", "greedy")])
+def test_another_play_decides_only_beyond_chance_in_two_looks(
+    tmp_path: Path, wins: int, level: str, first: str
+) -> None:
+    """Of 40 tasks sampled answers win 8 or 6: p is 2 / 2^8 = 0.008, or 0.031, which is above 0.05 / 2."""
+    run, tasks = opened(tmp_path), {f"t{n}": 0.0 for n in range(40)}
+    for name in ("rl-before", "rl-after"):
+        result(run.path, name, tasks)
+    result(run.path, "rl-before", tasks, also="sampled")
+    result(run.path, "rl-after", {task: float(n < wins) for n, task in enumerate(tasks)}, also="sampled")
+    found = judge(read_directory(run.path))
+    assert found.after is not None and (found.level, found.after.play) == (level, first)
+    assert ("greedy: no difference" if first == "sampled" else "sampled: better") in found.text
+
+
 def test_a_fall_is_said(tmp_path: Path) -> None:
     tasks = {f"t{n}": 1.0 for n in range(30)}
     assert verdict(tmp_path, tasks, dict.fromkeys(tasks, 0.0)).level == "bad"
@@ -202,7 +217,8 @@ def test_charts_have_a_line_for_each_stage_and_gaps_stay_gaps(tmp_path: Path) ->
     assert [each for each in charts["reward"]["marks"] if each["kind"] == "stage"] == [
         {"x": 4, "label": "stage rl", "kind": "stage"}
     ]
-    dots = charts["right"]["series"][0]
+    line, dots = charts["right"]["series"]
+    assert (line["label"], line["y"][0]) == ("training", 0.34)
     assert (dots["kind"], dots["x"], dots["y"]) == ("dots", [3, 23], [0.5, 0.875])
 
 
