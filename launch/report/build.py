@@ -18,7 +18,7 @@ from launch.report.chart_table import SECTIONS
 from launch.report.charts import make_charts, round_value
 from launch.report.compare import MOST_DRAWN, compare_tables, few_seeds, merge_seeds
 from launch.report.cost import make_cost
-from launch.report.facts import main_stage
+from launch.report.facts import all_stages, main_stage
 from launch.report.headline import headline
 from launch.report.seconds import account
 from launch.report.tables import Looked, make_tables
@@ -45,7 +45,7 @@ def build_report(
 
 def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, price: float | None) -> Report:
     advice, stage = advise(run, verdict, episodes), main_stage(run)
-    tables = make_tables(Looked(run=run, episodes=episodes, advice=advice))
+    tables = make_tables(Looked(run=run, stages=all_stages(run), episodes=episodes, advice=advice))
     cost = make_cost(run, price)
     if cost is not None:
         tables["cost"] = cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -26,17 +27,38 @@ MARKS = 200
 FEW = 10  # steps whose mean stands for the beginning and the end of a line
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drawn:
+    """A run with what all of its charts need."""
+
+    run: RunDirectory
+    at: int  # among the runs of the report
+    label: str  # "" of a single run
+    stages: Sequence[Stage]
+    hours: Sequence[Floats | None]  # of each stage [N], see `hours_of`
+    tokens: Sequence[Floats]  # of each stage [N]: trained so far, over all stages
+
+    @staticmethod
+    def of(run: RunDirectory, at: int, label: str) -> Drawn:
+        stages = all_stages(run)
+        whole_hours, trained = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
+        chosen = [np.array([each == stage.name for each in run.rows.stage], bool) for stage in stages]
+        hours = [None if whole_hours is None else whole_hours[own] for own in chosen]
+        return Drawn(run=run, at=at, label=label, stages=stages, hours=hours, tokens=[trained[own] for own in chosen])
+
+
 def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str, Any]:
     """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
+    drawn = [Drawn.of(run, at, labels[at]) for at, run in enumerate(runs)]
     found: dict[str, Any] = {}
     for name, spec in CHARTS.items():
-        series = [each for at, run in enumerate(runs) for each in _series_of(spec, run, at, labels[at])]
+        series = [each for run in drawn for each in _series_of(spec, run)]
         if any(any(value is not None for value in each["y"]) for each in series):
-            found[name] = _chart(spec, runs, series)
+            found[name] = _chart(spec, drawn, series)
     return found
 
 
-def _chart(spec: ChartSpec, runs: Sequence[RunDirectory], series: list[dict[str, Any]]) -> dict[str, Any]:
+def _chart(spec: ChartSpec, runs: Sequence[Drawn], series: list[dict[str, Any]]) -> dict[str, Any]:
     first = next(iter(spec.keys.values()))
     return {
         "title": spec.title,
@@ -52,7 +74,7 @@ def _chart(spec: ChartSpec, runs: Sequence[RunDirectory], series: list[dict[str,
     }
 
 
-def _limit(spec: ChartSpec, runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+def _limit(spec: ChartSpec, runs: Sequence[Drawn]) -> dict[str, Any] | None:
     """Where all runs have the same."""
     if not spec.limit:
         return None
@@ -61,34 +83,30 @@ def _limit(spec: ChartSpec, runs: Sequence[RunDirectory]) -> dict[str, Any] | No
     return {"y": value, "label": spec.limit} if value is not None else None
 
 
-def limit_of(run: RunDirectory, key: str) -> float | None:
-    stages = all_stages(run)
-    name = stages[-1].name if stages else None
+def limit_of(drawn: Drawn, key: str) -> float | None:
+    name = drawn.stages[-1].name if drawn.stages else None
     if key == "loop.mismatch_limit":
-        return gap_limit(run, name)
-    value = run.setting(key, name)
+        return gap_limit(drawn.run, name)
+    value = drawn.run.setting(key, name)
     return float(value) if type(value) in (int, float) else None
 
 
-def _series_of(spec: ChartSpec, run: RunDirectory, at: int, label: str) -> Iterator[dict[str, Any]]:
+def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
     if spec.source == "held_out":
-        yield from _held_out(run, at, label, only_shares=False)
+        yield from _held_out(drawn, only_shares=False)
         return
-    hours, tokens = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
-    for stage in all_stages(run):
-        chosen = np.array([each == stage.name for each in run.rows.stage], bool)
-        axes = {"hours": hours[chosen] if hours is not None else None, "tokens": tokens[chosen]}
-        for name, column, band in _columns(spec, stage, several=bool(label)):
+    for stage, hours, tokens in zip(drawn.stages, drawn.hours, drawn.tokens, strict=True):
+        for name, column, band in _columns(spec, stage, several=bool(drawn.label)):
             if not np.isnan(column).all():
                 yield {
-                    "label": label or name or spec.title,
-                    "run": at,
+                    "label": drawn.label or name or spec.title,
+                    "run": drawn.at,
                     "stage": stage.name,
-                    "kind": spec.form if not label else "line",
-                    **_points(stage.rows.step, column, band, axes),
+                    "kind": spec.form if not drawn.label else "line",
+                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}),
                 }
     if "right" in spec.keys.values():
-        yield from _held_out(run, at, label, only_shares=True)
+        yield from _held_out(drawn, only_shares=True)
 
 
 def _columns(
@@ -208,16 +226,16 @@ def round_value(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def _held_out(run: RunDirectory, at: int, label: str, only_shares: bool) -> Iterator[dict[str, Any]]:
+def _held_out(drawn: Drawn, only_shares: bool) -> Iterator[dict[str, Any]]:
     """A series of dots for each play."""
-    for play, points in points_of(run).items():
+    for play, points in points_of(drawn.run).items():
         shown = [each for each in points if each.result.is_share or not only_shares]
         if not shown:
             continue
         intervals = [each.interval or (each.value, each.value) for each in shown]
         yield {
-            "label": label or (f"held-out {play}" if only_shares else play),
-            "run": at,
+            "label": drawn.label or (f"held-out {play}" if only_shares else play),
+            "run": drawn.at,
             "stage": shown[-1].of.stage,
             "kind": "dots",
             "x": [each.of.step for each in shown],
@@ -225,19 +243,21 @@ def _held_out(run: RunDirectory, at: int, label: str, only_shares: bool) -> Iter
             "low": [round_value(low) for low, _ in intervals],
             "high": [round_value(high) for _, high in intervals],
         }
-        if label or only_shares:
+        if drawn.label or only_shares:
             return
 
 
-def _marks(run: RunDirectory) -> list[dict[str, Any]]:
+def _marks(drawn: Drawn) -> list[dict[str, Any]]:
     """Beginnings of stages, evaluations, checkpoints, restarts; where they are too many, the first kinds of these."""
     found = [
-        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in all_stages(run)[1:]
+        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in drawn.stages[1:]
     ]
-    found += [{"x": each.step, "label": f"evaluation {each.when}", "kind": "evaluation"} for each in run.evaluations]
+    found += [
+        {"x": each.step, "label": f"evaluation {each.when}", "kind": "evaluation"} for each in drawn.run.evaluations
+    ]
     kinds = {"restart": "restart", "lost": "restart", "checkpoint": "checkpoint"}
     for wanted in kinds:
-        own = (each for each in run.events if each.get("kind") == wanted and type(each.get("step")) is int)
+        own = (each for each in drawn.run.events if each.get("kind") == wanted and type(each.get("step")) is int)
         found += [
             {"x": each["step"], "label": f"{wanted} {each.get('who') or ''}".strip(), "kind": kinds[wanted]}
             for each in own

@@ -13,7 +13,7 @@ from launch.evaluation.against import Paired, pair_settings
 from launch.reading.directory import RunDirectory
 from launch.reading.episodes import Episodes
 from launch.report.advice import Advice
-from launch.report.facts import all_stages, count_groups, nodes_of
+from launch.report.facts import Stage, count_groups, nodes_of
 from launch.report.seconds import fates_of, label_of, phases_of
 from launch.report.split import MEMORY, slope_of
 from launch.report.verdict import compare_ends, points_of
@@ -31,6 +31,7 @@ class Looked:
     """What tables are made of."""
 
     run: RunDirectory
+    stages: Sequence[Stage]
     episodes: Episodes | None
     advice: Sequence[Advice]
 
@@ -201,7 +202,7 @@ def _stem(episodes: Episodes, row: int) -> str:
 
 def _signal(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for stage in all_stages(looked.run):
+    for stage in looked.stages:
         found = count_groups(stage.rows)
         if found.without_signal is not None:
             more = number(total(stage.rows.known("groups/oversampled")))
@@ -285,7 +286,7 @@ def _damage(looked: Looked) -> dict[str, Any] | None:
 
 def _time(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for stage in all_stages(looked.run):
+    for stage in looked.stages:
         whole = total(stage.rows.known("time/step"))
         for phase, seconds in phases_of(stage.rows).items():
             per = number(seconds / len(stage.rows))
@@ -295,7 +296,7 @@ def _time(looked: Looked) -> dict[str, Any] | None:
 
 def _tokens(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for stage in all_stages(looked.run):
+    for stage in looked.stages:
         sampled = total(stage.rows.known("tokens/generated"))
         fates = fates_of(stage.rows) if sampled else {}
         fates |= {"too old to train": total(stage.rows.known("tokens/stale"))} if sampled else {}
@@ -310,7 +311,7 @@ def _tokens(looked: Looked) -> dict[str, Any] | None:
 
 def _memory(looked: Looked) -> dict[str, Any] | None:
     rows = []
-    for stage in all_stages(looked.run):
+    for stage in looked.stages:
         for key, role in MEMORY.items():
             held, slope = stage.rows.known(key), slope_of(stage, key)
             if len(held):
