@@ -1,4 +1,4 @@
-"""Where a run's time and tokens went: `python benchmarks/account.py runs/quickstart [--plot curve.png]`.
+"""Where a run's time and tokens went: `python benchmarks/account.py runs/quickstart`.
 
 Reads a run directory and prints the table of docs/measurements.md. Medians leave out a stage's first step, which
 pays for warm-up.
@@ -70,39 +70,15 @@ def busy(rl: list[Row]) -> float:
     return (last["engine/busy_s"] - first["engine/busy_s"]) / (last["engine/alive_s"] - first["engine/alive_s"])
 
 
-def plot(rows: list[Row], summary: Row, target: Path) -> None:
-    """Held-out accuracy before and after, and the share of right answers in between."""
-    from study import picture
-
-    from launch.analysis.draw import COLOURS
-
-    before, after = summary["eval"]["before"], summary["eval"]["after"]
-    rl = [row for row in rows if row["stage"] == "rl"]
-    name = summary.get("name") or "quickstart"
-    with picture(target, f"{name}: right answers before and after GRPO", "one run, one seed") as (held_out, right):
-        for how, colour in zip(after, COLOURS, strict=False):
-            held_out.plot([0, 1], [before[how], after[how]], "o-", color=colour)
-            held_out.text(1.08, after[how], f"{how} {after[how]:.3f}", va="center", color=colour)
-            held_out.text(-0.08, before[how], f"{before[how]:.3f}", va="center", ha="right", color=colour)
-        held_out.set(title="Held-out tasks", ylabel="share right", xlim=(-0.4, 1.9), ylim=(-0.02, 1.02))
-        held_out.set_xticks([0, 1], ["before rl", "after rl"])
-        steps, shares = [row["stage_step"] for row in rl], [row["reward/part/correct"] for row in rl]
-        right.plot(steps, shares, color=COLOURS[0])
-        right.set(title="Training tasks, sampled", xlabel="step of the rl stage", ylim=(-0.02, 1.02))
-
-
 def main() -> None:
     given = parser(__doc__)
     given.add_argument("run", type=Path, help="a run directory")
-    given.add_argument("--plot", type=Path, metavar="F.png", help="also draw the curves and the accuracies")
     options = given.parse_args()
     rows, summary = load(options.run)
     with Report(options) as report:
         report.head("what", "measured")
         for line in table(rows, summary):
             report.row(*line)
-    if options.plot:
-        plot(rows, summary, options.plot)
 
 
 if __name__ == "__main__":
