@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from actors import engine_start
 from actors.engine_worker import PARENT_VARIABLE, ImportHere
 from actors.specs import (
     IDLE,
@@ -72,22 +73,30 @@ class Engine:
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> Engine:
-        """Spawn the EngineCore and warm it up, as version 0. Blocks the event loop for the 10 to 40 s that this takes.
+        """Spawn the EngineCore and warm it up, as version 0. Blocks the event loop for the 10 to 40 s that this takes;
+        `actors.engine_start.phase` says meanwhile how far it is.
 
         The EngineCore dies with the calling thread: call it on a thread that lives as long as the process.
         """
+        own_sockets = orphans.make_sockets()
+        with engine_start.configured(own_sockets, spec.model_path):
+            return await cls._start(spec, own_sockets)
+
+    @classmethod
+    async def _start(cls, spec: EngineSpec, own_sockets: Path | None) -> Engine:
         os.environ.update(engine_environment(max(1, spec.threads // spec.tensor_parallel), spec.model_path))
         os.environ.setdefault("VLLM_CACHE_ROOT", compile_cache())
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         if spec.enforce_eager:
             # vLLM compiles some helpers all the same: 20 s at the first request, and it needs a C++ compiler.
             os.environ["TORCH_COMPILE_DISABLE"] = "1"
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        engine_start.enter(engine_start.IMPORTING)
         # On another thread: an exception kept by one of vLLM's optional imports would hold this frame, and the engine.
         await asyncio.to_thread(importlib.import_module, "vllm.v1.engine.async_llm")
         from vllm.v1.engine.async_llm import AsyncLLM
 
         orphans.tag_own()
-        own_sockets = orphans.make_sockets()
+        engine_start.enter(engine_start.SPAWNING)
         gauges = Gauges()
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())

@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 
 from actors.placement import actor_name
 from actors.weights.check import LoadCheck
-from actors.worker import WorkerSpec, WorkerStatus
+from actors.worker import ASIDE, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.system.calls import call, is_node_lost, reason
 from rlsys.system.incidents import Incident, warn
@@ -140,7 +140,7 @@ def suspect(plays: Sequence[Assignment]) -> None:
 
 def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
     """Its next actor, with its name, its share of the machine and its place."""
-    placed = ray.remote(worker).options(
+    placed = ray.remote(concurrency_groups={ASIDE: 1})(worker).options(
         name=actor_name(options.run, member.spec.name, member.life.restarts),
         num_cpus=options.cpus,
         num_gpus=options.gpus,

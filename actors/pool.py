@@ -17,6 +17,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -44,6 +45,7 @@ from rlsys.untrusted import visible
 
 log = logging.getLogger("rlsys.pool")
 
+PHASE_S = 5.0  # for an answer to how far a start is
 MAX_PAUSE_S = 30.0  # between two looks for a node
 
 
@@ -106,6 +108,22 @@ class RolloutPool:
                 member.state = State.DEAD
                 member.life.futile -= isinstance(error, NoPlace)  # it never started
             raise RunFailed(str(error)) from error  # where its node has no weight store, another one gave up
+
+    async def describe_start(self) -> str:
+        """What the workers that are starting are at: "compiling", or "6 loading the weights, 2 compiling"."""
+        starting = [member for member in self.members if member.state is State.STARTING and member.handle is not None]
+        phases = await asyncio.gather(*(self._phase(member) for member in starting))
+        counted = Counter(filter(None, phases))
+        if len(counted) == 1 and len(starting) == 1:
+            return next(iter(counted))
+        return ", ".join(f"{count} {phase}" for phase, count in counted.items())
+
+    async def _phase(self, member: WorkerRecord) -> str:
+        try:
+            asked = member.handle.start_phase.remote()
+            return str(await call(asked, f"{member.spec.name} telling its phase", PHASE_S))
+        except (AttributeError, RayError, RunFailed):  # it is not there yet, or dies: its start says so
+            return ""
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Tell every worker where the run's services listen, by their names; those that come up later hear it first."""

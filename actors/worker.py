@@ -17,6 +17,7 @@ import psutil
 import ray
 import ray.util
 
+from actors import engine_start
 from actors.addresses import only_node
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
@@ -72,6 +73,9 @@ class LoadResult:
     probe_logprobs: tuple[tuple[float, ...], ...]  # the engine's log-probabilities of the probe under these weights
 
 
+ASIDE = "aside"  # calls that another loop answers
+
+
 class RolloutWorker:
     """Plain class; `actors.pool` makes it a Ray actor."""
 
@@ -107,6 +111,11 @@ class RolloutWorker:
         self.worlds.start()
         self.engine = await Engine.start(self.spec.engine)
         return await self.ping()
+
+    @ray.method(concurrency_group=ASIDE)
+    async def start_phase(self) -> str:
+        """What the start of the engine is at, asked while it blocks the loop of all other calls; "" where unknown."""
+        return engine_start.phase()
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Where the run's own services listen by now, by their names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,8 +85,9 @@ class FakeRay:
         self.options: dict[str, Any] = {}
         self.placed: Callable[[], bool] = lambda: True
 
-    def remote(self, actor: type) -> FakeRay.Starter:
-        return FakeRay.Starter(self, actor)
+    def remote(self, actor: type | None = None, **given: Any) -> Any:
+        """With options for the class what takes the class, as in Ray."""
+        return partial(FakeRay.Starter, self) if actor is None else FakeRay.Starter(self, actor)
 
     def kill(self, handle: Handle) -> None:
         handle.die()

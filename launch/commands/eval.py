@@ -28,7 +28,7 @@ from launch.evaluation.report import describe_plan, metric_lines, of_several, pa
 from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, sets_of
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
-from launch.observe.progress import Progress
+from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, play_each
 from launch.stages.trajectories import weights_id
@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with Progress() as progress:
+    with Progress(since=process_start()) as progress:
         progress.doing("reading the configuration")
         return evaluate(options, progress)
 
@@ -73,6 +73,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.run.engines import find_checkpoint, model_or_scratch
 
+    progress.doing("reading the checkpoint and the tasks")
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
     if options.resume and options.output is None:
         raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")

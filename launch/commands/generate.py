@@ -13,7 +13,7 @@ from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
 from launch.commands.shared import add_checkpoint, add_config
 from launch.config.compose import compose
-from launch.observe.progress import Progress
+from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.stages.generate import (
     check_keep,
@@ -68,7 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with Progress() as progress:
+    with Progress(since=process_start()) as progress:
         progress.doing("reading the configuration")
         return generate(options, progress)
 
@@ -81,6 +81,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
 
+    progress.doing("reading the checkpoint and the tasks")
     recipe = recipe_to_generate(config)
     check_keep("", recipe)
     check_teacher(recipe.generate.teacher)

@@ -100,6 +100,13 @@ class Progress:
             self._last_line = time.monotonic()
             self.say(f"{self._awaited}{self._count}")
 
+    def detail(self, text: str) -> None:
+        """What of that is going on: in the clock on a terminal, a line at each change in a log."""
+        if text and self._count != f": {text}":
+            self._count = f": {text}"
+            if self.live is None:
+                self.say(f"{self._awaited}{self._count}")
+
     def sign_of_life(self) -> None:
         """In a log, where nothing was said for a minute: what is awaited."""
         if self._awaited and time.monotonic() - self._last_said >= SILENT_S:

@@ -20,6 +20,7 @@ from launch.checks.machine import is_local
 from launch.observe.progress import Progress
 from launch.run import nodes, wire
 from launch.run.cluster import connect
+from launch.run.starting import watch_start
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -61,7 +62,8 @@ def on_engines(
         shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
         await nodes.check_nodes(placement, recipe, playing, services, device, model=(what, model), shared=shared)
         for_pool, for_services = placement[:workers], placement[workers:]
-        await asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
+        starting = asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
+        await watch_start(pool, starting, progress)
         await pool.adopt()  # the weights of the folder that they were started from
         done = await work(recipe, pool)
         progress.doing("ending the workers")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from actors.weights.check import WeightUpdate, logprob_gaps
+from launch.run.starting import watch_start
 from rlsys.errors import BadInput, RunFailed
 
 if TYPE_CHECKING:  # Ray and torch behind these
@@ -80,7 +81,7 @@ async def first_delivery(run: Run) -> None:
     assert run.tasks.pool_start is not None
     if not run.tasks.pool_start.done():
         run.progress.begin("waiting for the rollout engines")
-    await run.tasks.until(asyncio.shield(run.tasks.pool_start))
+    await run.tasks.until(watch_start(run.pool, asyncio.shield(run.tasks.pool_start), run.progress))
     run.progress.doing("proving that weights arrive")
     sync, state = run.sync, run.state
     sync.probe = make_probe(run)
