@@ -37,7 +37,6 @@ from rlsys.types import (
 )
 
 HERE = "this line"
-MOST_FINDINGS = 256  # of one trajectory: a rule of a user's own may fire on every word
 ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
@@ -167,7 +166,7 @@ def record_of(
         num_tokens=trajectory.num_sampled,
         token_ids=() if samples else tuple(tuple(each.token_ids.tolist()) for each in completions),
         logprobs=tuple(pack_floats(each.logprobs) for each in completions) if logprobs else (),
-        findings=tuple(_finding_record(each, start) for each in graded.findings[:MOST_FINDINGS]) if graded else (),
+        findings=tuple(_finding_record(each, start) for each in graded.findings) if graded else (),
         weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
         metrics=trajectory.metrics,
         state=trajectory.state,

@@ -12,6 +12,7 @@ from rlsys.types import Finding as Finding
 from rlsys.types import Message, Reward, Transcript
 from rlsys.types import Span as Span
 
+MOST = 256  # findings that stay with a reward: a rule of a user's own may fire on every word
 EXCERPT = 80  # characters of a finding's text that are kept
 
 
@@ -57,7 +58,7 @@ def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
     """
     if isinstance(reward, SumOfFindings) and type(reward).__call__ is SumOfFindings.__call__:
         found = reward.findings(transcript)
-        return replace(total(found, reward.parts), findings=found)
+        return replace(total(found, reward.parts), findings=found[:MOST])
     scored: Reward = reward(transcript)
     if not isinstance(reward, Explains):
         return scored
@@ -65,4 +66,4 @@ def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
         explained = tuple(each for each in reward.findings(transcript) if isinstance(each, Finding))
     except Exception:  # a fault boundary: the reward is there, and only its explanation is not
         return scored
-    return replace(scored, findings=explained)
+    return replace(scored, findings=explained[:MOST])

@@ -96,10 +96,13 @@ class EpisodeFiles:
         self._indexed = set()
         if not path.exists():
             return
+        stays = bytearray()  # one a row: there may be millions
         with path.open("rb") as lines:
-            found = [_head(line) for line in lines]
-        stays = [head is not None and keeps(*head) for head in found]
-        self._indexed = {head[0] for head, stay in zip(found, stays, strict=True) if head is not None and stay}
+            for line in lines:
+                head = _head(line)
+                stays.append(head is not None and keeps(*head))
+                if head is not None and stays[-1]:
+                    self._indexed.add(head[0])
         if not all(stays):
             with whole_file(path) as kept, path.open("rb") as lines:
                 kept.writelines(line for line, stay in zip(lines, stays, strict=True) if stay)
