@@ -5,9 +5,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlsys.journal import ledger, read_journal, surviving
+from rlsys.records import unpack_floats
 from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.made import jsonl
@@ -76,6 +78,25 @@ def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
         assert [tokenizer.decode(ids) for ids in t["token_ids"]] == said
         assert t["reward"] == pytest.approx(sum(t["parts"].values()))
         assert t["num_tokens"] == sum(map(len, t["token_ids"]))
+        logprobs = [unpack_floats(turn) for turn in t["logprobs"]]
+        assert [len(turn) for turn in logprobs] == [len(ids) for ids in t["token_ids"]]
+        assert all(np.isfinite(turn).all() and (turn <= 0).all() for turn in logprobs)
+        by_part = {part: sum(f["value"] for f in t["findings"] if f["part"] == part) for part in t["parts"]}
+        assert by_part == pytest.approx(t["parts"])
+
+
+def test_the_run_says_what_it_was_and_what_happened(run: Path) -> None:
+    (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
+    (node,) = attempt["nodes"]
+    assert node["parts"] == ["driver", "learner rank 0", "rollout:0"] and attempt["from_step"] == 0
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    kinds = [event["kind"] for event in events]
+    assert (kinds[0], kinds[-1], kinds.count("stage"), kinds.count("evaluation")) == ("begin", "end", 2, 2)
+    assert not {"lost", "restart", "refused"} & set(kinds)
+    saved = {f"{event['text'].split()[0]}" for event in events if event["kind"] == "checkpoint"}
+    assert {path.name for path in (run / "checkpoints").glob("step-*")} <= saved
+    times = [row["time"] for row in rows(run)]
+    assert times == sorted(times) and attempt["time"] < times[0] < times[-1] <= events[-1]["time"]
 
 
 def test_what_the_run_left_behind_is_scored_again_to_the_same_rewards(run: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Stopped, terminated and killed: the run goes on where it was, and no process outlives it."""
 
 import contextlib
+import json
 import signal
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
 
+    # what the run says of itself: each process, also the one that never got to Ray, and where it was killed
+    attempts = json.loads((run / "run.json").read_text())["attempts"]
+    steps = [each["from_step"] for each in attempts]
+    assert len(steps) == 5 and steps == sorted(steps) and steps[:2] == [0, 0] < steps[-1:]
+    assert all(each["commit"] or each["source"] for each in attempts)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    kinds = [each["kind"] for each in events if each["kind"] in ("begin", "stop", "end")]
+    assert kinds == ["begin", "stop", "end", "begin", "begin", "stop", "end", "begin", "end"]
+    assert [each["from_step"] for each in events if each["kind"] == "begin"] == steps[1:]
+    index = [json.loads(line) for line in (run / "trajectories" / "index.jsonl").read_text().splitlines()]
+    assert len({(row["file"], row["offset"]) for row in index}) == len(index)
+    for file in {row["file"] for row in index}:
+        content = (run / "trajectories" / file).read_bytes()
+        places = [(row["offset"], row["length"]) for row in index if row["file"] == file]
+        assert b"".join(content[offset : offset + length] for offset, length in places) == content
+    assert {path.name for path in (run / "trajectories").iterdir()} == {row["file"] for row in index} | {"index.jsonl"}
+
 
 @pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
@@ -104,6 +122,9 @@ def test_a_stage_with_a_reference_outlives_its_first_checkpoint_and_its_rank(tmp
     result = rlsys(*command, "stages.rl.steps=15", send=signal.SIGTERM, when=kill_once)
     assert result.code == 0, result.output[-3000:]
     assert died and summary(run)["restarts"]["learner"] == 1
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    lost, back = (next(each for each in events if each["kind"] == kind) for kind in ("lost", "restart"))
+    assert lost["who"] == back["who"] == "learner" and lost["time"] < back["time"] and back["recovered_s"] > 0
     origin = (run / "checkpoints" / "step-000045" / "learner" / "reference" / "model.safetensors").stat()
     assert origin.st_nlink == 2  # in each checkpoint that is kept, and one file
     longer = rlsys(*command, "--resume", "stages.rl.steps=+5")
