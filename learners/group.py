@@ -268,6 +268,7 @@ def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:
         applied=all(report.applied for report in reports),
         metrics={**kept, "learner/not_finite": Max(len(metrics) - len(kept))},
         seconds=max(report.seconds for report in reports),
+        advantages={key: values for report in reports for key, values in report.advantages.items()},
     )
 
 

@@ -20,7 +20,7 @@ from learners.algorithms.base import PROXIMAL, moments
 from learners.attention import find_shared_starts
 from learners.flops import matmul_peak, row_flops
 from learners.stage import Phases, Stage, to_device
-from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row
+from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row, token_advantages
 from rlsys.config.learner import LearnerConfig
 from rlsys.losses import LossOutput, kl_estimate
 from rlsys.metrics import Max, Mean, Metric, Metrics, Sum, merge
@@ -140,6 +140,7 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     with phases.phase("credit"):
         rows = stage.algorithm.credit(rows, partial(moments, add_up=stage.sum_over_ranks))
         metrics += [*measured, credit_metrics(stage, rows)]
+        advantages = token_advantages(rows)
 
     policy, critic = Steps(), Steps()
     for _ in range(stage.algorithm.epochs):
@@ -163,7 +164,7 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     if models.critic_engine is not None:
         metrics.append({"critic/skipped": Max(critic.made - critic.taken)})
     metrics.append(work_metrics(stage, rows, phases, seconds))
-    return UpdateReport(applied=policy.taken > 0, metrics=merge(metrics), seconds=seconds)
+    return UpdateReport(applied=policy.taken > 0, metrics=merge(metrics), seconds=seconds, advantages=advantages)
 
 
 @dataclass(slots=True)

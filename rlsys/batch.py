@@ -6,15 +6,16 @@ Shapes: T tokens of one packed row, S samples in a row, M reward streams.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from rlsys.metrics import Mean, Metric, Metrics
 from rlsys.plan import BatchPlan, total_share
-from rlsys.samples import SampleRef, mask_stale, sample_trajectory
-from rlsys.types import Group, Sample
+from rlsys.samples import SampleKey, SampleRef, mask_stale, sample_trajectory
+from rlsys.types import Floats, Group, Sample
 
 _PADDING_TOKENS = 2  # one would have nothing to predict
 
@@ -37,6 +38,7 @@ class MicroBatch:
     first_turns: torch.Tensor  # [S] int64, which message of its trajectory each sample begins with, from 1
     share: float  # what the row adds to the denominator of its minibatch
     minibatch: int = 0  # which optimizer step of an epoch it belongs to
+    samples: tuple[SampleKey | None, ...] = ()  # [S]: which they are, of those whose token advantages are asked for
     rewards: torch.Tensor | None = None  # [M, T] float32: the value on each sample's last sampled token, then streams
     discounts: tuple[float, ...] = ()  # [M] of each stream; 1 for the value, where an algorithm may put its own
     reference_logprobs: torch.Tensor | None = None  # [T] float32, of the frozen reference model
@@ -69,6 +71,7 @@ class UpdateReport:
     applied: bool
     metrics: Metrics
     seconds: float
+    advantages: Mapping[SampleKey, Floats] = field(default_factory=dict)  # float16, of the tokens in the loss: if asked
 
 
 def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch:
@@ -92,9 +95,12 @@ def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch
             raise ValueError(f"the tokens of {key} are not those that were planned: {ref}")
         return replace(sample, weight=ref.weight, share=ref.share)
 
+    def name(ref: SampleRef) -> SampleKey | None:
+        return ref.key if ref.group_id in plan.shown else None
+
     return Batch(
         rows=tuple(
-            make_row(list(map(build_sample, each.samples)), each.minibatch)
+            make_row(list(map(build_sample, each.samples)), each.minibatch, tuple(map(name, each.samples)))
             if each.samples
             else padding_row(each.minibatch, plan.discounts)
             for each in plan.micro_batches
@@ -104,7 +110,18 @@ def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch
     )
 
 
-def make_row(samples: Sequence[Sample], minibatch: int = 0) -> MicroBatch:
+def token_advantages(rows: Sequence[MicroBatch]) -> dict[SampleKey, Floats]:
+    """As `UpdateReport.advantages`, of the samples of these rows that are named."""
+    found: dict[SampleKey, Floats] = {}
+    for row in rows:
+        for key, (start, end) in zip(row.samples, pairwise(row.cu_seqlens.tolist()), strict=False):
+            if key is not None:
+                kept = row.advantages[start:end][row.loss_mask[start:end].bool()]
+                found[key] = kept.detach().cpu().to(torch.float16).numpy()
+    return found
+
+
+def make_row(samples: Sequence[Sample], minibatch: int = 0, names: tuple[SampleKey | None, ...] = ()) -> MicroBatch:
     """Samples side by side in one row, positions restarting at each. Raises ValueError that names the bad sample."""
     if not samples:
         raise ValueError("no samples: expected at least one in a row")
@@ -127,6 +144,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0) -> MicroBatch:
         first_turns=torch.tensor([sample.first_turn for sample in samples]),
         share=total_share(samples),
         minibatch=minibatch,
+        samples=names,
         rewards=_rewards(samples),
         discounts=samples[0].discounts,
     )

@@ -41,6 +41,7 @@ class BatchPlan:
     denominators: tuple[float, ...]  # of each minibatch: the shares of all its samples, over all ranks
     max_token_lag: int | None = None  # older tokens leave the loss; None: none do
     discounts: tuple[float, ...] = ()  # [M] of the reward streams, of the value first; none where nothing was rewarded
+    shown: frozenset[int] = frozenset()  # by group_id: those whose advantages of single tokens the report has to hold
     sources: Mapping[int, Any] = field(repr=False)  # by group_id: a `Group` or a reference to it, or a `Sample` itself
 
     @property

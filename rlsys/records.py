@@ -137,8 +137,9 @@ def record_of(
     tokenizer: str = "",
     samples: tuple[Tokens, ...] = (),
     logprobs: bool = False,
+    token_advantages: Sequence[Floats] = (),
 ) -> TrajectoryRecord:
-    """logprobs: whether those of the sampled tokens are kept."""
+    """logprobs: whether those of the sampled tokens are kept. token_advantages: by turn, where they are known."""
     task, reward, start = trajectory.task, trajectory.reward, trajectory.num_prompt
     completions, timings = [turn.completion for turn in trajectory.turns], trajectory.timings
     seconds = {"generate": timings.generate_s, "tool": timings.tool_s, "score": timings.score_s}
@@ -166,6 +167,7 @@ def record_of(
         num_tokens=trajectory.num_sampled,
         token_ids=() if samples else tuple(tuple(each.token_ids.tolist()) for each in completions),
         logprobs=tuple(pack_floats(each.logprobs) for each in completions) if logprobs else (),
+        token_advantages=tuple(map(pack_floats, token_advantages)),
         findings=tuple(_finding_record(each, start) for each in graded.findings) if graded else (),
         weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
         metrics=trajectory.metrics,

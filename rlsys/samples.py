@@ -9,7 +9,7 @@ Nothing is tokenised, padded or cut here. What breaks a record's contract raises
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ import numpy as np
 
 from rlsys.summaries import TrajectorySummary, count_tokens
 from rlsys.types import Bools, Completion, Failure, Floats, Ints, Sample, Trajectory, Turn
+
+SampleKey = tuple[int, int, int]  # group_id, sibling, number of a `SampleRef`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,10 @@ class SampleRef:
     advantage: float = 0.0
     weight: float = 1.0
     share: float | None = None
+
+    @property
+    def key(self) -> SampleKey:
+        return self.group_id, self.sibling, self.number
 
 
 class Layout(NamedTuple):
@@ -145,6 +151,30 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int | None) -> Sa
     streams = tuple(replace(stream, values=tuple(compress(stream.values, kept))) for stream in sample.streams)
     advantages = np.where(loss_mask, sample.advantages, np.float32(0))
     return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)
+
+
+def advantages_by_turn(
+    trajectory: Trajectory, parts: Mapping[int, Floats], *, version: int, max_token_lag: int | None
+) -> list[Floats]:
+    """Of each turn, for each sampled token, the advantage that the update gave it; nan where it was not trained.
+
+    parts: by number of the sample, of its tokens that were in the loss of `version`. Empty where they do not fit.
+    """
+    found = [np.full(len(turn.completion.token_ids), np.nan, np.float32) for turn in trajectory.turns]
+    for number, layout in enumerate(layouts(count_tokens(trajectory))):
+        values, at = parts.get(number), 0
+        if values is None:
+            continue
+        for index in range(layout.first, layout.end):
+            own = _versions(trajectory.turns[index].completion, f"turn {index}")
+            fresh = np.flatnonzero(is_fresh(own, version=version, max_token_lag=max_token_lag))
+            if at + len(fresh) > len(values):
+                return []
+            found[index][fresh] = values[at : at + len(fresh)]
+            at += len(fresh)
+        if at != len(values):
+            return []
+    return found
 
 
 _Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn

@@ -20,7 +20,8 @@ from rlsys.episode_index import INDEX, SOLVED_BY, EpisodePlace, index_row
 from rlsys.files import naming, replace_file, whole_file
 from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
-from rlsys.types import Group
+from rlsys.samples import SampleKey, advantages_by_turn
+from rlsys.types import Floats, Group, Trajectory
 
 GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
 HEAD = re.compile(rb'\{"file": "([^"\\]*)", "offset": \d+, "length": \d+, "step": (\d+), ')  # of a row of the index
@@ -35,6 +36,26 @@ class Played:
     play: str | None = None  # of an evaluation: "greedy", "hotpotqa/greedy"
     when: str | None = None  # of an evaluation: "before", "during", "after", "eval"
     solved_by: Mapping[str, float] = field(default_factory=lambda: SOLVED_BY)  # as `envs.rewards.solved_by` has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCredit:
+    """What an update gave single tokens, where its algorithm does that."""
+
+    found: Mapping[SampleKey, Floats] = field(default_factory=dict)  # `rlsys.batch.UpdateReport.advantages`
+    version: int = 0  # that was trained
+    max_token_lag: int | None = None
+
+    def of(self, trajectory: Trajectory, sequence: int) -> list[Floats]:
+        """By turn; empty where nothing is known of it."""
+        keys = ((sequence, trajectory.sibling, number) for number in range(len(trajectory.turns)))
+        parts = {key[2]: self.found[key] for key in keys if key in self.found}
+        if not parts:
+            return []
+        return advantages_by_turn(trajectory, parts, version=self.version, max_token_lag=self.max_token_lag)
+
+
+NO_CREDIT = TokenCredit()
 
 
 class EpisodeFiles:
@@ -52,6 +73,7 @@ class EpisodeFiles:
         advantages: Mapping[tuple[int, int], float],
         config: TrajectoriesConfig,
         played: Played,
+        credit: TokenCredit = NO_CREDIT,
     ) -> None:
         """One trajectory a line, in place of a file of that name. `advantages` by (sequence, sibling)."""
         records = (
@@ -60,6 +82,7 @@ class EpisodeFiles:
                 group,
                 advantage=advantages.get((group.ticket.sequence, each.sibling)),
                 logprobs=config.logprobs,
+                token_advantages=credit.of(each, group.ticket.sequence) if config.logprobs else (),
             )
             for group in groups
             for each in group.trajectories

@@ -29,7 +29,7 @@ from envs.services.stats import merge as merge_stats
 from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
-from launch.run.episodes import Played
+from launch.run.episodes import Played, TokenCredit
 from launch.run.playing import rollout_plan
 from launch.run.run import OpenGroups, Run
 from launch.run.rundir import sample_groups
@@ -129,11 +129,12 @@ class Stepper:
             await self.wait_published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
-        trained = packed = 0
+        trained, packed, credit = 0, 0, TokenCredit()
         if plan is not None:
             with clock.phase("update"):
                 report = await run.tasks.complete(run.learner.update(plan.version))
             metrics.append(report.metrics)
+            credit = TokenCredit(found=report.advantages, version=plan.version, max_token_lag=plan.max_token_lag)
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
         # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
         run.count_step(trained)
@@ -154,10 +155,15 @@ class Stepper:
             time=clock.close(),
             metrics=values(merge(metrics)),
         )
-        self._publishing = run.tasks.spawn(self._publish(groups, harvest, row, publication))
+        self._publishing = run.tasks.spawn(self._publish(groups, harvest, row, publication, credit))
 
     async def _publish(
-        self, groups: Sequence[GroupRef], harvest: Harvest, row: StepRow, publication: WeightUpdate | None
+        self,
+        groups: Sequence[GroupRef],
+        harvest: Harvest,
+        row: StepRow,
+        publication: WeightUpdate | None,
+        credit: TokenCredit,
     ) -> None:
         """The weights go live, the slots come free, the row and the trajectories reach the disk.
 
@@ -175,7 +181,7 @@ class Stepper:
         metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
-        await keep_trajectories(run, self.stage, row.step, groups, harvest.advantages)
+        await keep_trajectories(run, self.stage, row.step, groups, harvest.advantages, credit)
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
         summaries = [each for group in groups for each in group.summaries]
@@ -219,6 +225,9 @@ class Stepper:
             max_token_lag=max_lag,
             discounts=harvest.discounts,
         )
+        if self.algorithm.credits_tokens and config.trajectories.logprobs:
+            written = written_groups(self.stage, groups)
+            plan = replace(plan, shown=frozenset(group.ticket.sequence for group in written))
         return harvest, plan
 
     async def wait_published(self) -> None:
@@ -294,16 +303,26 @@ def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
     state.dull = {}
 
 
+def written_groups(stage: StageConfig, groups: Sequence[GroupRef]) -> list[GroupRef]:
+    """Those of a step whose episodes go into its file."""
+    return sample_groups(groups, stage.config.loop.group_size, stage.config.trajectories.keep)
+
+
 async def keep_trajectories(
-    run: Run, stage: StageConfig, step: int, groups: Sequence[GroupRef], advantages: Mapping[tuple[int, int], float]
+    run: Run,
+    stage: StageConfig,
+    step: int,
+    groups: Sequence[GroupRef],
+    advantages: Mapping[tuple[int, int], float],
+    credit: TokenCredit,
 ) -> None:
     """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
     config = stage.config.trajectories
-    chosen = sample_groups(groups, stage.config.loop.group_size, config.keep)
+    chosen = written_groups(stage, groups)
     found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
     if chosen:
         played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {})
-        await asyncio.to_thread(run.dir.episodes.save, f"step-{step:06d}", found, advantages, config, played)
+        await asyncio.to_thread(run.dir.episodes.save, f"step-{step:06d}", found, advantages, config, played, credit)
 
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:

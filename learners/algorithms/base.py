@@ -60,6 +60,11 @@ class Algorithm:
         """Above 0, the `entropy_T` that `loss` gets carries a gradient."""
         return 0.0
 
+    @property
+    def credits_tokens(self) -> bool:
+        """Whether `credit` gives the tokens of a sample different advantages, which files of episodes then hold."""
+        return False
+
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """One advantage per sibling of a group, from their rewards; `nan` in and out marks a failed sibling.
 

@@ -58,6 +58,10 @@ class PPO(Configured):
         """The rewards as they are: the critic is the baseline."""
         return raw_scores(rewards)
 
+    @property
+    def credits_tokens(self) -> bool:
+        return True
+
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
         from learners.algorithms.credit import estimate, normalize, token_rewards  # torch behind it

@@ -35,6 +35,10 @@ class ReinforcePP(Configured):
             return raw_scores(rewards)
         return relative_to_group(rewards, normalize_std=False)
 
+    @property
+    def credits_tokens(self) -> bool:
+        return True
+
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         from learners.algorithms.credit import as_values, estimate, normalize, token_rewards  # torch behind it
 
