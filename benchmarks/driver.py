@@ -96,6 +96,9 @@ class ScriptedWorker:
         self.version = published.version
         return LoadResult(version=self.version, seconds=0.0, probe_logprobs=said_of(probe, self.version < 0))
 
+    async def start_phase(self) -> str:
+        return ""
+
     async def connect(self, addresses: Any) -> None: ...
 
     async def adopt(self) -> None: ...
