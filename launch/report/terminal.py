@@ -82,7 +82,9 @@ def _draw_message(who: str, content: str, style: str, findings: Sequence[Mapping
     for each in findings:
         value = each.get("value")
         shown = f"{value:+g}" if isinstance(value, int | float) else _shown(value)
-        yield Text(f"  ^ {_shown(each.get('rule'))} {shown}: “{_shown(each.get('text'))}”", "magenta")
+        start, end = _span(each)
+        quoted = each.get("text") if isinstance(each.get("text"), str) else content[start:end]
+        yield Text(f"  ^ {_shown(each.get('rule'))} {shown}: “{_shown(quoted)}”", "magenta")
 
 
 def _span(finding: Mapping[str, Any]) -> tuple[int, int]:

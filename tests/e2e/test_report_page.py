@@ -182,7 +182,7 @@ def test_numbers_and_characters_are_decoded_as_they_were_written(visit: Any, rep
     assert texts == ["the", "", "漢", "⟨9⟩"]
     shown = opened.page.evaluate("shown('a\\u202eb\\x1b\\n\\t\\u200d\\u{e0041}\\ud800')")
     assert shown == "a⟨RLO⟩b␛\n\t⟨ZWJ⟩⟨U+E0041⟩⟨U+D800⟩"
-    assert opened.page.evaluate("at('a\\u{1f600}b', 2)") == 3
+    assert opened.page.evaluate("offsetAt('a\\u{1f600}b', 2)") == 3
     calls = {"x <a>1</a> <search>q</search> ": "search", "<a>1</a> x": None, "</a>": None, "<b></a>": None}
     for text, name in calls.items():
         assert opened.page.evaluate("text => callSpan(text)?.name ?? null", text) == name

@@ -115,7 +115,7 @@ def test_pictures_for_the_docs(visit: Any, tmp_path: Path) -> None:
     take(one, "#", "report-first-screen")
     take(one, f"#t/{episode}", "report-viewer", "#episode .card.model", "log-prob")
     take(one, f"#g/{episode.rpartition('.')[0]}", "report-group", "#group .sibling")
-    compared.page.set_viewport_size({"width": 1400, "height": 1200})
+    compared.page.set_viewport_size({"width": 1400, "height": 1000})
     take(compared, "#", "report-compare")
     assert [*one.faults(), *compared.faults()] == []
 

@@ -94,8 +94,16 @@ def test_the_last_test_can_fail(visit: Any, tmp_path: Path) -> None:
             "logprobs": ["!"],
             "weight_versions": [[1]],
         },
+        {
+            "messages": [{"role": {"toString": 1}, "content": {"valueOf": 2}}, None, "text"],
+            "failure": {"kind": {"toString": 1}, "where": {"a": []}, "detail": {"toString": 3}},
+            "findings": [{"message": 0, "start": -5, "end": 10**12, "rule": {"toString": 1}, "value": []}] * 5_000,
+            "weight_versions": [[[1, -(10**12), 10**12], {"a": 1}]],
+            "judgements": [{"toString": 1}],
+            "parts": {"p": {"toString": 1}, "__proto__": 7},
+        },
     ],
-    ids=["long message", "many messages", "many parts", "other shapes", "other numbers"],
+    ids=["long message", "many messages", "many parts", "other shapes", "other numbers", "other kinds"],
 )
 def test_sizes_and_shapes_are_bounded(visit: Any, tmp_path: Path, line: dict[str, Any]) -> None:
     run = write_run(tmp_path / "run", steps=1)

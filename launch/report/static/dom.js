@@ -51,11 +51,12 @@ const button = (text, click, title = "") => make("button", { type: "button", cli
 const fill = (element, ...children) => (element.replaceChildren(...children.flat().filter((each) => each !== null)), element);
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const list = (value) => (Array.isArray(value) ? value : []);
+const asText = (value) => (typeof value === "string" ? value : value === undefined || value === null ? "" : JSON.stringify(value));
 const count = (number) => number.toLocaleString("en-US");
 
 // 0.9341 as 0.934, 9.5e-6 as 9.5e-6, 12720 as 12,720: as many digits as tell something.
 function brief(value) {
-  if (typeof value !== "number") return value === null || value === undefined ? "" : String(value);
+  if (typeof value !== "number") return asText(value);
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e15) return count(value);
   if (size >= 1e6 || (size < 1e-3 && size > 0)) return value.toExponential(2).replace(/\.?0+e/, "e");

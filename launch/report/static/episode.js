@@ -2,6 +2,7 @@
 // One trajectory: what it was, what it got and why, and the conversation as the policy saw it.
 
 const CARDS = 200; // messages that are drawn at a time
+const MARKS = 200; // findings that are underlined in one of them
 const KINDS = new Map([["assistant", "model"], ["tool", "result"], ["user", "result"], ["system", "prompt"]]);
 let mode = "text";
 let shownEpisode = null; // {place, episode}
@@ -35,15 +36,19 @@ const shorten = (text, most) => (text.length > most ? `${text.slice(0, most)}\u2
 
 function drawFailure(failure, title) {
   if (!failure) return null;
-  const where = failure.where ? ` in ${shorten(String(failure.where), 200)}` : "";
-  return make("section", { class: "failure" }, make("h3", {}, `${title}: ${failure.kind ?? "?"}${where}`), drawText(String(failure.detail ?? "")));
+  const where = failure.where ? ` in ${shorten(asText(failure.where), 200)}` : "";
+  return make("section", { class: "failure" }, make("h3", {}, `${title}: ${asText(failure.kind)}${where}`), drawText(asText(failure.detail)));
 }
 
 function marksOf(episode, number, text) {
   return episode.findings.filter((each) => each.message === number && Number.isInteger(each.start) && Number.isInteger(each.end))
-    .map((each) => ({ start: at(text, each.start), end: at(text, each.end), class: "finding", title: findingText(each) }));
+    .slice(0, MARKS).map((each) => ({ start: offsetAt(text, each.start), end: offsetAt(text, each.end), class: "finding", title: findingText(each) }));
 }
-const findingText = (each) => `${each.rule ?? "?"} ${typeof each.value === "number" ? signed(each.value) : each.value ?? ""}`;
+const quoteOf = (each, text) => {
+  const said = typeof each.text === "string" ? each.text : text.slice(offsetAt(text, each.start ?? 0), offsetAt(text, each.end ?? 0));
+  return said ? `\u201c${shorten(said, 200)}\u201d` : "";
+};
+const findingText = (each) => `${asText(each.rule)} ${typeof each.value === "number" ? signed(each.value) : asText(each.value)}`;
 
 // A card for each message: who said it stands in colour, edge and word.
 function drawCard(episode, number, prompt, turn, tokens, most) {
@@ -58,7 +63,7 @@ function drawCard(episode, number, prompt, turn, tokens, most) {
   const label = make("div", { class: "who" }, make("b", {}, word), make("span", {}, size), call ? make("span", { class: "called" }, `calls ${call.name}`) : null);
   const findings = episode.findings.filter((each) => each.message === number);
   const under = findings.length ? make("ul", { class: "findings" }, findings.slice(0, 50).map((each) =>
-    make("li", {}, make("b", {}, findingText(each)), each.text ? ` \u201c${shorten(String(each.text), 200)}\u201d` : ""))) : null;
+    make("li", {}, make("b", {}, findingText(each)), ` ${quoteOf(each, own.content)}`))) : null;
   const judged = kind === "model" && episode.judgements[turn] ? make("p", { class: "judged" }, "judge: ", shorten(episode.judgements[turn], FOLD)) : null;
   return make("article", { class: `card ${kind}` }, label, make("div", { class: "said" }, body, under, judged));
 }
@@ -125,7 +130,7 @@ async function drawEpisode() {
       make("span", { class: "choice" }, "copy as", [...COPIES].map(([name, make_]) => button(name, () => copy(make_(place, episode), name))))),
     make("div", { class: "facts" }, factsOf(place)),
     mode === "text" ? null : make("p", { class: "legend" }, known ? drawLegend(mode, all, most) : String(pieces)),
-    episode.unreadable === null ? null : make("section", { class: "failure" }, make("h3", {}, "This line cannot be read"), drawText(`${episode.unreadable}\n${episode.line.line ?? ""}`)),
+    episode.unreadable === null ? null : make("section", { class: "failure" }, make("h3", {}, "This line cannot be read"), drawText(`${asText(episode.unreadable)}\n${asText(episode.line.line)}`)),
     drawFailure(episode.failure, "Failed"), episode.retried.slice(0, 20).map((each) => drawFailure(each, "Failed before, and was played again")),
     make("div", { class: "columns" }, drawCards(episode, turns, most),
       make("aside", {}, drawParts(episode), drawSiblings(place), drawTask(episode), drawMore(episode))));
@@ -143,8 +148,8 @@ function drawSiblings(place) {
 function drawTask(episode) {
   const { task_id, question, answers, ...rest } = episode.task;
   const other = Object.keys(rest).length ? make("details", {}, make("summary", {}, "all of the task"), drawText(JSON.stringify(rest, null, 1))) : null;
-  return make("section", {}, make("h3", {}, "Task"), make("p", { class: "quiet" }, shorten(String(task_id ?? ""), 200)),
-    list(answers).length ? make("p", {}, make("span", { class: "label" }, "answers "), shorten(answers.map(String).join(" | "), 600)) : null, other);
+  return make("section", {}, make("h3", {}, "Task"), make("p", { class: "quiet" }, shorten(asText(task_id), 200)),
+    list(answers).length ? make("p", {}, make("span", { class: "label" }, "answers "), shorten(answers.map(asText).join(" | "), 600)) : null, other);
 }
 
 function drawMore(episode) {
@@ -159,7 +164,7 @@ const COPIES = new Map([
   ["link", () => location.href],
   ["JSON", (_, episode) => JSON.stringify(episode.line)],
   ["score", (place) => `rlsys show ${runOf(place)} ${plainId(place)} --json | rlsys score ${runOf(place)}/config.yaml --input - --explain`],
-  ["play", (place, episode) => `rlsys play ${runOf(place)}/config.yaml --split all --task ${quoted(String(episode.task.task_id ?? ""))}`],
+  ["play", (place, episode) => `rlsys play ${runOf(place)}/config.yaml --split all --task ${quoted(asText(episode.task.task_id))}`],
   ["Markdown", (place, episode) => asMarkdown(place, episode)],
 ]);
 

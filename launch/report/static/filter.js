@@ -23,7 +23,7 @@ function addTerm(filter, name, operator, value) {
   if (name === "q") filter.words.push(value);
   else if (name === "sort") filter.sort = readSort(value, filter.errors);
   else if (name === "tool") filter.deep.push((episode) => callsOf(episode).has(value.toLowerCase()));
-  else if (name === "rule") filter.deep.push((episode) => episode.findings.some((each) => String(each.rule) === value));
+  else if (name === "rule") filter.deep.push((episode) => episode.findings.some((each) => asText(each.rule) === value));
   else if (name.startsWith("part.")) {
     const test = numberTest(operator, value, filter.errors);
     filter.deep.push((episode) => test(episode.parts.find(([part]) => part === name.slice(5))?.[1] ?? null));
@@ -115,6 +115,6 @@ const unpackedOnce = async (block) =>
 
 function says(episode, words) {
   const texts = [...episode.prompt, ...episode.messages].map((each) => each.content);
-  texts.push(String(episode.task.question ?? ""), String(episode.failure?.detail ?? ""), ...episode.judgements);
+  texts.push(asText(episode.task.question), asText(episode.failure?.detail), ...episode.judgements);
   return texts.some((text) => text.toLowerCase().includes(words));
 }

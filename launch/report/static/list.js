@@ -34,7 +34,7 @@ function rowOf(place) {
   return row;
 }
 
-const linkTo = (kind, id) => `#${kind}/${encodeURI(id)}${listed.text ? "?" + encodeFilter(listed.text) : ""}`;
+const linkTo = (kind, id) => `#${kind}/${encodeURIComponent(id).replace(/%(2F|3A)/g, decodeURIComponent)}${listed.text ? "?" + encodeFilter(listed.text) : ""}`;
 const encodeFilter = (text) => text.split("&").map((term) => encodeURIComponent(term).replace(/%(3D|3E|3A|2F)/g, decodeURIComponent)).join("&");
 
 function drawRows() {
@@ -89,7 +89,8 @@ async function showList(text, top = 0) {
   if (search !== listed.search && deep && listed.text !== text) return;
   Object.assign(listed, { places, at: 0 });
   const beyond = places.length > MOST ? `; the first ${count(MOST)} are drawn` : "";
-  say([`${count(places.length)} of ${count(store.size)}${beyond}`, ...filter.errors].join("; "), false);
+  const stopped = deep && search !== listed.search ? "; stopped before the end" : "";
+  say([`${count(places.length)} of ${count(store.size)}${beyond}${stopped}`, ...filter.errors].join("; "), false);
   drawRows();
   byId("rows").scrollTop = top;
 }

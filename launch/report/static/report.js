@@ -42,23 +42,25 @@ function drawAxes() {
 // While the run goes on: ask whether there is news, and then take the whole report again, so that rows which a resume
 // dropped are gone here too. What is open, zoomed and chosen stays.
 function follow() {
-  let wait = POLL[0];
+  let wait = POLL[0], timer = 0, looking = false;
   const look = async () => {
+    if (looking || document.hidden) return;
+    looking = true;
     try {
-      if (!document.hidden) {
-        const state = await (await fetch("state")).json();
-        byId("live").textContent = state.running ? "running" : "";
-        wait = state.revision === page.live ? Math.min(wait * 1.5, POLL[1]) : POLL[0];
-        if (state.revision !== page.live) await renew();
-      }
+      const state = await (await fetch("state")).json();
+      byId("live").textContent = state.running ? "running" : "";
+      wait = state.revision === page.live ? Math.min(wait * 1.5, POLL[1]) : POLL[0];
+      if (state.revision !== page.live) await renew();
     } catch {
       byId("live").textContent = "the server does not answer";
       wait = Math.min(wait * 2, POLL[1]);
     }
-    setTimeout(look, wait);
+    looking = false;
+    clearTimeout(timer);
+    timer = setTimeout(look, wait);
   };
-  document.addEventListener("visibilitychange", () => { wait = POLL[0]; });
-  setTimeout(look, wait);
+  document.addEventListener("visibilitychange", () => { wait = POLL[0]; look(); });
+  timer = setTimeout(look, wait);
 }
 
 async function renew() {

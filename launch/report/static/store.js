@@ -97,12 +97,12 @@ function asEpisode(line) {
     found = { unreadable: String(error) };
   }
   if (!isObject(found)) found = { unreadable: "not an object" };
-  const message = (each) => ({ role: String(each?.role ?? "?"), content: String(each?.content ?? ""), inline: each?.inline === true });
+  const message = (each) => ({ role: asText(each?.role), content: asText(each?.content), inline: each?.inline === true });
   const prompt = list(found.prompt).map(message);
   return {
     line: found, prompt, messages: list(found.messages).map(message), task: isObject(found.task) ? found.task : {},
     parts: isObject(found.parts) ? Object.entries(found.parts) : [], findings: list(found.findings).filter(isObject),
-    judgements: list(found.judgements).map(String), failure: isObject(found.failure) ? found.failure : null,
+    judgements: list(found.judgements).map(asText), failure: isObject(found.failure) ? found.failure : null,
     retried: list(found.retried).filter(isObject),
     tokens: list(found.token_ids).map((turn) => list(turn).filter(Number.isInteger)), unreadable: found.unreadable ?? null,
     versions: list(found.weight_versions), logprobs: list(found.logprobs), advantages: list(found.token_advantages),

@@ -7,7 +7,7 @@ const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9
 const MODES = new Map([["text", "text"], ["logprob", "log-prob"], ["version", "version"], ["trained", "trained"], ["advantage", "advantage"]]);
 
 // Offsets of findings count characters, a browser's count halves of surrogate pairs.
-function at(text, offset) {
+function offsetAt(text, offset) {
   let index = 0;
   for (let passed = 0; passed < offset && index < text.length; passed++) index += text.codePointAt(index) > 0xffff ? 2 : 1;
   return index;
@@ -69,7 +69,8 @@ function tokensOf(episode, turn, pieces) {
   const [logprobs, advantages] = [numbers(episode.logprobs), numbers(episode.advantages)];
   const versions = new Array(ids.length).fill(null);
   for (const span of list(episode.versions[turn])) {
-    for (let token = span?.[1]; token < Math.min(span?.[2], ids.length); token++) versions[token] = span[0];
+    const end = Math.min(span?.[2] | 0, ids.length);
+    for (let token = Math.max(0, span?.[1] | 0); token < end; token++) versions[token] = Number.isInteger(span[0]) ? span[0] : null;
   }
   const whole = episode.line.advantage ?? null;
   return tokenTexts(ids, pieces).map((text, token) => ({
