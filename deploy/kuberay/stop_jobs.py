@@ -30,7 +30,7 @@ def main() -> None:
                 client.stop_job(job)
         while running(client) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-    except (ConnectionError, RuntimeError) as error:  # the head is gone: there is no job to wait for
+    except (OSError, RuntimeError) as error:  # the head is gone: there is no job to wait for
         print(f"stop_jobs: {error}")
 
 
