@@ -20,7 +20,8 @@ ERRORS = 0.05  # share of a tool's calls
 PAYS = 0.1  # rise of the mean reward, as a share of the distance between lowest and highest
 THIRD = 30  # rows of a stage whose first and last third are compared
 EXAMPLES = 20  # episodes to look at
-BROKEN = frozenset({"untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
+WORSE = "held_out"  # a run that undid what it could do: its cure comes before what the wreck looks like
+BROKEN = frozenset({WORSE, "untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
 SLOW = frozenset({"lopsided"})
 NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
 
@@ -51,7 +52,7 @@ def ended_early(run: Situation) -> Advice | None:
 
 def health(run: Situation) -> Iterator[Advice]:
     """Findings of the run's own, unchanged; of a run without a summary what its events and its log had."""
-    for each in findings_of(run.run):
+    for each in sorted(findings_of(run.run), key=lambda own: own.get("what") != WORSE):
         what, of = str(each.get("what")), each.get("of")
         says = visible(str(each.get("says")))
         first, last = (each.get(key) if type(each.get(key)) is int else 0 for key in ("first_step", "last_step"))

@@ -84,6 +84,13 @@ def test_findings_of_the_run_are_said_unchanged(tmp_path: Path) -> None:
         assert found.level == level
 
 
+def test_that_a_run_got_worse_comes_before_what_is_left_of_it(tmp_path: Path) -> None:
+    names = ("untrained", "cut", "held_out")
+    health = [{"stage": "rl", "what": what, "says": what, "of": 0} for what in names]
+    found = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3, "health": health})
+    assert [each.text for each in found] == ["held_out", "untrained", "cut"]
+
+
 def test_of_a_run_without_a_summary_the_events_have_the_findings(tmp_path: Path) -> None:
     events = [{"kind": "health", "step": 2, "text": "3 steps in a row: x"}, {"kind": "end"}]
     found = advice(tmp_path, steps(3), summary={"status": "done", "steps": 3}, events=events)
