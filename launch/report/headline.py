@@ -10,12 +10,13 @@ from launch.report.facts import count_gpus, holds_gpus, main_stage, nodes_of
 from launch.report.words import number, plural
 from rlsys.untrusted import visible
 
+BETWEEN = " · "  # parts, and nothing within one
 LONGEST = 300  # characters of a reason
 
 
 def headline(run: RunDirectory) -> str:
     parts = [_end(run), _algorithms(run), _parameters(run), _hardware(run), _version(run)]
-    return " · ".join(part for part in parts if part)
+    return BETWEEN.join(part.replace(BETWEEN, ", ") for part in parts if part)
 
 
 def last_step(run: RunDirectory) -> int:

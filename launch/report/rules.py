@@ -20,6 +20,7 @@ ERRORS = 0.05  # share of a tool's calls
 PAYS = 0.1  # rise of the mean reward, as a share of the distance between lowest and highest
 THIRD = 30  # rows of a stage whose first and last third are compared
 EXAMPLES = 20  # episodes to look at
+LONGEST = 2_000  # characters of a finding
 WORSE = "held_out"  # a run that undid what it could do: its cure comes before what the wreck looks like
 BROKEN = frozenset({WORSE, "untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
 SLOW = frozenset({"lopsided"})
@@ -54,7 +55,7 @@ def health(run: Situation) -> Iterator[Advice]:
     """Findings of the run's own, unchanged; of a run without a summary what its events and its log had."""
     for each in sorted(findings_of(run.run), key=lambda own: own.get("what") != WORSE):
         what, of = str(each.get("what")), each.get("of")
-        says = visible(str(each.get("says")))
+        says = visible(str(each.get("says")))[:LONGEST]
         first, last = (each.get(key) if type(each.get(key)) is int else 0 for key in ("first_step", "last_step"))
         begin = f"in {each.get('steps')} of {of} steps of stage {visible(str(each.get('stage')))}, from step {first}: "
         level: Level = "broken" if what in BROKEN else "slow" if what in SLOW else "wrong"
@@ -70,7 +71,7 @@ def health(run: Situation) -> Iterator[Advice]:
         for event in run.run.events:
             if event.get("kind") == "health":
                 step = event["step"] if type(event.get("step")) is int else 0
-                text = visible(str(event.get("text")))
+                text = visible(str(event.get("text")))[:LONGEST]
                 yield Advice(rule="health", level="wrong", text=text, steps=(step, step))
 
 

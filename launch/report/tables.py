@@ -89,8 +89,9 @@ def _paired(looked: Looked) -> dict[str, Any] | None:
     for play, points in points_of(looked.run).items():
         pairs = [("whole run", compare_ends(points))]
         for stage in dict.fromkeys(each.of.stage for each in points):
-            own = [each for each in points if each.of.stage == stage]
-            pairs.append((f"stage {stage}", compare_ends(own)))
+            ends = compare_ends([each for each in points if each.of.stage == stage])
+            if ends != pairs[0][1]:
+                pairs.append((f"stage {stage}", ends))
         for name, ends in pairs:
             found = pair_settings([ends[1].result], [ends[0].result]) if ends else None
             if ends and isinstance(found, Paired):

@@ -16,6 +16,7 @@ from launch.report.build import build_report
 from launch.report.charts import POINTS
 from launch.report.facts import Stage, main_stage
 from launch.report.headline import headline
+from launch.report.redact import redact
 from launch.report.verdict import Verdict, judge, tasks_needed
 from launch.report.words import number, p_value, round_count, share
 from tests.made import jsonl
@@ -288,6 +289,23 @@ def test_what_is_redacted_names_no_machine_no_path_and_no_task(
     assert "secret" not in shown and "It learned" in shown
     assert rlsys(["report", str(path), "--redact"]) == 0
     assert b"secret" not in (path / "report.html").read_bytes()
+
+
+def test_errors_that_a_run_quotes_are_left_out_of_a_redacted_report(tmp_path: Path) -> None:
+    says = "in 2 % of the episodes your code raised an error; the first: data in reward: the answer of secret"
+    summary = {
+        "status": "failed",
+        "steps": 23,
+        "reason": "secret · at 10.0.0.2",
+        "health": [
+            {"stage": "rl", "what": "raised", "says": says, "of": 0},
+            {"stage": "rl", "what": "cut", "says": "on 10.1.2.3, version 0.1.0", "of": 0},
+        ],
+    }
+    found = redact(build_report([opened(tmp_path, summary=summary)], [None]))
+    shown = json.dumps(found)
+    assert "secret" not in shown and "10.0.0.2" not in shown and "10.1.2.3" not in shown and "0.1.0" in shown
+    assert found["runs"][0]["headline"].startswith("failed at step 23 in 1:09 · ")
 
 
 @pytest.mark.parametrize("odd", ["-1", "many"])
