@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.checkpoints.checkpoint import FOLDER, RESERVE, step_of
+from launch.observe.events import EVENTS, Events
 from rlsys.files import replace_file
 from rlsys.system.orphans import die_with
 
@@ -151,6 +152,10 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
         (run / RESERVE).unlink(missing_ok=True)  # kept for this
         summary = {"status": "failed", "reason": reason, "steps": _steps(run)}
         replace_file(run / "summary.json", json.dumps(summary, indent=1) + "\n")
+    if run is not None:
+        events = Events(run / EVENTS, lambda: (_steps(run), ""))
+        events.add("end", f"failed: {reason}")
+        events.close()
 
 
 def _say(line: str) -> None:

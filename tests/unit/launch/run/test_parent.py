@@ -189,6 +189,8 @@ def test_a_driver_that_ray_ended_gets_its_line_its_summary_and_no_processes(tmp_
     assert "the same command continues the run from step 4" in said
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"], HEAD in summary["reason"]) == ("failed", 5, True)
+    (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert (event["kind"], event["step"], HEAD in event["text"]) == ("end", 5, True)
     assert not child.is_running()
     assert not cleanup.find_owned(f"test-parent:{process.pid}")
 
