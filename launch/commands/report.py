@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ EXAMPLES = """examples:
 
 A run may still be in progress, or have been killed: the report says so. docs/how-to/read-a-report.md explains the page.
 """
+
+LARGE_MB = 25  # of a page
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -67,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
     with files_or_bad_input():
         replace_file(output.with_suffix(".json"), text)
         write_page(report, episodes, output, keep)
-    print(f"written to {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    size_mb = output.stat().st_size / 1e6
+    print(f"written to {output} ({size_mb:.1f} MB)")
+    if size_mb > LARGE_MB:
+        print("rlsys: warning: browsers open such a file slowly: --trajectories 2000 makes it smaller", file=sys.stderr)
     if options.open:
         webbrowser.open(output.resolve().as_uri())
     return 0

@@ -6,9 +6,10 @@ import argparse
 import secrets
 from pathlib import Path
 
+from launch.commands.report import count_kept
 from launch.report.build import build_report
 from launch.report.live import LiveRuns
-from rlsys.errors import BadInput
+from launch.report.page import KEEP
 
 HELP = "show the report of runs in a browser, also while they go on"
 EXAMPLES = """examples:
@@ -24,7 +25,10 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("run_dirs", metavar="RUN_DIR", nargs="+", type=Path, help="run directory of rlsys train")
     command.add_argument("--port", type=int, default=7788, help="port; 0: a free one (default: %(default)s)")
     command.add_argument(
-        "--trajectories", metavar="N", type=int, default=10_000, help="number to list, at most (default: %(default)s)"
+        "--trajectories",
+        metavar="N|all|none",
+        default=str(KEEP),
+        help="number of trajectories that the page lists (default: %(default)s)",
     )
 
 
@@ -32,10 +36,8 @@ def run(options: argparse.Namespace) -> int:
     from envs.services.http import serve_until_signal  # the HTTP server behind these two: the help goes without
     from launch.report.server import make_server
 
-    if options.trajectories < 0:
-        raise BadInput(key="--trajectories", found=options.trajectories, expected="0 or more")
     token = secrets.token_urlsafe(24)
-    runs = LiveRuns(options.run_dirs, build_report, options.trajectories)
+    runs = LiveRuns(options.run_dirs, build_report, count_kept(options.trajectories))
     runs.newest()  # what is no run directory is said before anything is served
 
     def started(url: str) -> None:

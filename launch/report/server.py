@@ -53,7 +53,7 @@ def make_server(runs: LiveRuns, port: int, token: str) -> HttpService:
 
 def answer(runs: LiveRuns, token: str, request: Request) -> Response:
     """In a thread: a large run takes a while to read."""
-    path = request.url.path.split("/")
+    path = str(request.scope["path"]).split("/")  # `request.url` would be made of the Host header
     known = len(path) > 2 and secrets.compare_digest(path[1].encode(), token.encode())
     if not known or request.method != "GET" or not is_from_here(request) or ".." in path:
         return PlainTextResponse(REFUSED, 403, HEADERS)

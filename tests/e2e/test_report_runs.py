@@ -179,6 +179,8 @@ def test_the_server_answers_those_with_the_link_alone(served: tuple[Path, str]) 
         (f"/{TOKEN}/%2e%2e/config.yaml", {}),
         (f"/{TOKEN}/config.yaml", {}),
         (f"/{TOKEN}/", {"Host": "evil.example"}),
+        (f"/{TOKEN}/", {"Host": "[::1"}),
+        ("/", {"Host": f"127.0.0.1/{TOKEN}/"}),
         (f"/{TOKEN}/", {"Host": f"127.0.0.1.evil.example:{own.rpartition(':')[2]}"}),
         (f"/{TOKEN}/", {"Origin": "http://evil.example"}),
         (f"/{TOKEN}/", {"Origin": "null"}),
@@ -202,6 +204,8 @@ def test_the_page_follows_a_run_and_what_a_resume_drops_is_gone(visit: Any, serv
     opened.wait_text("#found", "102 of 102")
     opened.page.locator("#shelf .row").first.click()
     opened.wait("#episode .card.model")
+    opened.page.click("#episode .choice button:text-is('log-prob')")
+    opened.wait(".tokens span")
     opened.go("#t")
     (run / "trajectories/step-000008.jsonl").unlink()
     rows = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)

@@ -102,6 +102,7 @@ function say(text, stoppable) {
 
 function keptSentence() {
   const reasons = store.reasons.map(([reason, rows]) => `${reason} ${count(rows)}`).join(", ");
+  if (!store.total) return "No trajectories are in this page.";
   return store.size === store.total ? `All ${count(store.total)} that were written are here.`
     : `${count(store.size)} of ${count(store.total)} that were written are here, in whole groups: ${reasons}.`;
 }

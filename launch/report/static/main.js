@@ -6,7 +6,7 @@ const VIEWS = ["report", "list", "episode", "group"];
 function show(view) {
   for (const each of VIEWS) byId(each).hidden = each !== view;
   document.body.dataset.view = view;
-  for (const link of document.querySelectorAll("nav a")) {
+  for (const link of document.querySelectorAll(".top nav a")) {
     link.toggleAttribute("aria-current", link.dataset.view === (view === "report" ? "report" : "list"));
   }
 }

@@ -57,6 +57,7 @@ def test_uplot_is_the_file_that_its_makers_published() -> None:
 def test_no_source_makes_markup_or_code_of_a_text(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert FORBIDDEN.findall(text) == []
+    assert len(text.splitlines()) <= 400
     if path.suffix == ".html":
         assert not re.search(r"\|\s*safe|autoescape|\sstyle=|\son\w+=", text)
 
