@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from launch.commands.report import count_kept
+from launch.observe.progress import Bar
 from launch.report.build import build_report
 from launch.report.live import LiveRuns
 from launch.report.page import KEEP
@@ -38,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
 
     token = secrets.token_urlsafe(24)
     runs = LiveRuns(options.run_dirs, build_report, count_kept(options.trajectories))
-    runs.newest()  # what is no run directory is said before anything is served
+    with Bar() as bar:
+        runs.newest(bar)  # what is no run directory is said before anything is served
 
     def started(url: str) -> None:
         port = url.rpartition(":")[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.reading.directory import RunDirectory, read_directory
-from launch.reading.episodes import Episodes, read_episodes
+from launch.reading.episodes import Episodes, Show, read_episodes
 from launch.reading.state import is_locked
 from launch.report.packing import Pack, dump, make_pack
 from launch.report.page import token_texts
@@ -56,15 +56,18 @@ class LiveRuns:
     def is_running(self) -> bool:
         return any(map(is_locked, self._folders))
 
-    def newest(self) -> Reading:
-        """Of what the files say now, or of a moment ago. Raises BadInput for what is no run directory any more."""
+    def newest(self, show: Show = lambda what, done, total: None) -> Reading:
+        """Of what the files say now, or of a moment ago. show: hears how far reading is.
+
+        Raises BadInput for what is no run directory any more.
+        """
         with self._lock:
             last = next(reversed(self._readings.values()), None)
             if last is not None and time.monotonic() - self._read_at < REST * self._took_s:
                 return last
             revision = self._revision()
             if last is None or last.revision != revision:
-                self._readings[revision] = self._read(revision)
+                self._readings[revision] = self._read(revision, show)
                 self._readings.move_to_end(revision)
             while len(self._readings) > KEPT:
                 self._readings.popitem(last=False)
@@ -73,10 +76,10 @@ class LiveRuns:
     def reading(self, revision: str) -> Reading | None:
         return self._readings.get(revision)  # also while the files are read again
 
-    def _read(self, revision: str) -> Reading:
+    def _read(self, revision: str, show: Show) -> Reading:
         begin = time.monotonic()
         runs = [read_directory(folder) for folder in self._folders]
-        episodes = [read_episodes(run) for run in runs]
+        episodes = [read_episodes(run, show) for run in runs]
         reading = Reading(revision, self._make_report(runs, episodes), make_pack(episodes, self._keep))
         self._read_at = time.monotonic()
         self._took_s = self._read_at - begin

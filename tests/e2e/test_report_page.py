@@ -83,6 +83,10 @@ def test_keys_lead_through_the_list(visit: Any, report: str) -> None:
         for key in keys.split():
             opened.page.keyboard.press(key)
         opened.wait(f"#episode h2:text-is('{found}')")
+    opened.page.keyboard.press("t")  # the list is where it was left
+    opened.wait("#shelf .row.current:has-text('3.3')")
+    opened.page.keyboard.press("Enter")
+    opened.wait("#episode h2:text-is('step-000002:3.3')")
     opened.page.keyboard.press("g")
     opened.wait("#group h2:text-is('group step-000002:3')")
     opened.page.keyboard.press("?")

@@ -6,6 +6,7 @@ const MARKS = 200; // findings that are underlined in one of them
 const KINDS = new Map([["assistant", "model"], ["tool", "result"], ["user", "result"], ["system", "prompt"]]);
 let mode = "text";
 let shownEpisode = null; // {place, episode}
+let asked = 0; // trajectories and groups so far: what is asked for last is shown, whichever is read first
 
 const fact = (label, value) => (value === "" || value === null ? null
   : make("div", { class: "fact" }, make("span", { class: "label" }, label), make("span", { class: "value" }, value)));
@@ -97,7 +98,8 @@ async function showEpisode(id) {
     fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the trajectories of this page.`), make("p", { class: "quiet" }, keptSentence()));
     return;
   }
-  const episode = await store.episode(place);
+  const turn = ++asked, episode = await store.episode(place);
+  if (turn !== asked) return;
   shownEpisode = { place, episode };
   if (!listed.places.length) listed.places = sortPlaces(filterColumns(readFilter(listed.text)), readFilter(listed.text).sort);
   listed.at = Math.max(0, listed.places.indexOf(place));

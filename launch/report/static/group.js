@@ -43,7 +43,8 @@ async function showGroup(id) {
     return;
   }
   const chosen = places.slice(0, 64); // siblings side by side
-  const episodes = await Promise.all(chosen.map((place) => store.episode(place)));
+  const turn = ++asked, episodes = await Promise.all(chosen.map((place) => store.episode(place)));
+  if (turn !== asked) return;
   const part = episodes.length > 1 ? parting(episodes) : null;
   const first = chosen[0], prompt = episodes[0].prompt;
   fill(view,

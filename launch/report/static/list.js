@@ -70,7 +70,7 @@ function drawHead(filter) {
 const showFilter = (text) => { location.hash = text ? `#t?${encodeFilter(text)}` : "#t"; };
 
 // Columns at once; words and what only the texts tell, block after block.
-async function showList(text, top = 0) {
+async function showList(text, top = null) {
   await store.open();
   const search = ++listed.search;
   const filter = readFilter(text);
@@ -87,12 +87,12 @@ async function showList(text, top = 0) {
     });
   }
   if (search !== listed.search && deep && listed.text !== text) return;
-  Object.assign(listed, { places, at: 0 });
+  Object.assign(listed, { places, at: Math.max(0, Math.min(listed.at, places.length - 1)) });
   const beyond = places.length > MOST ? `; the first ${count(MOST)} are drawn` : "";
   const stopped = deep && search !== listed.search ? "; stopped before the end" : "";
   say([`${count(places.length)} of ${count(store.size)}${beyond}${stopped}`, ...filter.errors].join("; "), false);
   drawRows();
-  byId("rows").scrollTop = top;
+  byId("rows").scrollTop = top ?? Math.max(0, listed.at * ROW - byId("rows").clientHeight / 2);
 }
 
 function say(text, stoppable) {
@@ -111,7 +111,8 @@ function moveInList(by) {
   listed.at = Math.max(0, Math.min(listed.places.length - 1, listed.at + by));
   const view = byId("rows"), top = listed.at * ROW;
   if (top < view.scrollTop) view.scrollTop = top;
-  if (top > view.scrollTop + view.clientHeight - ROW) view.scrollTop = top - view.clientHeight + ROW;
+  const last = view.clientHeight - 2 * ROW; // the head stays in view
+  if (top > view.scrollTop + last) view.scrollTop = top - last;
   drawRows();
 }
 

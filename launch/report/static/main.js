@@ -26,7 +26,7 @@ async function route() {
   const [kind, id] = [path.split("/")[0], decoded(path.slice(path.indexOf("/") + 1))];
   try {
     if (kind === "t" || kind === "g") {
-      if (listed.text !== filter) Object.assign(listed, { text: filter, places: [] });
+      if (listed.text !== filter) Object.assign(listed, { text: filter, places: [], at: 0 });
       if (path === "t") {
         show("list");
         await showList(filter);
