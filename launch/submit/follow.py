@@ -17,6 +17,7 @@ TRY_AGAIN_S = 300.0  # for a lost connection
 ASK_S = 2.0  # between two looks at the job's state
 DRAIN_S = 15.0  # for the rest of the log of a job that has ended
 STOPPED = 128 + 15  # what `rlsys train` ends with when it is asked to stop; Ray keeps no code of a stopped job
+NO_PYTHON = 127  # of a shell that finds no such command
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -40,6 +41,9 @@ def end_of(state: JobState) -> End:
     if state.code is None:
         lines = (state.message or "").strip().splitlines()
         return End(1, f"failed before the run began: {lines[-1] if lines else 'Ray gives no reason'}")
+    if state.code == NO_PYTHON:
+        way = "activate rlsys's environment before `ray start`"
+        return End(state.code, f"failed, exit code {state.code}: the head node finds no `python`: {way}")
     word = {0: "done", 2: "refused"}.get(state.code, "failed")
     return End(state.code, f"{word}, exit code {state.code}")
 

@@ -222,6 +222,7 @@ def test_a_connection_that_stays_lost_ends_with_the_job_going_on() -> None:
         (JobState("SUCCEEDED", 0), 0),
         (JobState("FAILED", 1), 1),
         (JobState("FAILED", 2), 2),
+        (JobState("FAILED", 127), 127),
         (JobState("FAILED", 130), 130),
         (JobState("STOPPED"), 143),
         (JobState("FAILED", None, "no room\nfor the runtime environment"), 1),
