@@ -38,19 +38,21 @@ class Controlled(Followed, Protocol):
     def stop(self, job: str) -> bool: ...
 
 
-def follow_job(server: Controlled, job: str, run_dir: str | None, *, again_s: float = AGAIN_S) -> int:
+def follow_job(
+    server: Controlled, job: str, run_dir: str | None, *, again_s: float = AGAIN_S, ask_s: float = ASK_S
+) -> int:
     """Follow until the end. Returns the exit code: the run's, or that of a detached terminal.
 
-    again_s: in which a second Ctrl-C stops the job.
+    again_s: in which a second Ctrl-C stops the job. ask_s: between two looks at the job's state.
     """
-    return asyncio.run(_follow(server, job, run_dir, again_s))
+    return asyncio.run(_follow(server, job, run_dir, again_s, ask_s))
 
 
-async def _follow(server: Controlled, job: str, run_dir: str | None, again_s: float) -> int:
+async def _follow(server: Controlled, job: str, run_dir: str | None, again_s: float, ask_s: float) -> int:
     interrupts: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupts.put_nowait, None)
-    following = asyncio.create_task(follow(server, job, write, say))
+    following = asyncio.create_task(follow(server, job, write, say, ask_s=ask_s))
     interrupted = asyncio.create_task(interrupts.get())
     try:
         while not following.done():

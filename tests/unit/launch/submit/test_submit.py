@@ -262,7 +262,7 @@ def interrupted(times: int) -> tuple[int, Running]:
     timers = [threading.Timer(0.05 * (1 + number), signal.raise_signal, [signal.SIGINT]) for number in range(times)]
     for timer in timers:
         timer.start()
-    code = follow_job(server, "j", "/shared/runs/r1", again_s=0.3)
+    code = follow_job(server, "j", "/shared/runs/r1", again_s=0.3, ask_s=0.01)
     return code, server
 
 
