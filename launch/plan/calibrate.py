@@ -1,4 +1,4 @@
-"""Speeds from what a run has measured: the same run, simulated with them, takes as long as it took."""
+"""Speeds from what a run has measured: the same run, simulated with them, takes what it took."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from launch.plan.speed import Answers, Speed
 from launch.plan.trace import FEWEST, Trace
 from rlsys.errors import BadInput
 
+# What an engine's step takes without any sequence, as so many sequences. On a core, reading the weights takes as long
+# as computing about ten of them: from runs with 2, 90 and 180 sequences in an engine (docs/measurements.md).
+CPU_FIXED = 10.0
 ROUNDS = 3  # of fitting what the parts need alone to what they took together
 
 
@@ -40,14 +43,22 @@ class Calibration:
 
 
 def calibrate(
-    trace: Trace, *, cores: float | None, engine_cores: float = 1.0, learner_cores: float = 1.0
+    trace: Trace,
+    *,
+    cores: float | None,
+    engine_cores: float = 1.0,
+    learner_cores: float = 1.0,
+    fixed: float = CPU_FIXED,
 ) -> Calibration:
-    """cores: that all parts of the run shared; None on GPUs. Raises BadInput where the rows do not say enough."""
+    """cores: that all parts of the run shared; None on GPUs. fixed: of an engine's step, in sequences.
+
+    Raises BadInput where the rows do not say enough.
+    """
     steps = [step for step in trace.steps if not math.isnan(step["busy_s"]) and step["generated"] > 0]
     if len(steps) < FEWEST or not any(step["packed"] for step in steps):
         raise BadInput("too few steps with the numbers of engines and updates", where=trace.name)
     setting, answers = trace.setting, _answers(trace)
-    base, each = fit_engine(trace)
+    base, each = fit_engine(trace, fixed)
     episodes = setting.groups_per_step * setting.group_size
     update = fmean(step["update_s"] for step in trace.steps)
     speed = Speed(
@@ -69,17 +80,24 @@ def calibrate(
     for _ in range(ROUNDS):
         replayed = forecast(_setting_of(trace, speed), speed, answers)
         engine, own = busy / replayed.busy_s, learner / replayed.update_s
-        speed = replace(
-            speed,
-            token_s=speed.token_s * own,
-            fixed_s=speed.fixed_s * own,
-            build_s=speed.build_s * own,
-            export_s=speed.export_s * own,
-            base_s=speed.base_s * engine,
-            each_s=speed.each_s * engine,
-        )
+        speed = _slowed(speed, learner=own, engine=engine)
+    replayed = forecast(_setting_of(trace, speed), speed, answers)
+    rest = fmean(trace.seconds) / replayed.seconds  # what the simulation leaves out, or has too much of
+    speed = _slowed(speed, learner=rest, engine=rest)
     replayed = forecast(_setting_of(trace, speed), speed, answers)
     return Calibration(trace=trace, speed=speed, answers=answers, replayed=replayed)
+
+
+def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
+    return replace(
+        speed,
+        token_s=speed.token_s * learner,
+        fixed_s=speed.fixed_s * learner,
+        build_s=speed.build_s * learner,
+        export_s=speed.export_s * learner,
+        base_s=speed.base_s * engine,
+        each_s=speed.each_s * engine,
+    )
 
 
 def predict(given: Calibration, *, groups_per_step: int | None = None, workers: int | None = None) -> Forecast:
@@ -123,26 +141,16 @@ def _answers(trace: Trace) -> Answers:
     return Answers(groups=groups, packed=packed, said=f"lengths of {count:,} episodes of {trace.name}")
 
 
-def fit_engine(trace: Trace) -> tuple[float, float]:
-    """(base_s, each_s): seconds of an engine's step with n sequences are base + n x each.
+def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:
+    """(base_s, each_s): seconds of an engine's step with n sequences are base + n x each, where base is `fixed` x each.
 
     By Little's law an engine has held, on average, the seconds of its episodes over the seconds in which it was busy;
-    a token of an episode takes one step of the engine. A line through both, by least squares over tokens.
+    a token of an episode takes one step of the engine. Steps differ too little and by too much noise for both numbers:
+    what the rows give is one point of the line.
     """
     episodes = trace.setting.groups_per_step * trace.setting.group_size
     found = [step for step in trace.steps if step["busy_s"] > 0 and step["generated"] > 0]
-    held = [step["generate_s"] * episodes / step["busy_s"] for step in found]
-    taken = [step["generate_s"] * episodes / step["generated"] for step in found]
-    tokens = [step["generated"] for step in found]
-    of_held, of_taken = _weighted(held, tokens), _weighted(taken, tokens)
-    spread = sum(count * (x - of_held) ** 2 for x, count in zip(held, tokens, strict=True))
-    slope = 0.0
-    if spread > 0:
-        pairs = zip(held, taken, tokens, strict=True)
-        slope = sum(count * (x - of_held) * (y - of_taken) for x, y, count in pairs) / spread
-    slope = min(max(slope, 0.0), of_taken / of_held)
-    return of_taken - slope * of_held, slope
-
-
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+    waited = sum(step["generate_s"] * episodes for step in found)
+    held, taken = waited / sum(step["busy_s"] for step in found), waited / sum(step["generated"] for step in found)
+    each = taken / (fixed + held)
+    return fixed * each, each

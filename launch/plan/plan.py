@@ -16,7 +16,7 @@ from launch.config.compose import compose
 from launch.plan.calibrate import Calibration, calibrate
 from launch.plan.memory import Memory, device_of, plan_memory, with_less_memory
 from launch.plan.nodes import Nodes, assumed_nodes
-from launch.plan.schedule import Source, Timed, best_splits, rl_recipe, same_kind, time_step
+from launch.plan.schedule import Source, Timed, best_splits, fixed_of, rl_recipe, same_kind, time_step
 from launch.plan.split import Split, other_splits, split_of, with_split
 from launch.plan.trace import read_trace
 from launch.stages.base import needs_engines
@@ -92,12 +92,11 @@ def make_plan(request: Request) -> Plan:
             expected="another name, or a model of its size, such as --shape 7b",
         )
     memory, shape = plan_memory(config, nodes, served), shape_for(config)
-    calibration = None if request.run is None else _calibrate(request.run, nodes, count)
-    source = Source(
-        shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens, calibration=calibration
-    )
+    sheets = Source(shape=shape, nodes=nodes, network=request.network, answer_tokens=request.answer_tokens)
+    calibration = None if request.run is None else _calibrate(request.run, config, sheets, count)
+    source = replace(sheets, calibration=calibration)
     timed, untimed, splits = _time(config, source, served) if memory.problem is None else (None, "", ())
-    sheets = replace(source, calibration=None)  # offers turn keys that change the speeds of a run
+    # Offers turn keys that change the speeds of a run: their times are by the data sheets.
     offers = () if memory.problem is None else tuple(find_offers(request, config, sheets, served))
     return Plan(
         request=request,
@@ -114,9 +113,9 @@ def make_plan(request: Request) -> Plan:
     )
 
 
-def _calibrate(run: Path, nodes: Nodes, count: int) -> Calibration:
+def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Calibration:
     """Raises BadInput for a run of another model or on other devices, or one that says too little."""
-    trace = read_trace(run)
+    trace, nodes = read_trace(run), sheets.nodes
     trained = trace.setting.parameters
     if trained is not None and abs(trained - count) > ALIKE * count:
         raise BadInput(
@@ -125,8 +124,10 @@ def _calibrate(run: Path, nodes: Nodes, count: int) -> Calibration:
     if trace.setting.gpus != (nodes.card is not None):
         there = "GPUs" if trace.setting.gpus else "CPUs"
         raise BadInput(f"it ran on {there}", key="--from", found=str(run), expected=f"a run on {nodes.describe()}")
-    cores = None if nodes.cores is None else float(nodes.cores)
-    return calibrate(trace, cores=cores, learner_cores=cores or 1.0)
+    if nodes.card is None:
+        cores = float(nodes.cores or 1)
+        return calibrate(trace, cores=cores, learner_cores=cores)
+    return calibrate(trace, cores=None, fixed=fixed_of(config, sheets))
 
 
 def _time(config: RunConfig, source: Source, served: int | None) -> tuple[Timed | None, str, Sequence[Timed]]:

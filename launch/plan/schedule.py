@@ -75,6 +75,16 @@ def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
     return estimate(recipe, source.shape, dtype, nodes, answers, source.network), answers
 
 
+def fixed_of(config: RunConfig, sheets: Source) -> float:
+    """What an engine's step takes without any sequence, as so many sequences, by the card's data sheet; 0 without."""
+    recipe = rl_recipe(config, sheets.nodes)
+    try:
+        speed = _speed(recipe, sheets)[0] if recipe is not None else None
+    except BadInput:
+        return 0.0
+    return 0.0 if speed is None else speed.base_s / speed.each_s
+
+
 def _bound(recipe: RecipeConfig, source: Source) -> float:
     """Seconds that a step takes at least: whichever of learner and engines is slower, without a tail."""
     speed, answers = _speed(recipe, source)

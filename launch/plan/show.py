@@ -65,7 +65,7 @@ def _headline(plan: Plan) -> str:
             answers += f" of {plan.timed.answers.packed:,.0f} tokens ({_large(plan.timed.forecast.packed)} tokens)"
     assumed = " (assumed; --nodes gives others)" if plan.nodes.assumed else ""
     stand_in = f", of the sizes of {plan.request.shape}" if plan.request.shape else ""
-    name = plan.config.stages[-1].config.algorithm.name
+    name = (loops or plan.config.stages)[-1].config.algorithm.name
     known_by = ""
     if plan.timed is not None:
         known_by = f"; times as {plan.calibration.trace.name} measured them" if plan.calibration else ESTIMATED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,11 @@ class Trace:
 
     def part(self, first: int, last: int) -> Trace:
         """Steps from `first` to before `last`, counted from 0."""
-        return Trace(
-            name=self.name,
-            stage=self.stage,
-            setting=self.setting,
-            steps=self.steps[first:last],
-            groups=self.groups[first:last],
-        )
+        return replace(self, steps=self.steps[first:last], groups=self.groups[first:last])
+
+    def and_then(self, other: Trace) -> Trace:
+        """Both, of the same setting."""
+        return replace(self, steps=[*self.steps, *other.steps], groups=[*self.groups, *other.groups])
 
     @property
     def seconds(self) -> Sequence[float]:
@@ -78,11 +76,12 @@ class Trace:
         return [step["step_s"] - step["checkpoint_s"] for step in self.steps]
 
 
-def read_trace(path: Path) -> Trace:
-    """Of the last rl stage that has steps. Raises BadInput for what is no run directory, or has too few."""
+def read_trace(path: Path, stage: str | None = None) -> Trace:
+    """Of an rl stage, by default the last that has steps. Raises BadInput for what is no run directory, or has too
+    few."""
     run = read_directory(path)
-    stages = [stage for stage in run.config["stages"] if stage.get("kind") == "rl"]
-    found = next((stage for stage in reversed(stages) if len(run.rows.of_stage(str(stage["name"])))), None)
+    stages = [each for each in run.config["stages"] if each.get("kind") == "rl" and stage in (None, each["name"])]
+    found = next((each for each in reversed(stages) if len(run.rows.of_stage(str(each["name"])))), None)
     if found is None:
         raise BadInput("it has no step of an rl stage", where=path)
     name = str(found["name"])

@@ -1,0 +1,106 @@
+"""How well `rlsys plan --from` predicts seconds of a step: `python benchmarks/plan.py [--runs DIR] [--read]`.
+
+Of each run the first half predicts the second half. Then the same machine with another setting is predicted: one run
+has 32, 16, 64 and again 32 groups a step, and the first and the last of these predict the two others; a run with one
+engine predicts one with two. What the machine does besides changes the seconds of a step: what is compared runs in
+turn. What the plan reads of each run is kept in `tests/data/plan/`, where a test repeats the predictions, and `--read`
+takes what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+import study
+from report import Report, parser
+from study import ROOT
+
+from launch.plan.calibrate import Calibration, calibrate, predict
+from launch.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
+
+KEPT, SEVERAL = ROOT / "tests" / "data" / "plan", ROOT / "benchmarks" / "plan.yaml"
+GROUPS = 4  # of each step, whose lengths are kept
+QUIET = ["eval.tasks=20", "eval.samples=0", "trajectories.keep=100000"]
+TINY = ["stages.before=null", "stages.test=null", "stages.rl.steps=30", "stages.rl.eval.every=0"]
+ENGINES = ["stages.sft=null", "stages.b=null", "stages.c=null", "stages.d=null", "stages.a.steps=20"]
+WHOLE = ("quickstart", "research", "engines-2", "engines-1")
+STAGES = {"groups-32": "a", "groups-16": "b", "groups-64": "c", "groups-32-again": "d"}  # of SEVERAL
+
+
+def play(runs: Path) -> None:
+    study.train("quickstart", runs / "quickstart", [*QUIET, "stages.rl.steps=40"])
+    study.train("research/tiny", runs / "research", [*QUIET, *TINY])
+    study.train(str(SEVERAL), runs / "groups", [])
+    start = f"model.path={max((runs / 'groups' / 'checkpoints').glob('step-*')) / 'hf'}"
+    for count in (2, 1):
+        study.train(str(SEVERAL), runs / f"engines-{count}", [*ENGINES, start, f"rollout.workers={count}"])
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for name in WHOLE:
+        keep(name, read_trace(runs / name))
+    for name, stage in STAGES.items():
+        keep(name, read_trace(runs / "groups", stage))
+
+
+def keep(name: str, trace: Trace) -> None:
+    """Of each step its numbers, and the lengths of the episodes of a few groups."""
+    columns = {key: [None if math.isnan(step[key]) else round(step[key], 4) for step in trace.steps] for key in COLUMNS}
+    groups = [[list(group) for group in step[:: max(1, len(step) // GROUPS)][:GROUPS]] for step in trace.groups]
+    found = {"stage": trace.stage, "setting": asdict(trace.setting), "columns": columns, "groups": groups}
+    (KEPT / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+def is_kept(name: str) -> bool:
+    return (KEPT / f"{name}.json").is_file()
+
+
+def read(name: str) -> Trace:
+    kept = json.loads((KEPT / f"{name}.json").read_text())
+    columns = {key: [math.nan if each is None else each for each in column] for key, column in kept["columns"].items()}
+    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(kept["groups"]))]
+    setting = TraceSetting(**kept["setting"])
+    return Trace(name=name, stage=kept["stage"], setting=setting, steps=steps, groups=kept["groups"])
+
+
+def of(trace: Trace) -> Calibration:
+    cores = float(os.cpu_count() or 1)
+    return calibrate(trace, cores=cores, learner_cores=cores)
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--runs", type=Path, default=ROOT / "runs" / "plan")
+    options.add_argument("--read", action="store_true", help="train nothing, take what tests/data/plan holds")
+    given = options.parse_args()
+    if not given.read:
+        play(given.runs)
+    with Report(given) as report:
+        report.head("first half predicts second half", "steps", "first, s", "predicted, s", "second, s", "error")
+        for name in filter(is_kept, (*WHOLE, *STAGES)):
+            trace = read(name)
+            half = len(trace.steps) // 2
+            first, second = trace.part(0, half), trace.part(half, len(trace.steps))
+            found, took = of(first).replayed.seconds, fmean(second.seconds)
+            report.row(name, len(trace.steps), fmean(first.seconds), found, took, f"{found / took - 1:+.0%}")
+        report.head("other setting", "predicted, s", "measured, s", "error", "measured as it was, s")
+        known = of(read("groups-32").and_then(read("groups-32-again")))
+        for name in ("groups-16", "groups-64"):
+            show(report, f"{name} from groups-32", known, read(name))
+        for one, two in ((WHOLE[3], WHOLE[2]), (WHOLE[2], WHOLE[3])):
+            if is_kept(one) and is_kept(two):
+                show(report, f"{two} from {one}", of(read(one)), read(two))
+
+
+def show(report: Report, name: str, known: Calibration, other: Trace) -> None:
+    setting = other.setting
+    found = predict(known, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
+    took = fmean(other.seconds)
+    report.row(name, found, took, f"{found / took - 1:+.0%}", fmean(known.trace.seconds))
+
+
+if __name__ == "__main__":
+    main()
