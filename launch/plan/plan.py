@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ class Plan:
         """The run with other keys: they take the place of those that the command line has."""
         turned = {key.partition("=")[0] for key in keys}
         kept = [key for key in self.request.overrides if key.partition("=")[0] not in turned]
-        return " ".join(["rlsys train", self.request.config, *kept, *keys])
+        return shlex.join(["rlsys", "train", self.request.config, *kept, *keys])
 
 
 def make_plan(request: Request) -> Plan:

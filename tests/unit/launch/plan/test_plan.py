@@ -84,6 +84,11 @@ def test_the_best_split_comes_with_its_command(capsys: pytest.CaptureFixture[str
     assert found["command"] == "rlsys train gpu/qwen2.5-7b-16xa100"
 
 
+def test_the_command_is_one_that_a_shell_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = plan(capsys, "quickstart", "--nodes", "1x2cpu-24G", "env.instruction=Give the answer.")
+    assert found["command"] == "rlsys train quickstart 'env.instruction=Give the answer.'"
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [(["--network", "fast"], "--network"), (["--network", "0G"], "--network"), (["--answer-tokens", "0"], "--answer"),
