@@ -93,8 +93,9 @@ def _versions_row(recipe: RecipeConfig, device: Device) -> MemoryRow:
     if recipe.cluster.weights_dir is not None:
         return MemoryRow(name="weights", parts=versions, note=f"on each node, in {recipe.cluster.weights_dir}")
     parts = (*versions, ("Ray's object store", float(store_bytes(recipe, device))))
-    docker = f"on each node; docker gives 0.06: --shm-size={2 * math.ceil(total(parts) / 2**30 / 2)}g"
-    return MemoryRow(name="/dev/shm", parts=parts, note=docker)
+    docker = f"docker gives 0.06: --shm-size={2 * math.ceil(total(parts) / 2**30 / 2)}g"
+    note = f"on each node, weights.channel={recipe.weights.channel}; {docker}"
+    return MemoryRow(name="/dev/shm", parts=parts, note=note)
 
 
 def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: Device, parameters: int | None) -> float:

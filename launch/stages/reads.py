@@ -38,6 +38,7 @@ EVALUATION: Keys = (
     "eval.concurrency",
     "eval.paper",
     "checkpoint.best",
+    "trajectories.logprobs",
     "trajectories.compress_mb",
 )
 # Every stage ends with a checkpoint of a learner, which holds the weights even where nothing is trained.

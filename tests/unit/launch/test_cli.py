@@ -202,7 +202,12 @@ def test_a_run_directory_of_another_recipe_is_told_in_a_few_words(
     assert "it was begun with stages.sft.loop.groups_per_step=32, not 64; " in err and " more: choose another" in err
 
 
-GOES_ON = {"new": ("play", "score", "train"), "play": ("score",), "show": ("score",)}  # what one does next
+GOES_ON = {
+    "train": ("submit",),
+    "new": ("play", "score", "train"),
+    "play": ("score",),
+    "show": ("score",),
+}  # what one does next
 
 
 def test_the_help_of_every_command_shows_its_own_examples_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
