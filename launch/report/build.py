@@ -20,6 +20,7 @@ from launch.report.compare import MOST_DRAWN, compare_tables, few_seeds, merge_s
 from launch.report.cost import make_cost
 from launch.report.facts import all_stages, main_stage
 from launch.report.headline import headline
+from launch.report.over_seeds import judge_settings
 from launch.report.seconds import account
 from launch.report.tables import Looked, make_tables
 from launch.report.tiles import make_tiles
@@ -29,6 +30,7 @@ from rlsys.untrusted import visible
 
 FORMAT = 1
 EVENTS = 200
+REST = 7  # colour of phases that the chart of seconds has no line for
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s\"']+")
 Report = dict[str, Any]
 
@@ -56,7 +58,7 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
         "runs": [_entry(run, "", verdict)],
         "tiles": make_tiles(stage) if stage is not None else [],
         "advice": [each.to_json() for each in advice],
-        "time": account(stage) if stage is not None else {"total_s": 0.0, "parts": []},
+        "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
         "sections": _sections(charts, tables),
         "charts": charts,
         "tables": tables,
@@ -81,6 +83,7 @@ def _of_several(
     return {
         "format": FORMAT,
         "title": visible(", ".join(run.path.name for run in runs[:4]) + (" ..." if len(runs) > 4 else "")),
+        "settings": judge_settings(groups),
         "runs": [_entry(run, label, verdict) for run, label, verdict in zip(runs, labels, verdicts, strict=True)],
         "tiles": [],
         "advice": advice,
@@ -92,6 +95,14 @@ def _of_several(
         "numbers": {},
         "events": [],
     }
+
+
+def _coloured(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
+    """With the colour of each phase in the chart of seconds: the place of its line there. The rest is grey."""
+    labels = list(dict.fromkeys(each["label"] for each in charts.get("seconds", {}).get("series", ())))
+    places = {label: min(at, REST) for at, label in enumerate(labels)}
+    parts = [{**each, "colour": places.get(each["label"], REST)} for each in time["parts"]]
+    return {**time, "parts": parts}
 
 
 def _entry(run: RunDirectory, label: str, verdict: Verdict) -> dict[str, Any]:

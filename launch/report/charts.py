@@ -15,7 +15,7 @@ from launch.observe.meanings import meaning_of
 from launch.reading.directory import RunDirectory
 from launch.reading.table import Floats, Rows
 from launch.report.chart_table import CHARTS, ChartSpec
-from launch.report.facts import Stage, all_stages, gap_limit
+from launch.report.facts import Stage, all_stages, ends_of, gap_limit
 from launch.report.seconds import INSIDE, STEP, label_of
 from launch.report.verdict import points_of
 from launch.report.words import mean, number, total
@@ -24,7 +24,6 @@ POINTS = 2_000  # of a series: more are averaged, with their lowest and highest 
 SERIES = 12  # of a chart and a run
 DIGITS = 6  # of a number in a chart
 MARKS = 200
-FEW = 10  # steps whose mean stands for the beginning and the end of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -243,7 +242,7 @@ def _held_out(drawn: Drawn, only_shares: bool) -> Iterator[dict[str, Any]]:
             "low": [round_value(low) for low, _ in intervals],
             "high": [round_value(high) for _, high in intervals],
         }
-        if drawn.label or only_shares:
+        if drawn.label:
             return
 
 
@@ -274,6 +273,7 @@ def _summary(series: Sequence[Mapping[str, Any]]) -> str:
     known = [value for value in shown["y"] if value is not None]
     if not known:
         return ""
-    count = 1 if shown["kind"] == "dots" else FEW
+    count = 1 if shown["kind"] == "dots" else ends_of(len(known))
     what = "" if len({each["label"] for each in lines}) == 1 else f"{shown['label']}: "
-    return f"{what}last {number(mean(known[-count:]))}; first {number(mean(known[:count]))}"
+    of = f" {count} of {len(known)}" if count > 1 else ""
+    return f"{what}first{of}: {number(mean(known[:count]))}; last{of and f' {count}'}: {number(mean(known[-count:]))}"

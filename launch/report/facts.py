@@ -36,8 +36,10 @@ class Stage:
         return self.rows.tail(LAST)
 
     @cached_property
-    def first(self) -> Rows:
-        return self.rows.pick(np.arange(len(self.rows)) < LAST)
+    def ends(self) -> tuple[Rows, Rows]:
+        """Its first and its last steps, as many of each and no step in both."""
+        count = ends_of(len(self.rows))
+        return self.rows.pick(np.arange(len(self.rows)) < count), self.rows.tail(count)
 
     @property
     def last_steps(self) -> tuple[int, int]:
@@ -69,6 +71,11 @@ class Stage:
     def right_now(self) -> float | None:
         """Over the last steps."""
         return mean(self.right[-LAST:])
+
+
+def ends_of(count: int) -> int:
+    """How many of so many values stand for the beginning, and as many for the end: ends_of(12) is 6."""
+    return min(LAST, max(1, count // 2))
 
 
 def busy_share(rows: Rows) -> float | None:

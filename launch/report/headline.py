@@ -15,7 +15,7 @@ LONGEST = 300  # characters of a reason
 
 
 def headline(run: RunDirectory) -> str:
-    parts = [_end(run), _algorithms(run), _parameters(run), _hardware(run), _version(run)]
+    parts = [_end(run), _experiment(run), _algorithms(run), _parameters(run), _hardware(run), _version(run)]
     return BETWEEN.join(part.replace(BETWEEN, ", ") for part in parts if part)
 
 
@@ -27,6 +27,9 @@ def last_step(run: RunDirectory) -> int:
 def _end(run: RunDirectory) -> str:
     steps, seconds = last_step(run), run.rows.known("wall_s")
     within = f" in {duration(float(seconds[-1]))}" if len(seconds) else ""
+    resumed = run.attempts[-1].get("from_step") if len(run.attempts) > 1 else None
+    if type(resumed) is int:
+        within += f", continued from step {resumed}"
     if run.state == "done":
         return f"done, {plural(steps, 'step')}{within}"
     if run.state == "running":
@@ -47,6 +50,15 @@ def reason(run: RunDirectory) -> str:
 def planned_steps(run: RunDirectory) -> int:
     found = [each.get("steps") for each in run.config["stages"]]
     return max(sum(each for each in found if type(each) is int), last_step(run))
+
+
+def _experiment(run: RunDirectory) -> str:
+    """What is learned, from which reward, with which seed: calculator, reward answer, seed 0."""
+    stage = main_stage(run)
+    name = stage.name if stage is not None else None
+    env, reward, seed = (run.setting(key, name) for key in ("env.name", "reward.name", "seed"))
+    named = {"": env, "reward ": reward, "seed ": seed}
+    return visible(", ".join(f"{what}{value}" for what, value in named.items() if value is not None))
 
 
 def _algorithms(run: RunDirectory) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
 
 from launch.checkpoints.checkpoint import FOLDER, step_of
+from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Level, Rule, Situation, findings_of
 from launch.report.facts import LAST, Stage, count_episodes, count_groups
 from launch.report.headline import last_step, reason
@@ -45,10 +47,17 @@ def ended_early(run: Situation) -> Advice | None:
         rule="ended_early",
         level="broken",
         text=f"{what}. The same command continues it from {origin}.",
+        key=_command(run.run),
         label="events",
         href="#events",
         steps=(step, step),
     )
+
+
+def _command(run: RunDirectory) -> str | None:
+    """The newest one that was typed, for a shell."""
+    words = run.attempts[-1].get("command") if run.attempts else None
+    return visible(shlex.join(map(str, words)))[:LONGEST] if isinstance(words, list) else None
 
 
 def health(run: Situation) -> Iterator[Advice]:
@@ -194,7 +203,7 @@ def depths_of(stage: Stage) -> list[tuple[str, float]]:
 def unproven(run: Situation) -> Advice | None:
     """The training reward rises, and held-out tasks do not get better."""
     stage = run.stage
-    first, last = (mean(rows.known("reward/mean")) for rows in (stage.first, stage.last))
+    first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     low, high = stage.rows.known("reward/min"), stage.rows.known("reward/max")
     if run.verdict.level not in ("flat", "bad") or first is None or last is None or len(stage.rows) < 2 * LAST:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from launch.report.facts import Stage, count_groups, gap_limit
-from launch.report.words import mean, number, score, share, total
+from launch.report.words import mean, number, plural, score, share, total
 
 Tile = dict[str, Any]
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
@@ -26,11 +26,12 @@ def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
 
 
 def _reward(stage: Stage) -> Tile | None:
-    last, first = (mean(rows.known("reward/mean")) for rows in (stage.last, stage.first))
+    first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     if last is None or first is None:
         return None
-    steps = f"last {len(stage.last)} steps" if len(stage.rows) > 1 else "its only step"
-    return _tile(f"reward, {steps}", score(last), f"first {len(stage.first)}: {score(first)}", "none", "reward")
+    count = len(stage.ends[0])
+    steps = f"last {plural(count, 'step')}" if len(stage.rows) > 1 else "its only step"
+    return _tile(f"reward, {steps}", score(last), f"first {count}: {score(first)}", "none", "reward")
 
 
 def _loss(stage: Stage) -> Tile | None:
@@ -38,9 +39,11 @@ def _loss(stage: Stage) -> Tile | None:
     key = next((key for key in ("loss/nll", "loss/dpo") if len(stage.rows.known(key))), None)
     if key is None or len(stage.rows.known("reward/mean")):
         return None
-    last, first = (mean(rows.known(key)) for rows in (stage.last, stage.first))
-    label = f"loss, last {len(stage.last)} steps"
-    return _tile(label, number(last), f"first {len(stage.first)}: {number(first)}", "none", "supervised")
+    first, last = (mean(rows.known(key)) for rows in stage.ends)
+    count = len(stage.ends[0])
+    return _tile(
+        f"loss, last {plural(count, 'step')}", number(last), f"first {count}: {number(first)}", "none", "supervised"
+    )
 
 
 def _signal(stage: Stage) -> Tile | None:
@@ -59,7 +62,7 @@ def _lag(stage: Stage) -> Tile | None:
     most = float(found.max())
     known = type(bound) in (int, float)
     level = "none" if not known else "ok" if most <= bound else "bad"
-    return _tile("lag, most", number(most), f"bound {number(bound)}" if known else "", level, "lag")
+    return _tile("policy lag, most", number(most), f"bound {number(bound)}" if known else "", level, "lag")
 
 
 def _gap(stage: Stage) -> Tile | None:
@@ -79,7 +82,7 @@ def _failures(stage: Stage) -> Tile | None:
     episodes = episodes_played(stage)
     many = episodes is not None and failed > FAILED * episodes
     level = "bad" if many else "warn" if failed else "ok"
-    return _tile("failures", number(failed), f"{number(again)} tried again", level, "failures")
+    return _tile("failed episodes", number(failed), f"{number(again)} played again", level, "failures")
 
 
 def episodes_played(stage: Stage) -> float | None:

@@ -109,21 +109,23 @@ def judge(run: RunDirectory) -> Verdict:
     if not found:
         return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
     shown = next((each for each in found if each.is_shown(len(found) if each is not found[0] else 1)), found[0])
-    return _of_change(run, shown, [each for each in found if each is not shown])
+    return _of_change(run, shown, [each for each in found if each is not shown], shown is found[0])
 
 
-def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change]) -> Verdict:
+def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change], usual: bool) -> Verdict:
+    """usual: the play that is shown is the first, and not one that shows more than the first."""
     before, after, paired = shown.before, shown.after, shown.paired
     what = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
-    ends = f"Held-out {what}: {before.describe()} → {after.describe()}"
+    ends = f"Held-out {what}, step {before.of.step} to {after.of.step}: {before.describe()} → {after.describe()}"
     if shown.direction == 0:
         level: Level = "flat"
         more = _tasks_that_show(paired) if after.result.is_share else ""
         text = f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){more}. {ends}."
     else:
         level = "good" if shown.direction > 0 else "bad"
-        begin = "It learned." if level == "good" else "It got worse."
-        text = f"{begin} {ends}; on the same tasks {shown.moved()}, {p_value(paired.p)}."
+        begin = "It learned" if level == "good" else "It got worse"
+        begin += "" if usual else f", in {after.play} answers alone"
+        text = f"{begin}. {ends}; on the same tasks {shown.moved()}, {p_value(paired.p)}."
     text += _remarks(run, before, after) + _of_others(shown, others)
     return Verdict(level=level, text=text, before=before, after=after, paired=paired)
 
@@ -131,7 +133,7 @@ def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change]) -> Ve
 def _of_others(shown: Change, others: Sequence[Change]) -> str:
     """Plays that went another way than the one that is shown."""
     odd = [each for each in others if each.direction != shown.direction]
-    names = {-1: "worse", 0: "no difference", 1: "better"}
+    names = {-1: "worse", 0: "no difference shown", 1: "better"}
     said = [f"{each.after.play}: {names[each.direction]} ({each.moved()})" for each in odd[:OTHERS]]
     more = f" and {len(odd) - OTHERS} more" if len(odd) > OTHERS else ""
     return f" But {'; '.join(said)}{more}." if said else ""
@@ -185,7 +187,7 @@ def _training_reward(stage: Stage | None) -> str:
     """In words, for want of something better."""
     if stage is None:
         return ""
-    first, last = (mean(rows.known("reward/mean")) for rows in (stage.first, stage.last))
+    first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     if first is None or last is None:
         return ""
     if abs(last - first) < 0.005:

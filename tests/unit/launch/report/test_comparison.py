@@ -13,6 +13,8 @@ from launch.cli import run as rlsys
 from launch.reading.directory import RunDirectory, read_directory
 from launch.report.build import Report, build_report
 from launch.report.compare import MOST_DRAWN
+from launch.report.over_seeds import average_changes
+from tests.made import jsonl
 from tests.run_directory import result, run_directory
 
 STAGES = [{"name": "rl", "kind": "rl", "steps": 2}]
@@ -28,6 +30,15 @@ def made(
     )
     if tasks is not None:
         result(path, "rl-after", tasks)
+    return read_directory(path)
+
+
+def evaluated_twice(path: Path, seed: int, right: int) -> RunDirectory:
+    """Of ten tasks none is solved before, and so many after."""
+    made(path, seed=seed)
+    jsonl(path / "evaluations.jsonl", [{"step": 0, "stage": "rl", "when": "before"}, *AFTER])
+    for when, solved in (("before", 0), ("after", right)):
+        result(path, f"rl-{when}", {f"t{n}": float(n < solved) for n in range(10)})
     return read_directory(path)
 
 
@@ -48,6 +59,37 @@ def test_only_keys_that_differ_are_shown(tmp_path: Path) -> None:
     assert rows_of(found, "differences") == [["learner.lr", "1.0", "2.0"], ["seed", "0", "1"]]
     assert found["sections"][0]["tables"][0] == "differences"
     assert [each["label"] for each in found["runs"]] == ["a (learner.lr=1.0)", "b (learner.lr=2.0)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high", "direction"),
+    # 4.3027 and 12.706: the 97.5 % quantile of Student's t with 2 and 1 degrees of freedom
+    [
+        ((0.1, 0.2, 0.3), 0.2 - 0.24841, 0.2 + 0.24841, 0),
+        ((0.5, 0.5), 0.5, 0.5, 1),
+        ((-0.3, -0.31), -0.3685, -0.2415, -1),
+    ],
+)
+def test_a_change_over_seeds_has_students_interval(
+    changes: tuple[float, ...], low: float, high: float, direction: int
+) -> None:
+    found = average_changes(changes)
+    assert found.mean == pytest.approx(sum(changes) / len(changes)) and found.direction == direction
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_the_spread_of_one_seed_is_unknown() -> None:
+    with pytest.raises(ValueError, match="one seed"):
+        average_changes([0.1])
+
+
+def test_a_setting_has_a_verdict_over_its_seeds(tmp_path: Path) -> None:
+    seeds = [evaluated_twice(tmp_path / name, seed, right=seed + 4) for seed, name in enumerate("abc")]
+    (verdict,) = compared(*seeds)["settings"]
+    assert verdict["level"] == "good" and "3 seeds" in verdict["text"]
+    assert verdict["plays"]["greedy"]["mean"] == pytest.approx(0.5)  # of ten tasks 4, 5 and 6 more are right
+    assert verdict["plays"]["greedy"]["low"] == pytest.approx(0.5 - 0.24841, abs=1e-4)
+    assert compared(seeds[0], made(tmp_path / "other", name="other"))["settings"] == []
 
 
 def test_seeds_of_one_setting_are_a_line_with_their_spread(tmp_path: Path) -> None:

@@ -101,9 +101,9 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
         f"{100 * filtered / (filtered + trained):.0f} %",
         f"last 10 steps {100 * late[0] / sum(late):.0f} %",
     )
-    assert tiles["lag, most"] == ("1", "bound 1")
+    assert tiles["policy lag, most"] == ("1", "bound 1")
     assert tiles["engine-learner gap"] == ("2.3e-05", "limit 0.1")
-    assert tiles["failures"] == ("2", "3 tried again")
+    assert tiles["failed episodes"] == ("2", "3 played again")
     busy = (rl[-1]["engine/busy_s"] - rl[0]["engine/busy_s"]) / (rl[-1]["engine/alive_s"] - rl[0]["engine/alive_s"])
     seconds = sum(each["time/step"] for each in rl)
     learner = sum(each["time/update"] for each in rl) / seconds
@@ -131,11 +131,13 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
     record = {"parameters": 720_000, "attempts": [attempt]}
     gpus = headline(opened(tmp_path / "a", record=record, cluster={"device": "cuda"}))
     assert gpus == (
-        "done, 23 steps in 1:09 · sft, rl · 0.72 M parameters · 1 engine + 1 rank, "
+        "done, 23 steps in 1:09 · reward answer, seed 0 · sft, rl · 0.72 M parameters · 1 engine + 1 rank, "
         "8 x A100-80G on 2 nodes · rlsys 0.1.0 (548c04b+changes)"
     )
     killed = headline(opened(tmp_path / "b", summary=None, algorithm={"name": "grpo"}))
-    assert killed.startswith("stopped at step 23 in 1:09, no summary: the process was killed · sft, grpo · 1 engine")
+    assert killed.startswith(
+        "stopped at step 23 in 1:09, no summary: the process was killed · reward answer, seed 0 · sft, grpo"
+    )
     failed = headline(opened(tmp_path / "c", summary={"status": "failed", "reason": "x\x1b[2J", "steps": 23}))
     assert failed.startswith("failed at step 23 in 1:09: x\\x1b[2J ·")
 
