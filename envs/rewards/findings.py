@@ -60,10 +60,20 @@ def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
         found = reward.findings(transcript)
         return replace(total(found, reward.parts), findings=found[:MOST])
     scored: Reward = reward(transcript)
-    if not isinstance(reward, Explains):
+    if scored.findings or not isinstance(reward, Explains):
         return scored
     try:
-        explained = tuple(each for each in reward.findings(transcript) if isinstance(each, Finding))
+        explained = tuple(_plain(each) for each in reward.findings(transcript)[:MOST] if isinstance(each, Finding))
     except Exception:  # a fault boundary: the reward is there, and only its explanation is not
         return scored
-    return replace(scored, findings=explained[:MOST])
+    return replace(scored, findings=explained)
+
+
+def _plain(found: Finding) -> Finding:
+    """With fields that a file can hold. Raises whatever they raise if they are something else."""
+    value, span = float(found.value), found.span
+    if not math.isfinite(value):
+        raise ValueError(f"{found.rule}: {value}")
+    if span is not None:
+        span = Span(message=int(span.message), start=int(span.start), end=int(span.end))
+    return Finding(part=str(found.part), rule=str(found.rule), value=value, span=span, text=str(found.text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from typing import Any
@@ -33,7 +32,13 @@ def read_gpus(answer: str) -> dict[str, Any] | None:
 
 
 def _ask_driver() -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(ASK, capture_output=True, text=True, timeout=SMI_S, check=True)
-        return done.stdout
-    return ""
+    try:
+        asked = subprocess.Popen(ASK, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return ""
+    try:
+        answer, _ = asked.communicate(timeout=SMI_S)
+    except subprocess.TimeoutExpired:
+        asked.kill()  # and not waited for: one that hangs in the driver cannot be ended
+        return ""
+    return answer if asked.returncode == 0 else ""

@@ -56,7 +56,8 @@ def list_runs(folder: Path) -> list[ListedRun]:
 
 def find_runs(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Folders with a config.yaml next to what a run writes. Links are not followed."""
-    if (folder / "config.yaml").exists() and ((folder / ".lock").exists() or (folder / "checkpoints").exists()):
+    there = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))  # False for what may not be entered
+    if os.path.exists(folder / "config.yaml") and any(there):
         yield folder
         return
     if depth > DEEPEST:
@@ -173,4 +174,6 @@ def _last_time(path: Path) -> float:
     for name in ACTIVE:
         with suppress(OSError):
             found.append((path / name).stat().st_mtime)
-    return max(found) if found else path.stat().st_mtime
+    with suppress(OSError):
+        return max(found) if found else path.stat().st_mtime
+    return 0.0

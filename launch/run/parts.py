@@ -151,6 +151,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     )  # fmt: skip
     if run.provenance is not None:
         run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, found, engines))
+    if engines:
         for_workers, for_services = placement[ranks : ranks + workers], placement[ranks + workers :]
         run.tasks.pool_start = asyncio.create_task(start_engines(run, for_workers, for_services))
     await run.learner.start(placement[:ranks])

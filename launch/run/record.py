@@ -6,6 +6,7 @@ or of a user, no variable of the environment, no home folder and no secret is in
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -38,7 +39,8 @@ WHOLE_BYTES = 2**30  # a larger data file is sampled: its digest would keep a di
 PIECES, PIECE = 256, 2**20  # of a larger one
 NO_DATA = ("model", "cluster", "wandb", "about")  # sections that name no data
 WRITTEN = ("cache_file", "index")  # keys of files that a run itself may write
-HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s]+")
+HOME = re.compile(r"(?<![\w./])(?:/[\w.-]+)*/(?:home|Users)/[^/\s]+")
+INSIDE = re.compile(r"([\w.-]*(?:key|token|secret|password)\w*['\"]?\s*:\s*)[^,}\]]+", re.IGNORECASE)  # {api_key: x}
 
 
 class RunRecord:
@@ -149,7 +151,7 @@ def _without_secret(argument: str) -> str:
     ends_so = any(each.end() == len(leaf) for each in SECRET.finditer(leaf))  # api_key, and not max_token_lag
     if equals and (names_a_secret(key) or ends_so):
         return f"{key}={HIDDEN}"
-    hidden = LIKE_KEY.sub(HIDDEN, argument)
+    hidden = LIKE_KEY.sub(HIDDEN, INSIDE.sub(rf"\1{HIDDEN}", argument) if "{" in argument else argument)
     return WITH_PASSWORD.sub(f"://{HIDDEN}@", hidden)
 
 
@@ -169,13 +171,13 @@ def data_files(text: str) -> dict[str, list[Path]]:
     sections = {key: value for key, value in values.items() if key not in NO_DATA}
     found: dict[str, list[Path]] = {}
     for key, name in _texts(sections):
-        path = Path(name)
-        if key in WRITTEN or "\n" in name or len(name) > 4096 or "\0" in name:
+        if key in WRITTEN:
             continue
-        if path.is_file():
-            found[_without_home(name)] = [path]
-        elif key in ("data", "eval_data") and path.is_dir():
-            found[_without_home(name)] = sorted(each for each in path.rglob("*") if each.is_file())
+        if os.path.isfile(name):  # any text is asked: of one that is no path, or may not be looked at, this is False
+            found[_without_home(name)] = [Path(name)]
+        elif key in ("data", "eval_data") and os.path.isdir(name):
+            inside = (Path(folder, file) for folder, _, files in os.walk(name) for file in files)
+            found[_without_home(name)] = sorted(each for each in inside if os.path.isfile(each))
     return found
 
 
@@ -220,4 +222,7 @@ def digest_file(path: Path, size: int) -> str:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size
+    """0 of a file that is gone by now."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0

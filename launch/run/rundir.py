@@ -15,6 +15,7 @@ import json
 import os
 import pwd
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 METRICS = "metrics.jsonl"
 RESERVE_BYTES = 2**16
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 
 
 class RunDir:
@@ -70,7 +72,8 @@ class RunDir:
 
     def close(self) -> None:
         if self._metrics is not None:
-            self._metrics.close()
+            with suppress(OSError):  # a full disk: what could not be flushed has been reported, and comes here again
+                self._metrics.close()
         self._lock.close()
 
     def keep_reserve(self) -> None:
@@ -251,7 +254,7 @@ def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", where=name) from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_soon(file)
     except OSError as error:
         file.close()
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -262,6 +265,15 @@ def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
             expected="one with flock (Lustre: mounted with -o flock; NFS: version 4)",
         ) from error
     return file
+
+
+def _lock_soon(file: IO[bytes]) -> None:
+    """Raises OSError. Who looks whether a run is going on (`launch.reading.state`) holds its lock for a moment."""
+    for _ in range(LOCK_TRIES - 1):
+        with suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(LOCK_PAUSE_S)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def choose_run_dir(

@@ -35,7 +35,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "scoring": {"run", "stages", "config", *BELOW_A_RUN},
     "play": {"run", "stages", "config", "scoring", *BELOW_A_RUN},
     "reading": {"run", "evaluation", "observe"},
-    "report": {"run", "reading", "evaluation", "observe", "checkpoints"},
+    "report": {"checks", "run", "reading", "evaluation", "observe", "checkpoints"},
     "commands": {
         "run",
         "reading",

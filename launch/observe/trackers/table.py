@@ -50,7 +50,7 @@ def make_trackers(recipe: RecipeConfig, run: TrackedRun) -> tuple[Trackers, list
         try:
             build: Any = load(TRACKERS[name]) if name in TRACKERS else load_own("tracker", name)
             made[name] = build(run)
-        except Exception as error:  # fault boundary: a library or a class of the user's own may raise anything
+        except (Exception, SystemExit) as error:  # fault boundary: a library, or a class of the user's own
             log.warning("%s is off for this run: %s", name, describe_error(error))
     says = [text for each in made.values() if (text := getattr(each, "uploads", None))]
     config: WandbConfig = recipe.wandb

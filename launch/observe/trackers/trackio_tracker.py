@@ -24,7 +24,7 @@ class TrackioTracker:
     def __init__(self, run: TrackedRun) -> None:
         listed = f"{run.settings.name or run.name} {run_id(run.directory, 'trackio_id')}"  # its name identifies a run
         # In a context of its own: of the current one trackio ends the run once more, aloud, when Python ends.
-        with _silence():
+        with contextlib.redirect_stdout(io.StringIO()):  # a welcome in the middle of the terminal's lines
             self._run = contextvars.copy_context().run(
                 trackio.init,
                 project=run.settings.project or PROJECT,
@@ -48,10 +48,4 @@ class TrackioTracker:
         self._run.log({"samples": table}, step=step)
 
     def finish(self) -> None:
-        with _silence():
-            self._run.finish()
-
-
-def _silence() -> contextlib.AbstractContextManager[Any]:
-    """trackio prints a welcome and a farewell in the middle of the terminal's lines."""
-    return contextlib.redirect_stdout(io.StringIO())
+        self._run.finish()  # in a thread, which may be late: what it prints is not caught, for stdout is everybody's

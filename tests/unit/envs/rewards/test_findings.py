@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from envs.rewards.findings import Finding, SumOfFindings, score_and_explain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.rewards.findings import Finding, Span, SumOfFindings, score_and_explain
 from rlsys.types import Reward, Transcript
 from tests.made import TASK
 
@@ -33,6 +38,35 @@ class Odd(Broken):
         return ("no finding", Finding(part="own", rule="x"))  # type: ignore[return-value]
 
 
+class Told(Broken):
+    """It explains itself, and is not asked again."""
+
+    def __call__(self, transcript: Transcript) -> Reward:
+        return Reward(value=2.0, parts={"own": 2.0}, findings=(Finding(part="own", rule="y"),))
+
+
+class Damaged(Broken):
+    def __init__(self, found: Finding) -> None:
+        self.found = found
+
+    def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
+        return (self.found,)
+
+
+@pytest.mark.parametrize("fields", [{"value": None}, {"value": float("nan")}, {"value": 1.0, "span": (0, 1, 2)}])
+def test_a_finding_that_no_file_can_hold_is_none(fields: dict[str, Any]) -> None:
+    scored = score_and_explain(Damaged(Finding(part="own", rule="x", **fields)), SAID)
+    assert scored == Reward(value=2.0, parts={"own": 2.0}) and scored.findings == ()
+
+
+def test_numbers_of_a_library_become_plain_ones() -> None:
+    span = Span(message=np.int64(0), start=np.int64(1), end=np.int64(2))  # type: ignore[arg-type]
+    (found,) = score_and_explain(
+        Damaged(Finding(part="own", rule="x", value=np.float32(0.5), span=span)), SAID
+    ).findings
+    assert (type(found.value), found.span and type(found.span.start)) == (float, int)
+
+
 def test_a_sum_of_findings_is_computed_once() -> None:
     reward = Sum()
     scored = score_and_explain(reward, SAID)
@@ -44,4 +78,5 @@ def test_an_explanation_that_breaks_costs_nothing_but_itself() -> None:
     assert score_and_explain(Broken(), SAID) == Reward(value=2.0, parts={"own": 2.0})
     assert score_and_explain(Broken(), SAID).findings == ()
     assert [each.rule for each in score_and_explain(Odd(), SAID).findings] == ["x"]
+    assert [each.rule for each in score_and_explain(Told(), SAID).findings] == ["y"]
     assert score_and_explain(lambda transcript: Reward(value=1.0, parts={}), SAID).findings == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +29,34 @@ def test_its_failure_is_one_line(tmp_path: Path, program: str, limit_s: float, s
     line = make_report(tmp_path, (sys.executable, "-S", "-c", program), limit_s)
     assert line.startswith(says) and "\n" not in line
     assert says == "report: " or f"rlsys report {tmp_path}" in line
+
+
+def test_a_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """Also where a run that tidies up ignores both."""
+    program = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGTERM); time.sleep(60)"
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        line = make_report(tmp_path, (sys.executable, "-S", "-c", program), 30.0)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert line.startswith("no report (it was stopped)")
+
+
+def test_a_stopped_job_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    command = (sys.executable, "-S", "-c", "pass")
+    assert make_report(tmp_path, command).startswith("report: ")
+    (tmp_path / "summary.json").write_text('{"status": "stopped"}')
+    assert make_report(tmp_path, command).startswith("no report of a stopped job")
+
+
+def test_an_earlier_process_has_its_own(tmp_path: Path) -> None:
+    path = run_directory(tmp_path / "run", [{"step": 1}], summary={"status": "failed", "steps": 1})
+    said: list[str] = []
+    with pytest.raises(RuntimeError), reporting(RunDir(path), "end", said.append):
+        raise RuntimeError("refused before it began")
+    assert said == []
 
 
 def test_without_the_program_it_is_one_line_too(tmp_path: Path) -> None:

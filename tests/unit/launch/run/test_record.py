@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from launch.config.compose import compose, to_yaml
 from launch.run.record import begin_record, data_files, digest_files, place_parts, shareable
@@ -93,6 +94,8 @@ def test_parts_by_node_the_drivers_first() -> None:
         ("env.data=/home/jane/tasks.jsonl", "env.data=~/tasks.jsonl"),
         ("--run-dir=/Users/jane.doe/runs/a", "--run-dir=~/runs/a"),
         ("env.data=data/home/jane/x", "env.data=data/home/jane/x"),
+        ("env.data=/mnt/home/jane/x", "env.data=~/x"),
+        ("reward.judge={api_key: hunter2, model: m}", "reward.judge={api_key: ***, model: m}"),
     ],
 )
 def test_commands_are_shown_as_typed_but_for_secrets_and_home_folders(typed: str, shown: str) -> None:
@@ -121,6 +124,11 @@ def test_files_that_a_configuration_reads_have_digests(tmp_path: Path, monkeypat
     whole = hashlib.sha256((tmp_path / "tasks.jsonl").read_bytes()).hexdigest()
     assert digest_files(found["tasks.jsonl"]) == {"sha256": whole, "bytes": 37}
     assert digest_files(found["more"])["files"] == 2
+
+
+@pytest.mark.parametrize("text", ["word " * 80, "a\nb" * 300, "x" * 5000, "\0", "/proc/1/root/data"])
+def test_a_text_that_is_no_path_is_no_file(text: str) -> None:
+    assert data_files(yaml.safe_dump({"env": {"system": text, "data": text}})) == {}
 
 
 def test_a_large_file_is_sampled_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
