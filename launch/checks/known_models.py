@@ -6,12 +6,14 @@ from it against the count that the hub shows next to its files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rlsys.errors import BadInput, nearest
 
 Config = Mapping[str, Any]
+LONGEST = 80  # characters of a word that an error shows
 
 _QWEN25 = {"model_type": "qwen2", "vocab_size": 152064, "tie_word_embeddings": False}
 _QWEN25_SMALL = {"model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": True}
@@ -71,6 +73,19 @@ def named_shape(word: str) -> str:
     """The known model that --shape means: a size such as 7b, or a name of KNOWN. Raises BadInput."""
     name = SHAPES.get(word.lower(), word)
     if name not in KNOWN:
-        hint = nearest(word, [*SHAPES, *KNOWN])
-        raise BadInput(key="--shape", found=word, expected=f"one of {', '.join(SHAPES)}, or a known hub name{hint}")
+        found = word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
+        raise BadInput(
+            key="--shape",
+            found=found,
+            expected=f"one of {', '.join(SHAPES)}, or a known hub name{_nearest_shape(word)}",
+        )
     return name
+
+
+def _nearest_shape(word: str) -> str:
+    """The size that a number is nearest to, or the name that is most like the word."""
+    number = re.match(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", word)
+    if number is None or "/" in word:
+        return nearest(word, [*SHAPES, *KNOWN], otherwise="")
+    size = min(SHAPES, key=lambda each: abs(float(each.removesuffix("b")) - float(number[0])))
+    return f" (did you mean {size!r}?)"

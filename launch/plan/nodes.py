@@ -16,11 +16,15 @@ from launch.plan.cards import CARDS, Card, card_of, find_card
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
 
+WHOLE, SIZE = r"[0-9]{1,6}", r"[0-9]{1,9}(?:\.[0-9]{1,9})?"  # short enough to be finite
 FORM = re.compile(
-    r"(?P<count>\d+)x(?:(?P<cores>\d+)cpu-(?P<ram>[\d.]+)G|(?P<gpus>\d+)x(?P<card>[\w-]+?)(?::(?P<host>[\d.]+)G)?)"
+    rf"(?P<count>{WHOLE})x(?:(?P<cores>{WHOLE})cpu-(?P<ram>{SIZE})G"
+    rf"|(?P<gpus>{WHOLE})x(?P<card>[\w-]+?)(?::(?P<host>{SIZE})G)?)"
 )
 EXAMPLES = "2x8xA100-80G (nodes x cards x card), 2x8xA100-80G:1000G (with the RAM of a node), or 1x2cpu-24G"
-MOST = 4096  # nodes, cards of a node
+MOST = 4096  # nodes, cores of a node
+MOST_CARDS = 64  # of a node
+MOST_GPUS = 16_384  # of all nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +53,17 @@ def parse_nodes(text: str) -> Nodes:
     """Raises BadInput."""
     found = FORM.fullmatch(text)
     numbers = [int(found[key]) for key in ("count", "gpus", "cores") if found[key]] if found else []
-    if found is None or not all(0 < number <= MOST for number in numbers):
+    sizes = [float(found[key]) for key in ("ram", "host") if found[key]] if found else []
+    if found is None or not all(0 < number <= MOST for number in numbers) or not all(size > 0 for size in sizes):
         raise BadInput(key="--nodes", found=text, expected=EXAMPLES)
-    count = int(found["count"])
+    count, gpus = int(found["count"]), int(found["gpus"] or 0)
+    if gpus > MOST_CARDS or count * gpus > MOST_GPUS:
+        limit = f"at most {MOST_CARDS} cards of a node, and {MOST_GPUS:,} together"
+        raise BadInput(key="--nodes", found=text, expected=limit)
     if found["cores"]:
         return Nodes(count=count, cores=int(found["cores"]), ram=float(found["ram"]) * GIGA)
     ram = float(found["host"]) * GIGA if found["host"] else None
-    return Nodes(count=count, gpus=int(found["gpus"]), card=find_card(found["card"]), ram=ram)
+    return Nodes(count=count, gpus=gpus, card=find_card(found["card"]), ram=ram)
 
 
 def assumed_nodes(cluster: ClusterConfig, gpus: int) -> Nodes:

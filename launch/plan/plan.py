@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from launch.plan.calibrate import Calibration, calibrate
 from launch.plan.memory import Memory, device_of, plan_memory, with_less_memory
 from launch.plan.nodes import Nodes, assumed_nodes
 from launch.plan.schedule import Source, Timed, best_splits, fixed_of, rl_recipe, same_kind, time_step
-from launch.plan.split import Split, other_splits, split_of, with_split
+from launch.plan.split import Split, keys_for, other_splits, split_of, with_split
 from launch.plan.trace import read_trace
 from launch.stages.base import needs_engines
 from launch.stages.train import gpus_of_services
@@ -79,11 +80,13 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """Raises BadInput for a configuration, machine or model that is not known."""
+    if request.nodes is not None:
+        check_device(request, request.nodes)
     config = compose(request.config, overrides_for(request))
     served = gpus_of_services(config)
     nodes = request.nodes or assume_machines(config, served)
     if request.nodes is None and nodes.card is not None:
-        config = compose(request.config, overrides_for(request, nodes))
+        config = _compose_again(request, overrides_for(request, nodes))
     count = parameters(config.recipe)
     if count is None:
         raise BadInput(
@@ -112,6 +115,23 @@ def make_plan(request: Request) -> Plan:
         splits=splits,
         calibration=calibration,
     )
+
+
+def _compose_again(request: Request, overrides: Sequence[str]) -> RunConfig:
+    """Without the warnings, which are said once."""
+    logging.disable(logging.WARNING)
+    try:
+        return compose(request.config, overrides)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def check_device(request: Request, nodes: Nodes) -> None:
+    """Raises BadInput where the configuration asks for a device that these machines do not have."""
+    asked = _compose_again(request, overrides_for(replace(request, nodes=None))).recipe.cluster.device
+    there = device_of(nodes).torch_device
+    if asked not in ("auto", there):
+        raise BadInput(key="cluster.device", found=asked, expected=f"auto or {there} with --nodes {nodes.describe()}")
 
 
 def _calibrate(run: Path, config: RunConfig, sheets: Source, count: int) -> Calibration:
@@ -189,8 +209,9 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
     nodes = source.nodes
     if nodes.card is None:
         found = with_less_memory(config, nodes)
-        if found is not None:
-            yield Offer(keys=found[1])
+        again = None if found is None else _plan_again(request, nodes, found, served)
+        if found is not None and again is not None and again.problem is None:
+            yield Offer(keys=found)
         return
     before = split_of(config.recipe)
     kinds: dict[Any, list[Split]] = {}
@@ -202,13 +223,21 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
         if not fitting:
             continue
         timed = _fastest(config, source, fitting, served)
-        keys = (timed.split if timed else fitting[0]).overrides(before)
-        again = plan_memory(compose(request.config, overrides_for(request, nodes, keys)), nodes, served)
-        if again.problem is None:
+        keys = keys_for(config.recipe, timed.split if timed else fitting[0])
+        again = _plan_again(request, nodes, keys, served)
+        if again is not None and again.problem is None:
             yield Offer(keys=keys, rank=next((row for row in again.rows if row.name == "rank"), None), timed=timed)
             offered += 1
         if offered == MOST_OFFERS:
             return
+
+
+def _plan_again(request: Request, nodes: Nodes, keys: Sequence[str], served: int) -> Memory | None:
+    """From keys, as the user would. None where the configuration refuses them."""
+    try:
+        return plan_memory(_compose_again(request, overrides_for(request, nodes, keys)), nodes, served)
+    except BadInput:
+        return None
 
 
 def _fastest(config: RunConfig, source: Source, candidates: Sequence[Split], served: int) -> Timed | None:
@@ -219,4 +248,4 @@ def _fastest(config: RunConfig, source: Source, candidates: Sequence[Split], ser
 
 
 def _turned(keys: Sequence[str]) -> list[str]:
-    return [key for key in keys if not key.startswith(("learner.ranks", "rollout.workers"))]
+    return [key for key in keys if not key.startswith(("learner.ranks", "rollout.workers", "rollout.min_workers"))]

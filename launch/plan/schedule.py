@@ -16,6 +16,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of, require_resolved, resolve
 
+MOST_ENGINES = 512  # that are simulated: an event takes time for each
 SIMULATED = 3  # splits, after a look at all of them without their tail
 
 
@@ -51,6 +52,8 @@ def rl_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
 def time_step(recipe: RecipeConfig, source: Source) -> Timed:
     """recipe: of an rl stage, resolved. Raises BadInput where nothing says how fast these machines are."""
     speed, answers = _speed(recipe, source)
+    if recipe.rollout.workers > MOST_ENGINES:
+        raise BadInput(f"not simulated for more than {MOST_ENGINES} engines")
     found = forecast(setting_of(recipe, speed), speed, answers)
     return Timed(split=split_of(recipe), speed=speed, answers=answers, forecast=found)
 
@@ -101,6 +104,8 @@ def best_splits(
     """Those of the candidates that fit, by the time of a step: the fastest ones, simulated. known: is not again."""
     nodes, timed = source.nodes, []
     for split in candidates:
+        if split.workers > MOST_ENGINES:
+            continue
         divided = with_split(config, split)
         recipe = rl_recipe(divided, nodes)
         if recipe is None or plan_memory(divided, nodes, served).problem is not None:

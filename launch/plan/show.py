@@ -12,7 +12,7 @@ from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.plan.plan import Offer, Plan
 from launch.plan.schedule import Timed
 from launch.plan.speed import assumptions
-from launch.plan.split import split_of
+from launch.plan.split import keys_for
 from launch.plan.trace import Trace
 
 WIDTH = 120
@@ -144,7 +144,7 @@ def _best_keys(plan: Plan) -> list[str]:
     best = plan.splits[0]
     if best.forecast.seconds > (1 - SLIGHT) * plan.timed.forecast.seconds:
         return []
-    return best.split.overrides(split_of(plan.config.recipe))
+    return keys_for(plan.config.recipe, best.split)
 
 
 def _assumed(plan: Plan, timed: Timed) -> list[str]:

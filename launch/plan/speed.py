@@ -94,7 +94,9 @@ def estimate(
     seats = max(1, min(limits.max_num_seqs, int(cache / (context / 2))))
     kv = 2 * shape.layers * max(1, shape.kv_heads // ways) * shape.head_dim * BYTES[dtype]
     rate = card.bandwidth * OF_BANDWIDTH
-    offloaded = 0.0 if learner.offload == "none" else OFFLOADED * shape.parameters / learner.ranks / HOST
+    algorithm = make_algorithm(recipe.algorithm)
+    steps = algorithm.epochs * algorithm.minibatches  # of the optimizer
+    offloaded = 0.0 if learner.offload == "none" else steps * OFFLOADED * shape.parameters / learner.ranks / HOST
     away = learner.ranks + recipe.rollout.workers * ways > nodes.gpus and nodes.count > 1
     return Speed(
         token_s=flops / (learner.ranks * card.flops * OF_PEAK),

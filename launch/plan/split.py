@@ -55,6 +55,12 @@ def split_of(recipe: RecipeConfig) -> Split:
     )
 
 
+def keys_for(recipe: RecipeConfig, split: Split) -> list[str]:
+    """What to add to the command of a recipe for this division: with fewer engines than it needs, that number too."""
+    least = [f"rollout.min_workers={split.workers}"] * (split.workers < recipe.rollout.min_workers)
+    return split.overrides(split_of(recipe)) + least
+
+
 def with_split(config: RunConfig, split: Split) -> RunConfig:
     """The same run, divided in another way: what differs from its division holds in all of its stages."""
     before = split_of(config.recipe)

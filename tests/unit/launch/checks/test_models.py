@@ -133,6 +133,9 @@ def test_a_size_means_a_known_model() -> None:
         assert shape is not None and shape.parameters / 1e9 == pytest.approx(float(size[:-1]), rel=0.25)
     with pytest.raises(BadInput):
         named_shape("7c")
+    with pytest.raises(BadInput, match="did you mean '8b'") as caught:
+        named_shape("9z")
+    assert len(str(caught.value)) < 200
 
 
 def test_every_policy_that_a_recipe_names_is_in_the_table() -> None:

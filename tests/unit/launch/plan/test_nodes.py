@@ -8,6 +8,7 @@ import pytest
 
 from launch.config.compose import compose
 from launch.plan.cards import CARDS, card_of, find_card
+from launch.plan.memory import pack
 from launch.plan.nodes import parse_nodes
 from launch.plan.split import Split, fits_nodes, most_engines, other_splits, with_split
 from rlsys.errors import BadInput
@@ -29,7 +30,27 @@ def test_sizes_are_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "8", "2x8", "0x8xH100", "2x0xH100", "2x8xP100", "2x8xA100", "1x2cpu", "2x8xA100-80", "9999999x8xH100"]
+    "text",
+    [
+        "",
+        "8",
+        "2x8",
+        "0x8xH100",
+        "2x0xH100",
+        "2x8xP100",
+        "2x8xA100",
+        "1x2cpu",
+        "2x8xA100-80",
+        "9999999x8xH100",
+        "1x2cpu-24.5.1G",
+        "1x2cpu-.G",
+        "1x2cpu-0G",
+        "2x8xA100-80G:1.2.3G",
+        f"1x2cpu-{'9' * 400}G",
+        "4096x4096xH100",
+        "1x65xH100",
+        "4096x8xH100",
+    ],
 )
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(BadInput) as caught:
@@ -54,6 +75,14 @@ def test_an_engine_is_on_one_node() -> None:
     assert most_engines(nodes, 6, 4, served=3) == 1
     assert fits_nodes(nodes, split(12, 1, 4)) and not fits_nodes(nodes, split(9, 2, 4))
     assert not fits_nodes(nodes, split(17, 0))
+
+
+def test_a_process_is_on_one_node() -> None:
+    """Three nodes of 10: 2 x 6 + 3 x 4 fill 10, 10 and 4 of them."""
+    assert pack([(6.0, 2), (4.0, 3)], room=10.0, nodes=3)
+    assert not pack([(6.0, 2), (4.0, 3)], room=10.0, nodes=2)
+    assert not pack([(11.0, 1)], room=10.0, nodes=3) and not pack([(6.0, 4)], room=10.0, nodes=3)
+    assert pack([(6.0, 1), (4.0, 1)], room=10.0, nodes=1) and pack([(1.0, 10**9)], room=1e9, nodes=1)
 
 
 def test_all_other_splits_fit_and_take_every_gpu_that_an_engine_can_take() -> None:

@@ -108,6 +108,8 @@ def test_bad_options_are_one_line(words: list[str], key: str, capsys: pytest.Cap
         ["gpu/qwen2.5-7b-16xa100", "--nodes", "1x2xH200"],
         ["gpu/qwen2.5-32b-16xa100", "--nodes", "2x8xA100-80G", "learner.offload=none"],
         ["quickstart", "--nodes", "1x2cpu-24G", "rollout.workers=20"],
+        ["quickstart", "--nodes", "1x2cpu-6G", "rollout.workers=2", "rollout.min_workers=2"],
+        ["gpu/qwen2.5-32b-32xa100", "--nodes", "2x8xA100-80G", "rollout.min_workers=3"],
     ],
 )
 def test_the_keys_that_are_offered_fit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +118,27 @@ def test_the_keys_that_are_offered_fit(words: list[str], capsys: pytest.CaptureF
     for offer in found["offers"]:
         again, other = plan(capsys, *words, *offer["keys"])
         assert again == 0 and other["fits"], offer
+
+
+def test_several_nodes_are_not_one_large_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """An engine of quickstart takes 2,617 MiB, a node has 1,907, and three of them have more than the run needs."""
+    code, found = plan(capsys, "quickstart", "--nodes", "3x2cpu-2G")
+    assert code == 2 and "engine" in found["problem"]
+    assert [row["of_bytes"] for row in found["memory"][:4]] == [2e9, 2e9, 2e9, 6e9]
+    assert plan(capsys, "quickstart", "--nodes", "3x2cpu-3G")[0] == 0
+
+
+@pytest.mark.parametrize(("nodes", "device"), [("1x8xA100-80G", "cpu"), ("1x2cpu-24G", "cuda")])
+def test_a_device_that_the_machines_do_not_have_is_refused(
+    nodes: str, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "quickstart", "--nodes", nodes, f"cluster.device={device}"]) == 2
+    assert "cluster.device" in capsys.readouterr().err
+
+
+def test_thousands_of_engines_are_not_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = plan(capsys, TWO_NODES[0], "--nodes", "4096x4xA100-80G", "rollout.workers=4000")
+    assert code == 0 and found["time"] is None and "engines" in found["untimed"]
 
 
 def test_a_refusal_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

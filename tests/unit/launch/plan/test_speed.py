@@ -49,6 +49,22 @@ def test_the_7b_model_takes_what_the_page_says(
     assert found.forecast.seconds >= max(found.forecast.update_s, found.forecast.full_s)
 
 
+def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunConfig) -> None:
+    """28 bytes of each of 7.6 G parameters at 10 GB/s, by 10 ranks: 2.1 s."""
+    offloaded = replace(seven.recipe, learner=replace(seven.recipe.learner, offload="optimizer"))
+
+    def fixed_s(epochs: int, minibatches: int) -> float:
+        terms = replace(offloaded.algorithm, epochs=epochs, minibatches=minibatches)
+        recipe = replace(offloaded, algorithm=terms)
+        stage = replace(seven.stages[0], config=recipe)
+        found = rl_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
+        assert found is not None
+        return time_step(found, source(TWO, 2048)).speed.fixed_s
+
+    assert fixed_s(1, 1) == pytest.approx(2.13, rel=0.01)
+    assert fixed_s(2, 4) == pytest.approx(8 * fixed_s(1, 1))
+
+
 def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
     """3 x 2 x 7.07 G of matrices and head, 28 layers x 4 x 3,584 for each of 4,096 pairs; a forward pass more."""
     recipe, shape = rl_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
