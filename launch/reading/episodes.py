@@ -6,7 +6,6 @@ wanted are then read from their places.
 
 from __future__ import annotations
 
-import gzip
 import re
 import struct
 import zlib
@@ -14,13 +13,13 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory
-from launch.reading.lines import DamageLog, read_lines_if_there
+from launch.reading.lines import LONGEST, DamageLog, bounded_lines, open_file, read_lines_if_there, whole_line
 from launch.reading.solved import solving_parts
 from launch.run.rundir import episodes_name
 from rlsys.episode_index import INDEX, EpisodePlace, index_row
@@ -89,10 +88,6 @@ def _by_file(files: Column, rows: Sequence[int]) -> Iterator[tuple[int, list[int
         if at == len(rows) or files[rows[at]] != files[rows[begin]]:
             yield int(files[rows[begin]]), list(rows[begin:at])
             begin = at
-
-
-def open_file(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None) -> Episodes:
@@ -168,16 +163,17 @@ def _rows_of(
     offset = 0
     try:
         with open_file(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.endswith(b"\n"):
+            for number, (size, line) in enumerate(bounded_lines(lines), start=1):
+                if line is not None and not line.endswith(b"\n"):
                     return
-                at, offset = offset, offset + len(line)
+                at, offset = offset, offset + size
+                where = f"{path.name} line {number}"
                 try:
-                    found = json_object(line, f"{path.name} line {number}")
+                    found = json_object(whole_line(line, where), where)
                 except BadInput as error:
                     damage.note(path.name, f"trajectories/{error}")
                     continue
-                yield index_row(found, replace(place, offset=at, length=len(line)), solved_by)
+                yield index_row(found, replace(place, offset=at, length=size), solved_by)
     except EOFError:
         return
     except (OSError, zlib.error, struct.error) as error:
@@ -200,7 +196,7 @@ class _Builder:
         file, offset, length = row.get("file"), row.get("offset"), row.get("length")
         if not isinstance(file, str) or type(offset) is not int or type(length) is not int:
             return  # its file is not whole then, and read itself
-        if not 0 < length < 2**31 or not 0 <= offset < 2**62:
+        if not 0 < length < LONGEST or not 0 <= offset < 2**62:
             self._broken.add(file)
             return
         if self._ends.get(file, 0) != offset:  # in what is read from the file itself: a damaged line was left out

@@ -7,12 +7,32 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlsys.errors import BadInput
 from rlsys.files import is_there
 from rlsys.jsonl import json_object
 from rlsys.untrusted import visible
+
+LONGEST = 2**26  # bytes of a line: a damaged or hostile file may be a single one of any length
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """(bytes, line); None in place of a line of LONGEST bytes and more, which is passed over."""
+    while line := file.readline(LONGEST):
+        size, end = len(line), line[-1:]
+        if size < LONGEST:
+            yield size, line
+            continue
+        while end != b"\n" and (more := file.readline(LONGEST)):
+            size, end = size + len(more), more[-1:]
+        yield size, None
+
+
+def whole_line(line: bytes | None, where: str) -> bytes:
+    if line is None:
+        raise BadInput("too long", where=where, expected=f"less than {LONGEST:,} bytes in a line")
+    return line
 
 
 class DamageLog:
@@ -32,6 +52,10 @@ class DamageLog:
         return tuple(visible(first) + more.get(file, "") for file, first in self._first.items())
 
 
+def open_file(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
 def finite_numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
     """Those that are finite; a whole number of hundreds of digits is none either."""
     given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
@@ -46,12 +70,12 @@ def read_lines(path: Path, damage: DamageLog | None = None) -> Iterator[dict[str
     """
     name = path.name if damage is not None else str(path)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
+        with open_file(path) as lines:
+            for number, (_, line) in enumerate(bounded_lines(lines), start=1):
                 try:
-                    yield json_object(line, f"{name} line {number}")
+                    yield json_object(whole_line(line, f"{name} line {number}"), f"{name} line {number}")
                 except BadInput as error:
-                    if not line.endswith(b"\n"):
+                    if line is not None and not line.endswith(b"\n"):
                         return
                     if damage is None:
                         raise

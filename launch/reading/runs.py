@@ -17,6 +17,23 @@ from rlsys.errors import BadInput, require
 from rlsys.untrusted import visible
 
 MAPPINGS = ("about", "eval", "reward")  # keys that are looked into
+DEEPEST = 50  # levels of a configuration
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Of a tree of bounded depth. A run writes no aliases; nested ones are gigabytes of text in a few lines."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias, which no run writes")
+        if self._depth >= DEEPEST:
+            raise yaml.YAMLError(f"more than {DEEPEST} levels")
+        self._depth += 1
+        found = super().compose_node(parent, index)
+        self._depth -= 1
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +83,9 @@ def read_config(path: Path) -> Mapping[str, Any]:
         missing = "no config.yaml in it" if path.is_dir() else "there is no such directory"
         raise BadInput(missing, where=path, expected="a run directory of rlsys train")
     try:
-        config = yaml.safe_load(file.read_bytes())
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise BadInput(f"not readable as YAML ({str(error).splitlines()[0]})", where=file) from error
+        config = yaml.load(file.read_bytes(), _PlainLoader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: no UTF-8, no such day
+        raise BadInput(f"not readable as YAML ({str(error).partition(chr(10))[0]})", where=file) from error
     stages = config.get("stages") if isinstance(config, dict) else None
     if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
         raise BadInput("no list of stages", where=file, expected="the configuration of a run of rlsys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,11 +17,16 @@ ENDINGS = ("stop", "end")  # kinds of events after which no process works in the
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of a run directory: the kernel frees it with the process."""
     try:
-        with (path / LOCK).open("rb") as file:
+        with open(path / LOCK, "rb", opener=_open_at_once) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in (errno.EWOULDBLOCK, errno.EACCES) and (path / LOCK).is_file()
     return False
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opening a pipe would wait for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def find_state(
