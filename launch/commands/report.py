@@ -17,7 +17,7 @@ from launch.report.build import build_report
 from launch.report.page import KEEP, write_page
 from launch.report.redact import redact
 from rlsys.errors import BadInput, require
-from rlsys.files import files_or_bad_input, replace_file
+from rlsys.files import files_or_bad_input, is_there, replace_file
 
 HELP = "make one page of a run or several: did it learn, may it be trusted, what to do, and its trajectories"
 EXAMPLES = """examples:
@@ -57,6 +57,8 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     keep = 0 if options.redact else count_kept(options.trajectories)
     require(options.price is None or options.price >= 0, "--price", options.price, "0 or more")
+    if options.output is not None:
+        check_output(options.output)
     runs = [read_directory(path) for path in options.run_dirs]
     episodes = read_all(runs)
     report = build_report(runs, episodes, price=options.price)
@@ -77,6 +79,23 @@ def run(options: argparse.Namespace) -> int:
     if options.open:
         webbrowser.open(output.resolve().as_uri())
     return 0
+
+
+def check_output(page: Path) -> None:
+    """Neither the page nor the .json beside it may replace what is no report: summary.json, run.json ..."""
+    require(page.suffix in (".html", ".htm"), "--output", str(page), "the name of a page, which ends in .html")
+    numbers = page.with_suffix(".json")
+    with files_or_bad_input():
+        if is_there(numbers) and not _is_report(numbers):
+            raise BadInput("there is another file of this name, which is no report", where=numbers, key="--output")
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"format", "runs"} <= found.keys()
 
 
 def count_kept(given: str) -> int | None:

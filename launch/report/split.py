@@ -181,7 +181,8 @@ MEMORY = {"engine/rss_mb": "engines", "memory/learner_rss_peak_mb": "ranks", "me
 
 def memory(run: Situation) -> Advice | None:
     """It grows in a straight line that reaches what the machines have before the planned end."""
-    limit_mb = sum(float(each.get("memory_gb") or 0) for each in nodes_of(run.run)) * 1e9 / 2**20
+    given = (each.get("memory_gb") for each in nodes_of(run.run))
+    limit_mb = sum(float(each) for each in given if type(each) in (int, float) and 0 < each < 1e9) * 1e9 / 2**20
     left = planned_steps(run.run) - last_step(run.run)
     slopes = {key: found for key in MEMORY if (found := slope_of(run.stage, key)) is not None}
     held = sum(float(run.stage.rows.known(key)[-1]) for key in MEMORY if len(run.stage.rows.known(key)))

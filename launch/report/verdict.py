@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
@@ -159,7 +159,8 @@ def _remarks(run: RunDirectory, before: Point, after: Point) -> str:
         found.append(f"evaluated after step {after.of.step} of {last}")
     if any(_is_number(each.of.row.get(f"{each.play}/planned")) for each in (before, after)):
         found.append("one of the two evaluations is partial")
-    failed = sum(float(each.of.row.get(f"{each.play}/failures") or 0) for each in (before, after))
+    failures = (each.of.row.get(f"{each.play}/failures") for each in (before, after))
+    failed = sum(float(each) for each in failures if _is_number(each))
     if failed:
         found.append(f"{plural(failed, 'episode')} of the two evaluations failed and are not in it")
     return f" ({'; '.join(found)})" if found else ""
@@ -197,4 +198,4 @@ def _training_reward(stage: Stage | None) -> str:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
