@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -50,11 +51,35 @@ def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str
     """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
     drawn = [Drawn.of(run, at, labels[at]) for at, run in enumerate(runs)]
     found: dict[str, Any] = {}
-    for name, spec in CHARTS.items():
+    for name, whole in CHARTS.items():
+        spec = whole if len(runs) == 1 else compared_spec(whole, drawn)
         series = [each for run in drawn for each in _series_of(spec, run)]
         if any(any(value is not None for value in each["y"]) for each in series):
             found[name] = _chart(spec, drawn, series)
     return found
+
+
+def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
+    """Of several runs a chart has one line each: of the same key in all of them, which its title names.
+
+    Of a * that is the whole step, or the first key that most of the runs have.
+    """
+    label, key = next(iter(spec.keys.items()))
+    several = len(spec.keys) > 1 or "*" in key
+    if "*" in key:
+        counts = Counter(each for run in runs for each in fitting(key, run.run.rows))
+        if fnmatchcase(STEP, key):
+            label, key = "the whole step", STEP
+        elif counts:
+            chosen = min(counts, key=lambda own: (-counts[own], _natural(own)))
+            label, key = _name_of(key, chosen), chosen
+    if spec.source == "held_out":
+        plays = Counter(play for run in runs for play in points_of(run.run))
+        label = key = next((play for play, count in plays.items() if count == max(plays.values())), "")
+        several = len(plays) > 1
+    about = spec.about if key in spec.keys.values() or spec.source == "held_out" else meaning_of(key)
+    title = f"{spec.title}: {label}" if several and label else spec.title
+    return replace(spec, title=title, keys={label: key}, about=about, band=None)
 
 
 def _chart(spec: ChartSpec, runs: Sequence[Drawn], series: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,10 +117,10 @@ def limit_of(drawn: Drawn, key: str) -> float | None:
 
 def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
     if spec.source == "held_out":
-        yield from _held_out(drawn, only_shares=False)
+        yield from _held_out(drawn, only_shares=False, only=next(iter(spec.keys.values())))
         return
     for stage, hours, tokens in zip(drawn.stages, drawn.hours, drawn.tokens, strict=True):
-        for name, column, band in _columns(spec, stage, several=bool(drawn.label)):
+        for name, column, band in _columns(spec, stage):
             if not np.isnan(column).all():
                 yield {
                     "label": drawn.label or name or spec.title,
@@ -108,14 +133,12 @@ def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
         yield from _held_out(drawn, only_shares=True)
 
 
-def _columns(
-    spec: ChartSpec, stage: Stage, several: bool
-) -> Iterator[tuple[str, Floats, tuple[Floats, Floats] | None]]:
-    """(name, [N] numbers, band) of a stage. several: there are other runs, and lines enough."""
+def _columns(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats, tuple[Floats, Floats] | None]]:
+    """(name, [N] numbers, band) of a stage."""
     found = list(_derived(spec, stage) if spec.source == "derived" else _of_rows(spec, stage.rows))
-    for name, column in found[: 1 if several else SERIES]:
+    for name, column in found[:SERIES]:
         band = None
-        if spec.band and name == "" and not several:
+        if spec.band and name == "":
             band = stage.rows.column(spec.band[0]), stage.rows.column(spec.band[1])
         yield name, column, band
 
@@ -125,13 +148,22 @@ def _of_rows(spec: ChartSpec, rows: Rows) -> Iterator[tuple[str, Floats]]:
         if "*" not in key:
             yield label, rows.column(key)
             continue
-        head, _, tail = key.partition("*")
-        known = [
-            each for each in rows.columns if fnmatchcase(each, key) and each != STEP and not each.startswith(INSIDE)
-        ]
+        known = fitting(key, rows)
         for each in sorted(known, key=lambda own: (-_size(rows.known(own)) if spec.stacked else 0.0, _natural(own))):
-            name = each.removeprefix(head).removesuffix(tail)
-            yield label_of(name) if head == "time/" else name, rows.column(each)
+            yield _name_of(key, each), rows.column(each)
+
+
+def fitting(pattern: str, rows: Rows) -> list[str]:
+    """Keys of the rows that a * stands for."""
+    return [
+        each for each in rows.columns if fnmatchcase(each, pattern) and each != STEP and not each.startswith(INSIDE)
+    ]
+
+
+def _name_of(pattern: str, key: str) -> str:
+    head, _, tail = pattern.partition("*")
+    name = key.removeprefix(head).removesuffix(tail)
+    return label_of(name) if head == "time/" else name
 
 
 def _size(values: Floats) -> float:
@@ -225,9 +257,11 @@ def round_value(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def _held_out(drawn: Drawn, only_shares: bool) -> Iterator[dict[str, Any]]:
-    """A series of dots for each play."""
+def _held_out(drawn: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A series of dots for each play. only: for this one."""
     for play, points in points_of(drawn.run).items():
+        if only not in ("", play):
+            continue
         shown = [each for each in points if each.result.is_share or not only_shares]
         if not shown:
             continue
