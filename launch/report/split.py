@@ -181,8 +181,8 @@ MEMORY = {"engine/rss_mb": "engines", "memory/learner_rss_peak_mb": "ranks", "me
 
 def memory(run: Situation) -> Advice | None:
     """It grows in a straight line that reaches what the machines have before the planned end."""
-    given = (each.get("memory_gb") for each in nodes_of(run.run))
-    limit_mb = sum(float(each) for each in given if type(each) in (int, float) and 0 < each < 1e9) * 1e9 / 2**20
+    given = [each["memory_gb"] for each in nodes_of(run.run) if type(each.get("memory_gb")) in (int, float)]
+    limit_mb = sum(float(each) for each in given if 0 < each < 1e9) * 1e9 / 2**20
     left = planned_steps(run.run) - last_step(run.run)
     slopes = {key: found for key in MEMORY if (found := slope_of(run.stage, key)) is not None}
     held = sum(float(run.stage.rows.known(key)[-1]) for key in MEMORY if len(run.stage.rows.known(key)))
