@@ -9,6 +9,7 @@ COMMANDS. Only the module of the command that was asked for is imported.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import logging
 import os
@@ -118,6 +119,11 @@ def run(argv: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return report_failure(error)
+        print(f"rlsys: error: {visible_lines(str(error.filename))[:60]}...: {error.strerror}", file=sys.stderr)
+        return 2
     except Exception as error:
         return report_failure(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from pathlib import Path
 
 from rich.console import Console
 
@@ -23,6 +24,7 @@ EXAMPLES = """examples:
 
 exit codes: 0 nothing is wrong (warnings included), 1 an error was found, 2 bad input
 """
+MOST_S = 3600
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +47,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not 0 < options.seconds < float("inf"):
-        raise BadInput(key="--seconds", found=options.seconds, expected="a number above 0")
+    if not 1 <= options.seconds <= MOST_S:
+        raise BadInput(key="--seconds", found=options.seconds, expected=f"1 to {MOST_S}")
     if options.cluster is not None and "://" in options.cluster:
         expected = "HOST:6379 as `ray start` prints it, or none on a node of the cluster"
         raise BadInput(key="--cluster", found=options.cluster, expected=expected)
     config = compose(options.config, options.overrides) if options.config is not None else None
-    plan = make_plan(config, options.config, options.run_dir, options.seconds)
+    run_dir = options.run_dir
+    if options.cluster is not None and run_dir is not None:
+        run_dir = str(Path(run_dir).resolve())  # the probes have working folders of their own
+    plan = make_plan(config, options.config, run_dir, options.seconds)
     logging.getLogger("ray").setLevel(logging.ERROR)
     began = time.monotonic()
     with Progress(Console(stderr=True, highlight=False, soft_wrap=True)) as progress:

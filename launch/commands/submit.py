@@ -24,8 +24,8 @@ from rlsys.errors import BadInput
 
 HELP = "submit a run to a Ray cluster as a job, follow its log, and end with its exit code"
 EXAMPLES = """examples:
-  rlsys submit research --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 seed=1
-  rlsys submit research --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 --dry-run    the equivalent command
+  rlsys submit quickstart --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 seed=1
+  rlsys submit quickstart --address http://10.0.0.1:8265 --run-dir /shared/runs/r1 --dry-run    the equivalent command
   rlsys submit --address http://10.0.0.1:8265 --attach rlsys-r1-seed1-7f3a                    follow a job again
   rlsys submit --address http://10.0.0.1:8265 --stop rlsys-r1-seed1-7f3a                      stop it: it saves first
 

@@ -41,7 +41,10 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
 
     address = config.address or os.environ.get("RAY_ADDRESS")
     local = is_local(config)
-    silent = f"no Ray cluster answers at {address}: start one with `ray start --head`, or unset RAY_ADDRESS"
+    if address == "auto" and not inside_ray_job():
+        address = _address_of_node()
+    rest = ", or unset RAY_ADDRESS" if "RAY_ADDRESS" in os.environ else ""
+    silent = f"no Ray cluster answers at {address}: start one with `ray start --head`{rest}"
     if address is not None and not inside_ray_job() and not _reachable(address):
         raise BadInput(silent)
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
@@ -105,8 +108,18 @@ def _own_log() -> str | None:
     return str(Path(global_worker.node.get_logs_dir_path()) / name) if global_worker.node is not None else None
 
 
+def _address_of_node() -> str:
+    """Of the cluster that this node is or was part of, which Ray keeps in a file. Raises BadInput without one."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        return str(get_ray_address_from_environment("auto", None))
+    except (ConnectionError, OSError) as error:
+        raise BadInput("no Ray cluster runs on this node: start one with `ray start`, or give an address") from error
+
+
 def _reachable(address: str) -> bool:
-    """Ray itself would try for minutes. `auto` and `ray://` addresses are left to it."""
+    """Ray itself would try for minutes. `ray://` addresses are left to it."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         return True

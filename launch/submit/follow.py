@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from launch.submit.server import JobState, Unreachable
+from launch.submit.server import JobState, NoSuchJob, Unreachable
 from rlsys.errors import BadInput
 
 TRY_AGAIN_S = 300.0  # for a lost connection
 ASK_S = 2.0  # between two looks at the job's state
 DRAIN_S = 15.0  # for the rest of the log of a job that has ended
 STOPPED = 128 + 15  # what `rlsys train` ends with when it is asked to stop; Ray keeps no code of a stopped job
+STOPS = (STOPPED, 128 + signal.SIGINT)
 NO_PYTHON = 127  # of a shell that finds no such command
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -41,11 +43,21 @@ def end_of(state: JobState) -> End:
     if state.code is None:
         lines = (state.message or "").strip().splitlines()
         return End(1, f"failed before the run began: {lines[-1] if lines else 'Ray gives no reason'}")
-    if state.code == NO_PYTHON:
+    code = 128 - state.code if state.code < 0 else state.code  # Ray says -9 where a shell says 137
+    if state.code < 0 and code not in STOPS:
+        return End(code, f"failed, exit code {code}: killed by {_signal_name(-state.code)}")
+    if code == NO_PYTHON:
         way = "activate rlsys's environment before `ray start`"
-        return End(state.code, f"failed, exit code {state.code}: the head node finds no `python`: {way}")
-    word = {0: "done", 2: "refused"}.get(state.code, "failed")
-    return End(state.code, f"{word}, exit code {state.code}")
+        return End(code, f"failed, exit code {code}: the head node finds no `python`: {way}")
+    word = "stopped" if code in STOPS else {0: "done", 2: "refused"}.get(code, "failed")
+    return End(code, f"{word}, exit code {code}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Log:
@@ -93,8 +105,10 @@ async def follow(
                 await _cancel(tail)  # it may wait for ever: nothing says that its peer is gone
                 await asyncio.sleep(ask_s)
                 continue
-            except BadInput:
+            except NoSuchJob:
                 return End(1, "the cluster no longer knows the job: its head was started again, and every job ended")
+            except BadInput as error:
+                return End(None, f"{error}; the job goes on")
             if lost_since != math.inf:
                 lost_since = math.inf
                 say("the connection is there again")

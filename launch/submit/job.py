@@ -15,7 +15,7 @@ from rlsys.errors import BadInput
 OVERRIDING = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # Ray's client prefers them to the address that it is given
 AUTH_MODE = "RAY_AUTH_MODE"
 RUN_DIR = "rlsys_run_dir"  # of the job's metadata
-URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+):\d+/?")
+URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+):([0-9]{1,5})/?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,10 @@ def check_address(address: str | None) -> str:
     expected = "the dashboard of the cluster's head with its port, as in http://10.0.0.1:8265"
     if address is None:
         raise BadInput("is needed", key="--address", expected=expected)
-    if not URL.fullmatch(address):
-        raise BadInput(key="--address", found=address, expected=expected)
+    found = URL.fullmatch(address)
+    if found is None or not 1 <= int(found[2]) <= 65535:
+        shown = re.sub(r"//.*@", "//...@", address)  # what stands there may be a password
+        raise BadInput(key="--address", found=shown, expected=expected)
     return address.rstrip("/")
 
 

@@ -32,6 +32,10 @@ class Unreachable(RunFailed):
     """The server does not answer, now."""
 
 
+class NoSuchJob(BadInput):
+    """The server answers, and does not know the job."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobState:
     status: str  # "PENDING", "RUNNING", "SUCCEEDED", "FAILED" or "STOPPED"
@@ -144,7 +148,7 @@ def _asked(call: Callable[[], T]) -> T:
     except RuntimeError as error:  # what the server refused, or an error within it
         said = str(error)
         if "does not exist" in said:
-            raise BadInput("there is no such job on this cluster") from error
+            raise NoSuchJob("there is no such job on this cluster") from error
         if "status code 5" in said or "Version check" in said:
             raise Unreachable(_last_line(said)) from error
         raise BadInput(_last_line(said)) from error

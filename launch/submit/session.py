@@ -113,7 +113,8 @@ def stop_job(server: Controlled, job: str, *, ask_s: float = ASK_S) -> int:
     while time.monotonic() < until:
         with contextlib.suppress(Unreachable):  # for a moment
             if (state := server.state(job)).status in ENDED:
-                print(f"{job}: {end_of(state).said}{_what_next(state.run_dir, STOPPED)}")
+                end = end_of(state)  # of a run that came to its own end before the stop: done, not to be continued
+                print(f"{job}: {end.said}{_what_next(state.run_dir, STOPPED if end.code is None else end.code)}")
                 return 0
         time.sleep(ask_s)
     raise RunFailed(f"{job} has not ended {seconds:.0f} s after it was asked to")

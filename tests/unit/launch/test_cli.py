@@ -319,3 +319,14 @@ def test_a_working_folder_that_is_gone_is_one_line(
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert run(["train", "quickstart"]) == 2
     assert "without --working-dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["plan", "x" * 300], ["plan", "quickstart", "--from", "x" * 300], ["new", "world", "x" * 300],
+     ["submit", "x" * 300, "--address", "http://127.0.0.1:1", "--run-dir", "/shared/r"]],
+)  # fmt: skip
+def test_a_name_that_is_too_long_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and len(err) < 150

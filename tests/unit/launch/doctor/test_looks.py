@@ -243,6 +243,7 @@ def test_a_port_that_is_open_is_reached_by_a_full_packet_and_a_closed_one_is_not
 
 def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert rlsys(["doctor", "no_such_config"]) == 2
-    assert rlsys(["doctor", "--seconds", "0"]) == 2
+    for seconds in ("0", "1e30", "nan", "3601"):
+        assert rlsys(["doctor", "--seconds", seconds]) == 2
     assert rlsys(["doctor", "--cluster", "http://10.0.0.1:8265"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 6

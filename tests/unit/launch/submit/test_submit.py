@@ -25,7 +25,7 @@ from launch.submit.job import (
     name_job,
     train_arguments,
 )
-from launch.submit.server import JobState, Unreachable, choose_token
+from launch.submit.server import JobState, NoSuchJob, Unreachable, choose_token
 from launch.submit.session import follow_job, stop_job
 from rlsys.errors import BadInput
 
@@ -87,7 +87,20 @@ def test_an_id_says_which_run_it_is() -> None:
     assert name_job("/shared/my run;x/", 0, "0000") == "rlsys-my-run-x-seed0-0000"
 
 
-@pytest.mark.parametrize("address", [None, "10.0.0.1:8265", "http://10.0.0.1", "ray://10.0.0.1:10001", "auto"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        None,
+        "10.0.0.1:8265",
+        "http://10.0.0.1",
+        "ray://10.0.0.1:10001",
+        "auto",
+        "http://10.0.0.1:0",
+        "http://10.0.0.1:65536",
+        "http://me:secret@10.0.0.1:8265",
+        "http://me@10.0.0.1:8265",
+    ],
+)
 def test_an_address_without_scheme_or_port_is_refused(address: str | None) -> None:
     with pytest.raises(BadInput, match="8265"):
         check_address(address)
@@ -225,11 +238,36 @@ def test_a_connection_that_stays_lost_ends_with_the_job_going_on() -> None:
         (JobState("FAILED", 127), 127),
         (JobState("FAILED", 130), 130),
         (JobState("STOPPED"), 143),
+        (JobState("FAILED", -9), 137),
+        (JobState("FAILED", -15), 143),
         (JobState("FAILED", None, "no room\nfor the runtime environment"), 1),
     ],
 )
 def test_the_exit_code_is_that_of_the_run(state: JobState, code: int) -> None:
     assert end_of(state).code == code
+
+
+def test_an_end_by_a_signal_is_named() -> None:
+    assert "SIGKILL" in end_of(JobState("FAILED", -9)).said
+    for code in (130, 143, -15):
+        assert end_of(JobState("FAILED", code)).said.startswith("stopped")
+
+
+class Refusing(Cluster):
+    """It answers with an error."""
+
+    def __init__(self, error: BadInput) -> None:
+        super().__init__([RUNNING], [])
+        self.error = error
+
+    def state(self, job: str) -> JobState:
+        raise self.error
+
+
+def test_only_a_job_that_is_not_known_has_ended() -> None:
+    assert followed(Refusing(NoSuchJob("there is no such job")))[0].code == 1
+    end = followed(Refusing(BadInput("the token was changed")))[0]
+    assert end.code is None and "the token was changed" in end.said
 
 
 def test_a_piece_that_is_half_known_is_written_from_there_on() -> None:
@@ -284,3 +322,16 @@ def test_a_stop_is_asked_for_and_awaited(capsys: pytest.CaptureFixture[str]) -> 
     assert stop_job(server, "j", ask_s=0.0) == 0 and server.stopped
     assert stop_job(server, "j", ask_s=0.0) == 0  # again: it has ended
     assert "has ended before" in capsys.readouterr().out
+
+
+class Finishing(Running):
+    """It has ended by itself when it is asked to stop."""
+
+    def stop(self, job: str) -> bool:
+        self._states, self.stopped = [JobState("SUCCEEDED", 0, run_dir="/shared/runs/r1")], True
+        return False
+
+
+def test_a_job_that_ends_before_its_stop_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop_job(Finishing(), "j", ask_s=0.0) == 0
+    assert "done, exit code 0; rlsys report /shared/runs/r1" in capsys.readouterr().out
