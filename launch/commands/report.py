@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         check_output(options.output)
     runs = [read_directory(path) for path in options.run_dirs]
     episodes = read_all(runs)
-    report = build_report(runs, episodes, price=options.price)
+    report = build_report(runs, episodes, price=options.price, anonymous=options.redact)
     if options.redact:
         report = redact(report)
     text = to_text(report)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ from launch.observe.meanings import meaning_of
 from launch.reading.directory import RunDirectory
 from launch.reading.episodes import Episodes
 from launch.reading.settings import group_runs
+from launch.report.advice import ORDER
 from launch.report.advise import advise
 from launch.report.chart_table import SECTIONS
-from launch.report.charts import make_charts, round_value
-from launch.report.compare import MOST_DRAWN, compare_tables, few_seeds, merge_seeds
+from launch.report.charts import make_charts
+from launch.report.compare import MOST_DRAWN, Groups, compare_tables, few_seeds, merge_seeds
 from launch.report.cost import make_cost
 from launch.report.facts import all_stages, main_stage
 from launch.report.headline import headline
@@ -36,13 +39,23 @@ Report = dict[str, Any]
 
 
 def build_report(
-    runs: Sequence[RunDirectory], episodes: Sequence[Episodes | None], *, price: float | None = None
+    runs: Sequence[RunDirectory],
+    episodes: Sequence[Episodes | None],
+    *,
+    price: float | None = None,
+    anonymous: bool = False,
 ) -> Report:
-    """episodes: of each run; None where they are not looked at. One run by itself, or several side by side."""
+    """episodes: of each run; None where they are not looked at. One run by itself, or several side by side.
+
+    anonymous: settings are numbered, for their names hold values of the configuration.
+    """
     verdicts = [judge(run) for run in runs]
     if len(runs) == 1:
         return _of_one(runs[0], verdicts[0], episodes[0], price)
-    return _of_several(runs, verdicts, episodes)
+    groups = group_runs(runs)
+    if anonymous:
+        groups = tuple(replace(each, label=f"setting {number}") for number, each in enumerate(groups, start=1))
+    return _of_several(runs, verdicts, episodes, groups)
 
 
 def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, price: float | None) -> Report:
@@ -69,9 +82,8 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
 
 
 def _of_several(
-    runs: Sequence[RunDirectory], verdicts: Sequence[Verdict], episodes: Sequence[Episodes | None]
+    runs: Sequence[RunDirectory], verdicts: Sequence[Verdict], episodes: Sequence[Episodes | None], groups: Groups
 ) -> Report:
-    groups = group_runs(runs)
     label_of = {run: each.label for each in groups for run in each.runs}
     labels = [label_of[run] for run in runs]
     charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
@@ -79,6 +91,7 @@ def _of_several(
     for at, (run, verdict, own) in enumerate(zip(runs, verdicts, episodes, strict=True)):
         for each in advise(run, verdict, own):
             advice.append({"run": at, **each.to_json(), "text": f"{visible(run.path.name)}: {each.text}"})
+    advice.sort(key=lambda each: ORDER.index(each["level"]))
     tables = compare_tables(runs, labels, verdicts, groups)
     return {
         "format": FORMAT,
@@ -147,7 +160,10 @@ def numbers_of(run: RunDirectory) -> dict[str, Any]:
         known = run.rows.known(key)
         if len(known):
             ends = {"last": float(known[-1]), "min": float(np.min(known)), "max": float(np.max(known))}
-            found[key] = {"about": meaning_of(key), **{name: round_value(value) for name, value in ends.items()}}
+            found[key] = {
+                "about": meaning_of(key),
+                **{n: own if math.isfinite(own) else None for n, own in ends.items()},
+            }
     return found
 
 
