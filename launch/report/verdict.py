@@ -58,9 +58,9 @@ class Change:
         """-1 or 1 where the interval does not contain 0, else 0."""
         return (self.paired.low > 0) - (self.paired.high < 0)
 
-    def is_shown(self, plays: int) -> bool:
-        """Whether it is more than chance. plays: of how many this is one (Bonferroni's correction)."""
-        return self.direction != 0 and (plays == 1 or self.paired.p < ERROR / plays)
+    def shown(self, plays: int) -> int:
+        """`direction` where it is no chance, else 0. plays: of how many this is one (Bonferroni's correction)."""
+        return self.direction if self.paired.p < ERROR / plays else 0
 
     def moved(self) -> str:
         return f"{self.paired.difference:+.2f} [{self.paired.low:+.2f}, {self.paired.high:+.2f}]"
@@ -108,7 +108,7 @@ def judge(run: RunDirectory) -> Verdict:
             found.append(Change(before=ends[0], after=ends[1], paired=paired))
     if not found:
         return Verdict(level="unknown", text=f"{UNKNOWN}: {_why_unknown(run, by_play)}{_training_reward(stage)}")
-    shown = next((each for each in found if each.is_shown(len(found) if each is not found[0] else 1)), found[0])
+    shown = next((each for each in found if each.shown(len(found))), found[0])
     return _of_change(run, shown, [each for each in found if each is not shown], shown is found[0])
 
 
@@ -117,12 +117,13 @@ def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change], usual
     before, after, paired = shown.before, shown.after, shown.paired
     what = f"{before.result.measure}, {after.play}, {paired.tasks:,} tasks"
     ends = f"Held-out {what}, step {before.of.step} to {after.of.step}: {before.describe()} → {after.describe()}"
-    if shown.direction == 0:
+    way = shown.shown(len(others) + 1)
+    if way == 0:
         level: Level = "flat"
         more = _tasks_that_show(paired) if after.result.is_share else ""
         text = f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){more}. {ends}."
     else:
-        level = "good" if shown.direction > 0 else "bad"
+        level = "good" if way > 0 else "bad"
         begin = "It learned" if level == "good" else "It got worse"
         begin += "" if usual else f", in {after.play} answers alone"
         text = f"{begin}. {ends}; on the same tasks {shown.moved()}, {p_value(paired.p)}."
@@ -132,7 +133,8 @@ def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change], usual
 
 def _of_others(shown: Change, others: Sequence[Change]) -> str:
     """Plays that went another way than the one that is shown."""
-    odd = [each for each in others if each.direction != shown.direction]
+    way = shown.shown(len(others) + 1)
+    odd = [each for each in others if each.direction != way]
     names = {-1: "worse", 0: "no difference shown", 1: "better"}
     said = [f"{each.after.play}: {names[each.direction]} ({each.moved()})" for each in odd[:OTHERS]]
     more = f" and {len(odd) - OTHERS} more" if len(odd) > OTHERS else ""
