@@ -85,7 +85,7 @@ def read_directory(path: Path) -> RunDirectory:
     summary = read_object(path / "summary.json", damage)
     last = int(rows.step[-1]) if len(rows) else None
     return RunDirectory(
-        path=path,
+        path=path if path.name not in ("", "..") else path.resolve(),  # `.` has no name
         config=config,
         record=read_object(path / "run.json", damage),
         summary=summary,

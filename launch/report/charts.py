@@ -34,22 +34,26 @@ class Drawn:
     run: RunDirectory
     at: int  # among the runs of the report
     label: str  # "" of a single run
+    size: int | None  # steps that a point stands for, the same in all of several runs; None of a single run
     stages: Sequence[Stage]
     hours: Sequence[Floats | None]  # of each stage [N], see `hours_of`
     tokens: Sequence[Floats]  # of each stage [N]: trained so far, over all stages
 
     @staticmethod
-    def of(run: RunDirectory, at: int, label: str) -> Drawn:
+    def of(run: RunDirectory, at: int, label: str, size: int | None) -> Drawn:
         stages = all_stages(run)
         whole_hours, trained = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
         chosen = [np.array([each == stage.name for each in run.rows.stage], bool) for stage in stages]
         hours = [None if whole_hours is None else whole_hours[own] for own in chosen]
-        return Drawn(run=run, at=at, label=label, stages=stages, hours=hours, tokens=[trained[own] for own in chosen])
+        tokens = [trained[own] for own in chosen]
+        return Drawn(run=run, at=at, label=label, size=size, stages=stages, hours=hours, tokens=tokens)
 
 
 def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str, Any]:
     """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
-    drawn = [Drawn.of(run, at, labels[at]) for at, run in enumerate(runs)]
+    longest = max((int(run.rows.step[-1]) for run in runs if len(run.rows)), default=0)
+    size = max(1, math.ceil(longest / POINTS)) if len(runs) > 1 else None
+    drawn = [Drawn.of(run, at, labels[at], size) for at, run in enumerate(runs)]
     found: dict[str, Any] = {}
     for name, whole in CHARTS.items():
         spec = whole if len(runs) == 1 else compared_spec(whole, drawn)
@@ -127,7 +131,7 @@ def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
                     "run": drawn.at,
                     "stage": stage.name,
                     "kind": spec.form if not drawn.label else "line",
-                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}),
+                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, drawn.size),
                 }
     if "right" in spec.keys.values():
         yield from _held_out(drawn, only_shares=True)
@@ -229,10 +233,16 @@ def _points(
     column: Floats,
     band: tuple[Floats, Floats] | None,
     axes: Mapping[str, Floats | None],
+    size: int | None,
 ) -> dict[str, Any]:
-    """All of them, or where they are too many the mean, the lowest and the highest of as many as are drawn as one."""
-    size = max(1, math.ceil(len(column) / POINTS))
-    begins = np.arange(0, len(column), size)
+    """All of them, or where they are too many the mean, the lowest and the highest of as many as are drawn as one.
+
+    size: of several runs the steps of a point. Its x is the first of them then, so that seeds have the same.
+    """
+    alone = size is None
+    size = size or max(1, math.ceil(len(column) / POINTS))
+    grid = np.arange(len(column)) // size if alone else (steps - 1) // size
+    begins = np.flatnonzero(np.diff(grid, prepend=-1))
     if size == 1:
         low, high = band or (None, None)
         x, y = steps, column
@@ -242,8 +252,9 @@ def _points(
         known = np.add.reduceat((~np.isnan(column)).astype(float), begins)
         with np.errstate(invalid="ignore", divide="ignore"):
             y = np.add.reduceat(np.nan_to_num(column), begins) / np.where(known > 0, known, np.nan)
-        ends = np.minimum(begins + size, len(column)) - 1
-        x, axes = steps[ends], {key: None if own is None else own[ends] for key, own in axes.items()}
+        ends = np.append(begins[1:], len(column)) - 1
+        x = steps[ends] if alone else np.maximum(grid[begins] * size + 1, steps[0])
+        axes = {key: None if own is None else own[ends] for key, own in axes.items()}
     found: dict[str, Any] = {"x": [int(each) for each in x], "y": _rounded(y)}
     found |= {"low": None if low is None else _rounded(low), "high": None if high is None else _rounded(high)}
     return found | {key: _rounded(own) for key, own in axes.items() if own is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,10 +58,10 @@ def _verdicts(
         stage, before, after, paired = main_stage(run), verdict.before, verdict.after, verdict.paired
         reward = mean(stage.last.known("reward/mean")) if stage is not None else None
         moved = f"{paired.difference:+.3f} [{paired.low:+.3f}, {paired.high:+.3f}]" if paired else ""
-        ends = [before.describe() if before else "", after.describe() if after else ""]
+        ends = [after.play if after else "", before.describe() if before else "", after.describe() if after else ""]
         tests = [moved, p_value(paired.p) if paired else ""]
         rows.append([run.path.name, label, run.state, last_step(run), *ends, *tests, number(reward)])
-    columns = ("run", "setting", "state", "steps", "before", "after", "difference", "p", "reward, last steps")
+    columns = ("run", "setting", "state", "steps", "play", "before", "after", "difference", "p", "reward, last steps")
     return table("Verdicts", columns, rows)
 
 
@@ -127,7 +128,9 @@ def few_seeds(groups: Groups) -> list[Advice]:
         return []
     what = "One seed each" if len(alone) == len(groups) else f"{plural(len(alone), 'setting')} with a single seed"
     text = f"{what}: this difference may be chance. Run each setting with other seeds, and give all of them."
-    return [Advice(rule="seeds", level="wrong", text=text, key="seed=1", numbers={"alone": float(len(alone))})]
+    taken = [run.config.get("seed") for each in groups for run in each.runs]
+    free = next(seed for seed in itertools.count() if seed not in taken)
+    return [Advice(rule="seeds", level="wrong", text=text, key=f"seed={free}", numbers={"alone": float(len(alone))})]
 
 
 def merge_seeds(charts: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:

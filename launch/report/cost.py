@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from launch.reading.directory import RunDirectory
 from launch.report.facts import count_gpus, holds_gpus, nodes_of
 from launch.report.tables import table
@@ -11,12 +13,14 @@ from launch.report.words import number, total
 
 
 def hours_held(run: RunDirectory) -> float:
-    """From the start of each attempt to its last row; of a run without times its own seconds."""
+    """From the start of each attempt to its last row or event; of a run without times its own seconds."""
     times = run.rows.known("time")
     starts = [each["time"] for each in run.attempts if type(each.get("time")) in (int, float)]
     if not len(times) or not starts:
         seconds = run.rows.known("wall_s")
         return float(seconds.max()) / 3600 if len(seconds) else 0.0
+    noted = [each["time"] for each in run.events if type(each.get("time")) in (int, float) and each["time"] < 1e12]
+    times = np.concatenate([times, np.array(noted, float)])
     held = 0.0
     for begin, end in zip(starts, [*starts[1:], float("inf")], strict=True):
         own = times[(times >= begin) & (times < end)]

@@ -145,7 +145,11 @@ def cut(run: Situation) -> Advice | None:
     named = " or ".join(f"{key}={value}" for key, value in given.items())
     longest = run.stage.last.known("episode/tokens_max")
     reached = [key for key, value in given.items() if len(longest) and longest.max() >= value]
-    first = next(iter(reached or given), None)
+    if (mean(run.stage.last.known("episode/turns")) or 1) > 1:  # the tokens of several messages
+        reached = [key for key in reached if key != keys[0]]
+        first = next(iter(reached), None)
+    else:
+        first = next(iter(reached or given), None)
     return Advice(
         rule="cut",
         level="wrong",
@@ -236,13 +240,11 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
         calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
         hopeless = _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
         steps = run.stage.last_steps
-        label, href = f"calls of {tool}", "#chart/tools"
+        label, href, key = f"calls of {tool}", "#chart/tools", key_of_tool(run.stage, tool)
         open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
-            yield Advice(
-                rule="tool", level="broken", text=text, key=key_of_tool(tool), label=label, href=href, steps=steps
-            )
+            yield Advice(rule="tool", level="broken", text=text, key=key, label=label, href=href, steps=steps)
         elif calls > 0 and (errors - hopeless) / calls > ERRORS:
             rate = (errors - hopeless) / calls
             text = f"{share(rate)} of the calls of {tool} fail ({number(errors - hopeless)} of {number(calls)})."
@@ -251,7 +253,7 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
                 rule="tool",
                 level="wrong",
                 text=text,
-                key=key_of_tool(tool),
+                key=key,
                 label=label,
                 href=href,
                 steps=steps,
@@ -265,15 +267,30 @@ def tools_of(stage: Stage) -> list[str]:
 
 
 def _increase(stage: Stage, tool: str, name: str) -> float:
-    """Over the stage, of a count since the workers' start. Steps in which a worker began again are left out."""
-    calls, counts = (np.nan_to_num(stage.rows.column(f"tool/{tool}/{each}")) for each in ("calls", name))
+    """Over the stage, of a count since the workers' start. Steps in which a worker began again are left out.
+
+    It begins at the count before the stage, and a row without one adds nothing.
+    """
+    rows = stage.run.rows
+    calls, counts = (rows.column(f"tool/{tool}/{each}") for each in ("calls", name))
+    known = ~np.isnan(calls) & ~np.isnan(counts)
+    inside = np.array([each == stage.name for each in rows.stage], bool)[known]
+    calls, counts = calls[known], counts[known]
     began_again = np.diff(calls, prepend=0.0) < 0
-    return total(np.where(began_again, 0.0, np.diff(counts, prepend=0.0)))
+    return total(np.where(inside & ~began_again, np.diff(counts, prepend=0.0), 0.0))
 
 
-def key_of_tool(tool: str) -> str:
-    """The section of the configuration that it is set up in."""
-    return {"judge": "reward.judge", "grader": "rollout.grader_deadline_s", "search": "env.retriever"}.get(tool, "env")
+TIMEOUTS = {
+    "judge": "reward.judge.deadline_s",
+    "grader": "rollout.grader_deadline_s",
+    "search": "env.retriever.guard.deadline_s",
+}
+
+
+def key_of_tool(stage: Stage, tool: str) -> str | None:
+    """The timeout of its calls, where the configuration has it."""
+    key = TIMEOUTS.get(tool)
+    return key if key is not None and stage.setting(key) is not None else None
 
 
 RULES: tuple[Rule, ...] = (ended_early, easy, hard, cut, depth, unproven)

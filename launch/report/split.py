@@ -176,7 +176,8 @@ def useless_tokens(run: Situation) -> Advice | None:
     )
 
 
-MEMORY = {"engine/rss_mb": "engines", "memory/learner_rss_peak_mb": "ranks", "memory/driver_rss_mb": "driver"}
+RANK = "memory/learner_rss_peak_mb"  # of the largest: taken for each
+MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "driver"}
 
 
 def memory(run: Situation) -> Advice | None:
@@ -184,8 +185,12 @@ def memory(run: Situation) -> Advice | None:
     given = [each["memory_gb"] for each in nodes_of(run.run) if type(each.get("memory_gb")) in (int, float)]
     limit_mb = sum(float(each) for each in given if 0 < each < 1e9) * 1e9 / 2**20
     left = planned_steps(run.run) - last_step(run.run)
-    slopes = {key: found for key in MEMORY if (found := slope_of(run.stage, key)) is not None}
-    held = sum(float(run.stage.rows.known(key)[-1]) for key in MEMORY if len(run.stage.rows.known(key)))
+    ranks = run.stage.setting("learner.ranks")
+    times = {RANK: float(ranks) if type(ranks) is int else 1.0}
+    found = {key: slope_of(run.stage, key) for key in MEMORY}
+    slopes = {key: own * times.get(key, 1.0) for key, own in found.items() if own is not None}
+    known = {key: run.stage.rows.known(key) for key in MEMORY}
+    held = sum(float(own[-1]) * times.get(key, 1.0) for key, own in known.items() if len(own))
     growth = sum(slopes.values())
     if limit_mb <= 0 or left <= 0 or growth <= 0 or held + growth * left < limit_mb:
         return None

@@ -17,6 +17,7 @@ from tests.made import jsonl
 from tests.run_directory import episode, result, run_directory
 
 Rows = list[dict[str, Any]]
+RANK = "memory/learner_rss_peak_mb"
 STAGES = [{"name": "rl", "kind": "rl", "steps": 40}]
 UNKNOWN = Verdict(level="unknown", text="")
 FLAT = Verdict(level="flat", text="")
@@ -105,10 +106,22 @@ def test_tools_that_fail(tmp_path: Path, errors: float, opened_now: float, level
     last = {"tool/search/calls": 100.0, "tool/search/errors": errors, "tool/search/breaker_open": opened_now}
     rows = [row | {key: value * n / 5 for key, value in last.items()} for n, row in enumerate(steps(5), start=1)]
     rows[-1]["tool/search/breaker_open"] = opened_now
-    found = advice(tmp_path, rows)
-    assert [(each.rule, each.level, each.key) for each in found] == (
-        [("tool", level, "env.retriever")] if level else []
-    )
+    found = advice(tmp_path, rows, env={"retriever": {"guard": {"deadline_s": 30.0}}})
+    key = "env.retriever.guard.deadline_s"
+    assert [(each.rule, each.level, each.key) for each in found] == ([("tool", level, key)] if level else [])
+
+
+def test_a_count_begins_before_the_stage_and_goes_on_after_a_gap(tmp_path: Path) -> None:
+    """100 calls and errors before the stage; in it 10 more calls, of which one failed."""
+    counts = [(100.0, 100.0), (100.0, 100.0), None, (110.0, 101.0)]
+    rows = [
+        {"step": n, "stage": "warm" if n < 2 else "rl"}
+        | ({"tool/x/calls": own[0], "tool/x/errors": own[1]} if own else {})
+        for n, own in enumerate(counts, start=1)
+    ]
+    stages = [{"name": "warm", "kind": "sft", "steps": 1}, *STAGES]
+    (found,) = advice(tmp_path, rows, stages=stages)
+    assert found.numbers == {"errors": 1.0, "calls": 10.0} and found.key is None
 
 
 def test_calls_of_a_worker_that_began_again_are_added_up(tmp_path: Path) -> None:
@@ -165,6 +178,8 @@ def test_more_episodes_cut_off_while_the_reward_falls(tmp_path: Path, last: floa
     assert rules(found) == (["cut"] if tripped else [])
     if tripped:
         assert found[0].key == "rollout.max_turn_tokens=128"
+        several = advice(tmp_path / "several", [row | {"episode/turns": 3.0} for row in rows])
+        assert [each.key for each in several] == [None]  # 64 tokens in three messages reach no limit
 
 
 @pytest.mark.parametrize(("far", "head", "key"), [
@@ -204,6 +219,9 @@ def test_memory_that_will_not_suffice(tmp_path: Path, slope: float, tripped: boo
     assert rules(found) == (["memory"] if tripped else [])
     if tripped:  # 300 + 600 held, 53.7 left: five steps more
         assert found[0].numbers["at"] == 65 and found[0].numbers["mb_per_step"] == pytest.approx(10.0)
+        largest = [{key.replace("engine/rss_mb", RANK): own for key, own in row.items()} for row in rows]
+        (of_ranks,) = advice(tmp_path / "ranks", largest, record=record, stages=stages)
+        assert of_ranks.numbers["mb_per_step"] == pytest.approx(60.0)  # of six ranks
 
 
 # -- what is slow ----------------------------------------------------------------------------------------------------
