@@ -9,11 +9,22 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from typing import Any
 
 from ray.job_submission import JobSubmissionClient
 
 ENDED = {"STOPPED", "SUCCEEDED", "FAILED"}
 POLL_S = 1.0
+REQUEST_S = 10.0  # of each request
+FAILURES = 3  # in a row, after which the head is gone: there is no job to wait for
+OVERRIDING = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # Ray's client prefers them to the address that it is given
+
+
+class Client(JobSubmissionClient):
+    """Its requests end."""
+
+    def _do_request(self, method: str, endpoint: str, **given: Any) -> Any:
+        return super()._do_request(method, endpoint, **{"timeout": REQUEST_S, **given})
 
 
 def main() -> None:
@@ -22,16 +33,27 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=330.0, metavar="S", help="seconds, at most (330)")
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.limit
+    for name in OVERRIDING:
+        os.environ.pop(name, None)
     head = os.environ.get("FQ_RAY_IP", "127.0.0.1")  # KubeRay gives it to workers: the name of the head's service
-    try:
-        client = JobSubmissionClient(f"http://{head}:8265")
-        if not arguments.only_wait:
-            for job in running(client):
-                client.stop_job(job)
-        while running(client) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-    except (OSError, RuntimeError) as error:  # the head is gone: there is no job to wait for
-        print(f"stop_jobs: {error}")
+    client: Client | None = None
+    asked: set[str] = set()
+    failures = 0
+    while failures < FAILURES and time.monotonic() < deadline:
+        try:
+            client = client or Client(f"http://{head}:8265")
+            left = running(client)
+            if not left:
+                return
+            for job in () if arguments.only_wait else left:
+                if job not in asked:
+                    client.stop_job(job)
+                    asked.add(job)
+            failures = 0
+        except Exception as error:  # fault boundary: whatever Ray's client raises, the pod is ended soon
+            failures += 1
+            print(f"stop_jobs: {error}")
+        time.sleep(POLL_S)
 
 
 def running(client: JobSubmissionClient) -> list[str]:

@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -244,3 +245,61 @@ def test_secrets_caches_and_runs_stay_out_of_images() -> None:
 def test_a_shell_script_passes_shellcheck(script: str) -> None:
     done = subprocess.run(["shellcheck", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+FAKE_CLIENT = """
+import os, time
+from types import SimpleNamespace
+time.sleep = lambda _: None
+class JobSubmissionClient:
+    def __init__(self, address):
+        assert not {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"} & os.environ.keys()
+        self.asked, self.left = 0, ["a", "b"]
+    def list_jobs(self):
+        self.asked += 1
+        if self.asked == 2:
+            raise LookupError("for a moment")
+        return [SimpleNamespace(submission_id=each, status="RUNNING") for each in self.left]
+    def stop_job(self, job):
+        print("stopped", job)
+        if job == "a" and self.asked == 1:
+            raise ValueError("not now")
+        self.left.remove(job)
+"""
+
+
+def test_the_hook_stops_every_job_though_a_request_fails(tmp_path: Path) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").touch()
+    (tmp_path / "ray" / "job_submission.py").write_text(FAKE_CLIENT)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RAY_ADDRESS": "x", "RAY_API_SERVER_ADDRESS": "y"}
+    hook = [sys.executable, str(DEPLOY / "kuberay" / "stop_jobs.py")]
+    done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("stopped")] == [
+        "stopped a", "stopped a", "stopped b"
+    ]  # fmt: skip
+
+
+FAKE_SLURM = {
+    "scontrol": "echo localhost",
+    "srun": 'while [ "$1" != bash ]; do shift; done; exec "$@"',
+    # Ray, while it waits for its nodes: the task is signalled, and the driver starts afterwards.
+    "ray": 'kill -TERM "$PPID"; sleep 0.3; while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
+    "rlsys": 'touch "$STARTED"',
+}
+
+
+@pytest.mark.parametrize(("node", "code"), [("0", 143), ("1", 1)])
+def test_a_signal_before_the_driver_exists_stops_it_on_its_own_node(tmp_path: Path, node: str, code: int) -> None:
+    """On another node nothing is stopped; there the driver of this test starts, and leaves no exit code."""
+    for name, line in FAKE_SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {"SLURM_JOB_ID": "9", "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "2"}
+    paths = {"TMPDIR": str(tmp_path), "STARTED": str(tmp_path / "started"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment = {**os.environ, **job, **paths, "SLURM_NODEID": node, "RAY_AUTH_TOKEN": "f" * 64}
+    script = ["bash", str(DEPLOY / "slurm" / "rlsys.sbatch"), "quickstart", str(tmp_path / "run")]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "started").exists() == (node == "1")
