@@ -8,10 +8,15 @@ error may be a model's: it is bounded, and nothing in it reaches a terminal as a
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import traceback
 from pathlib import Path
 
+# printable, and drawn as nothing or as a blank: fillers, joiners, variation selectors, an empty braille cell
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 TEXT = 500  # characters of an error's own text
 TRACE = 4000  # characters of the calls that led to it
 _ROOT = Path(__file__).parents[1]
@@ -87,7 +92,11 @@ def visible_lines(text: str) -> str:
 
 def visible(text: str) -> str:
     """What a terminal would obey, or could not show, as an escape."""
+    if text.isprintable() and not INVISIBLE.search(text):
+        return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        character
+        if character.isprintable() and not INVISIBLE.match(character)
+        else character.encode("unicode_escape").decode("ascii")
         for character in text
     )

@@ -1,7 +1,7 @@
 "use strict";
 // Texts are data. They become text nodes, and characters that hide or reorder others become marks that can be seen.
 
-const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]/gu;
+const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}]/gu;
 const NAMES = new Map([
   [0x202a, "LRE"], [0x202b, "RLE"], [0x202c, "PDF"], [0x202d, "LRO"], [0x202e, "RLO"], [0x2066, "LRI"],
   [0x2067, "RLI"], [0x2068, "FSI"], [0x2069, "PDI"], [0x200e, "LRM"], [0x200f, "RLM"], [0x61c, "ALM"],

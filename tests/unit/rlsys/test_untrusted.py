@@ -17,7 +17,7 @@ from rlsys.records import record_of, to_json
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import summarize
 from rlsys.types import Failure, FailureKind, Group, Ticket
-from rlsys.untrusted import TEXT, TRACE
+from rlsys.untrusted import TEXT, TRACE, visible
 from tests.unit.rlsys.test_rollout import PLAY, Counting, counting, play, saying
 
 WORLD = """
@@ -144,3 +144,8 @@ def test_an_episode_that_was_played_again_is_counted_and_its_line_says_why(world
     line = json.loads(json.dumps(to_json(record_of(trajectory, group))))
     (again,) = line["retried"]
     assert again["detail"] == found.detail and "in lookup" in again["trace"] and "failure" not in line
+
+
+@pytest.mark.parametrize("code", [0x34F, 0x180B, 0x200B, 0x202E, 0x2800, 0x3164, 0xFE00, 0xFE0F, 0xE0100, 0xE01EF])
+def test_what_has_no_shape_is_shown_as_an_escape(code: int) -> None:
+    assert visible(f"a{chr(code)}é") == f"a{chr(code).encode('unicode_escape').decode()}é"
