@@ -69,7 +69,7 @@ def _evaluations(looked: Looked) -> dict[str, Any] | None:
             passes = [
                 f"{key} {score(own.value)}" for key, own in point.result.numbers.items() if key.startswith("pass@")
             ]
-            links.append([len(rows), f"#t?step={point.of.step}&play={play}&when={point.of.when}"])
+            links.append([len(rows), f"#t?step={point.of.step}&play=={play}&when=={point.of.when}"])
             rows.append(
                 [
                     *(point.of.step, point.of.stage, point.of.when, play, point.result.measure, score(point.value)),

@@ -38,9 +38,16 @@ function aligned(chart) {
   return { xs, steps, series: series.map((own) => ({ ...own, y: spread(own, own.y), low: own.low ? spread(own, own.low) : null, high: own.high ? spread(own, own.high) : null })) };
 }
 
-function cumulate(series) {
+function cumulate(series, isHidden = () => false) {
   const sum = [];
-  return series.map((own) => ({ ...own, shown: own.y.map((value, at) => (sum[at] = (sum[at] ?? 0) + (value ?? 0))) }));
+  return series.map((own) => ({ ...own, shown: isHidden(own) ? own.y.map(() => null) : own.y.map((value, at) => (sum[at] = (sum[at] ?? 0) + (value ?? 0))) }));
+}
+
+// Layers lie over those that are shown below them, and only those.
+function restack(plot, planned, hidden) {
+  const layers = cumulate(planned.series, (own) => hidden.has(planned.labels.indexOf(own.label))).reverse();
+  plot.setData([planned.xs, ...layers.map((own) => own.shown)], false);
+  plot.redraw();
 }
 
 // uPlot's own lists of series, data and bands. Stacked areas are painted from the highest to the lowest.
@@ -199,16 +206,22 @@ function drawChart(figure) {
     zoomAll(null);
   });
   charts.set(name, { plot, planned });
+  const hidden = new Set();
+  const hide = (number, isHidden) => {
+    if (isHidden) hidden.add(number);
+    else hidden.delete(number);
+    if (chart.stacked) restack(plot, planned, hidden);
+    plot.series.forEach((own, at) => { if (own.owner === number) plot.setSeries(at, { show: !isHidden }); });
+  };
   if (zoom) plot.setScale("x", { min: zoom[0], max: zoom[1] });
-  fill(figure.querySelector(".legend"), planned.labels.length < 2 ? [] : planned.labels.slice(0, 12).map((label, number) => drawKey(plot, label, number)));
+  fill(figure.querySelector(".legend"), planned.labels.length < 2 ? [] : planned.labels.slice(0, 12).map((label, number) => drawKey(label, number, hide)));
 }
 
-function drawKey(plot, label, number) {
+function drawKey(label, number, hide) {
   const box = make("span", { class: "swatch" });
   box.style.backgroundColor = colourOf(number);
   const key = button("", () => {
-    const hidden = key.classList.toggle("off");
-    plot.series.forEach((own, at) => { if (own.owner === number) plot.setSeries(at, { show: !hidden }); });
+    hide(number, key.classList.toggle("off"));
   }, label);
   key.append(box, shown(shorten(label, 40)));
   return key;

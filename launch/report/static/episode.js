@@ -101,8 +101,7 @@ async function showEpisode(id) {
   const turn = ++asked, episode = await store.episode(place);
   if (turn !== asked) return;
   shownEpisode = { place, episode };
-  if (!listed.places.length) listed.places = sortPlaces(filterColumns(readFilter(listed.text)), readFilter(listed.text).sort);
-  listed.at = Math.max(0, listed.places.indexOf(place));
+  findInList([place]);
   await drawEpisode();
 }
 
@@ -170,12 +169,14 @@ const COPIES = new Map([
   ["Markdown", (place, episode) => asMarkdown(place, episode)],
 ]);
 
+const ROLES = ["system", "user", "assistant", "tool", "environment"];
+
 // For an issue: each message in a fence that no line of it can close.
 function asMarkdown(place, episode) {
   const said = [...episode.prompt, ...episode.messages].map((each, number) => {
     const longest = Math.max(2, ...[...each.content.matchAll(/`+/g)].map((found) => found[0].length));
     const fence = "`".repeat(longest + 1);
-    return `${number < episode.prompt.length ? "prompt, " : ""}${shown(each.role)}:\n\n${fence}\n${shown(each.content)}\n${fence}`;
+    return `${number < episode.prompt.length ? "prompt, " : ""}${ROLES.includes(each.role) ? each.role : "other"}:\n\n${fence}\n${shown(each.content)}\n${fence}`;
   });
   const facts = ["reward", "correct", "advantage", "tokens", "end", "failure"].filter((name) => store.get(name, place) !== null)
     .map((name) => `${name} ${shown(store.get(name, place))}`);

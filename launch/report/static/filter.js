@@ -6,7 +6,7 @@ const NUMBERS = new Map([["seq", "sequence"], ["version", "first_version"]].conc
     "first_version", "last_version", "correct", "truncated"].map((name) => [name, name])));
 const WORDS = new Map([["task", "task_id"], ["failed", "failure"]].concat(
   ["file", "stage", "play", "when", "task_id", "end", "failure", "worker"].map((name) => [name, name])));
-const TERM = /^\s*([\w.\/-]+?)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*$/s;
+const TERM = /^\s*([\w.\/-]+?)\s*(!=|>=|<=|==|=|>|<)\s*(.*?)\s*$/s;
 
 // {places: test of a place, deep: test of an episode or null, sort: [column, sign] or null, errors: [text]}
 function readFilter(text) {
@@ -60,6 +60,7 @@ function numberTest(operator, value, errors) {
 function wordTest(operator, value) {
   const negate = operator === "!=";
   if (value === "any" || value === "none") return (own) => (own !== null) === ((value === "any") !== negate);
+  if (operator === "==") return (own) => own === value;
   const wanted = value.toLowerCase();
   return (own) => (own !== null && String(own).toLowerCase().includes(wanted)) !== negate;
 }

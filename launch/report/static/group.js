@@ -42,6 +42,7 @@ async function showGroup(id) {
     fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the groups of this page.`), make("p", { class: "quiet" }, keptSentence()));
     return;
   }
+  findInList(places);
   const chosen = places.slice(0, 64); // siblings side by side
   const turn = ++asked, episodes = await Promise.all(chosen.map((place) => store.episode(place)));
   if (turn !== asked) return;

@@ -107,6 +107,13 @@ function keptSentence() {
     : `${count(store.size)} of ${count(store.total)} that were written are here, in whole groups: ${reasons}.`;
 }
 
+// Where the list stands while one of these places is read: at the first of them that it has.
+function findInList(places) {
+  if (!listed.places.length) listed.places = sortPlaces(filterColumns(readFilter(listed.text)), readFilter(listed.text).sort);
+  const wanted = new Set(places);
+  listed.at = Math.max(0, listed.places.findIndex((place) => wanted.has(place)));
+}
+
 function moveInList(by) {
   listed.at = Math.max(0, Math.min(listed.places.length - 1, listed.at + by));
   const view = byId("rows"), top = listed.at * ROW;

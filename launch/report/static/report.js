@@ -13,11 +13,13 @@ function openReport() {
     section.addEventListener("toggle", () => { if (section.open) section.querySelectorAll(".chart").forEach(drawChart); });
   }
   for (const figure of document.querySelectorAll(".chart")) figure.querySelector(".data").addEventListener("click", () => toggleData(figure));
-  byId("number-filter")?.addEventListener("input", (event) => {
-    const wanted = event.target.value.toLowerCase();
-    for (const row of byId("number-rows").children) row.hidden = !row.textContent.toLowerCase().includes(wanted);
-  });
+  byId("number-filter")?.addEventListener("input", filterNumbers);
   drawAxes();
+}
+
+function filterNumbers() {
+  const wanted = byId("number-filter").value.toLowerCase();
+  for (const row of byId("number-rows").children) row.hidden = !row.textContent.toLowerCase().includes(wanted);
 }
 
 function toggleData(figure) {
@@ -66,6 +68,7 @@ function follow() {
 async function renew() {
   const text = await (await fetch("./")).text();
   const news = new DOMParser().parseFromString(text, "text/html"); // scripts in it do not run
+  const wanted = byId("number-filter")?.value ?? "", [left, top] = [scrollX, scrollY];
   const open = new Set([...document.querySelectorAll("details.section[open]")].map((each) => each.id));
   byId("report").replaceChildren(...document.importNode(news.getElementById("report"), true).childNodes);
   for (const section of document.querySelectorAll("details.section")) section.open = open.has(section.id);
@@ -76,6 +79,13 @@ async function renew() {
   Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
   await openPage();
   const view = document.body.dataset.view; // who reads a trajectory goes on reading it
-  if (view === "report") await route();
+  if (view === "report") {
+    drawCharts(); // a link to a chart has led there once
+    if (byId("number-filter")) {
+      byId("number-filter").value = wanted;
+      filterNumbers();
+    }
+    scrollTo(left, top);
+  }
   else if (view === "list") await showList(listed.text, byId("rows").scrollTop);
 }
