@@ -192,10 +192,30 @@ def test_numbers_and_characters_are_decoded_as_they_were_written(visit: Any, rep
         assert opened.page.evaluate("text => callSpan(text)?.name ?? null", text) == name
 
 
+def test_layers_over_a_hidden_one_lie_on_those_that_are_shown(visit: Any, report: str) -> None:
+    opened = visit(report)
+    tops = "charts.get('seconds').plot.series.map((own, at) => [own, at]).filter(([own, at]) => at && own.show)"
+    tops += ".map(([own, at]) => charts.get('seconds').plot.data[at][50])"
+    whole = opened.page.evaluate(tops)
+    opened.page.locator("[data-chart=seconds] .legend button").first.click()
+    lowest = whole[-1]
+    assert opened.page.evaluate(tops) == pytest.approx([each - lowest for each in whole[:-1]])
+    opened.page.locator("[data-chart=seconds] .legend button").first.click()
+    assert opened.page.evaluate(tops) == pytest.approx(whole)
+    assert opened.faults() == []
+
+
 TERMS = {
     **{"step=2-3": [1, 2], "step=2:3": [1, 2], "step!=2": [0, 2, 3], "reward>0.5": [3], "reward=-1:0": [0, 1]},
     **{"reward=none": [2], "reward=any": [0, 1, 3], "correct=1": [3], "failed=any": [2], "failed=time": [2]},
-    **{"end!=answered": [2], "sort=-reward": [3, 1, 0, 2], "sort=reward": [0, 1, 3, 2], "nonsense=1": [0, 1, 2, 3]},
+    **{
+        "end!=answered": [2],
+        "failed==time": [],
+        "failed==timeout": [2],
+        "sort=-reward": [3, 1, 0, 2],
+        "sort=reward": [0, 1, 3, 2],
+        "nonsense=1": [0, 1, 2, 3],
+    },
     **{"step>=2&step<4": [1, 2], "reward=0": [1], "reward=x": [], "correct=0&sort=-step": [0]},
 }
 
