@@ -34,8 +34,11 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "runs": ("launch.commands.runs", "list runs: state, step, result, age and size of each"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
-    "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job, and follow it"),
-    "doctor": ("launch.commands.doctor", "look at this machine or a cluster for what would stop a run"),
+    "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job"),
+    "doctor": (
+        "launch.commands.doctor",
+        "look at this machine, or at every node of a cluster, for what would stop a run",
+    ),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
     "view": ("launch.commands.view", "show the report of runs in a browser, also while they go on"),

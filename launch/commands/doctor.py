@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from launch.config.compose import compose
-from launch.doctor.examine import examine_cluster, examine_here, make_plan
 from launch.doctor.show import format_json, format_report, judge
 from launch.observe.progress import Progress
 from rlsys.errors import BadInput
@@ -47,6 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.doctor.examine import examine_cluster, examine_here, make_plan  # Ray and torch behind these
+
     if not 1 <= options.seconds <= MOST_S:
         raise BadInput(key="--seconds", found=options.seconds, expected=f"1 to {MOST_S}")
     if options.cluster is not None and "://" in options.cluster:

@@ -14,6 +14,7 @@ from launch.observe.progress import Bar
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import Episodes, read_episodes
 from launch.report.build import build_report
+from launch.report.kept import count_kept
 from launch.report.page import KEEP, write_page
 from launch.report.redact import redact
 from rlsys.errors import BadInput, require
@@ -96,15 +97,6 @@ def _is_report(path: Path) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and {"format", "runs"} <= found.keys()
-
-
-def count_kept(given: str) -> int | None:
-    """None: all of them."""
-    if given in ("all", "none"):
-        return None if given == "all" else 0
-    if not given.isdigit():
-        raise BadInput(key="--trajectories", found=given, expected="a number, all or none")
-    return int(given)
 
 
 def read_all(runs: Sequence[RunDirectory]) -> list[Episodes]:

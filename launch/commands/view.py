@@ -6,9 +6,9 @@ import argparse
 import secrets
 from pathlib import Path
 
-from launch.commands.report import count_kept
 from launch.observe.progress import Bar
 from launch.report.build import build_report
+from launch.report.kept import count_kept
 from launch.report.live import LiveRuns
 from launch.report.page import KEEP
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rlsys.errors import BadInput
+
 Column = npt.NDArray[Any]
 NONE = -1  # in columns of numbers: unknown
 
@@ -136,3 +138,12 @@ def bisection_order(count: int) -> Column:
     places = np.arange(count)
     mirrored = sum(((places >> bit) & 1) << (bits - 1 - bit) for bit in range(bits)) + np.zeros(count, np.int64)
     return np.argsort(np.argsort(mirrored, kind="stable"), kind="stable")
+
+
+def count_kept(given: str) -> int | None:
+    """None: all of them."""
+    if given in ("all", "none"):
+        return None if given == "all" else 0
+    if not given.isdigit():
+        raise BadInput(key="--trajectories", found=given, expected="a number, all or none")
+    return int(given)

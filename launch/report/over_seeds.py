@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import t as student
-
 from launch.evaluation.significance import mean_and_spread
 from launch.reading.directory import RunDirectory
 from launch.reading.settings import SeedGroup
@@ -36,6 +34,8 @@ class MeanChange:
 
 def average_changes(changes: Sequence[float]) -> MeanChange:
     """average_changes([0.1, 0.2, 0.3]) is 0.2 within 0.2 -+ 4.303 * 0.1 / sqrt(3). Raises ValueError for one seed."""
+    from scipy.stats import t as student  # loads much: the help of a command goes without
+
     if len(changes) < 2:
         raise ValueError("the spread of one seed is unknown")
     mean, spread = mean_and_spread(changes)

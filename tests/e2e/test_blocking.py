@@ -106,7 +106,7 @@ def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
     (bad, *good), _ = played(work)
     (detail,) = outcomes(bad)
     assert detail.startswith("score in task bad of tests.bad_worlds.BadWorld blocked the others")
-    assert re.search(r"bad_worlds\.py:\d+ in sleep: time\.sleep\(1000\), called from .* in __call__", detail)
+    assert re.search(r"bad_worlds\.py:\d+ in sleep: time\.sleep\(1000\), called from .* in score_and_explain", detail)
     assert {t.reward.where for t in bad.trajectories} == {"reward"}  # type: ignore[union-attr]
     assert "answered" in {t.ended for t in bad.trajectories}, "it was played; its scoring failed"
     assert [outcomes(done) for done in good] == [{"rewarded"}] * 4
