@@ -24,6 +24,8 @@ GRAPH_RL = {  # section 3.2 and appendix B; clip and KL are the library's, lengt
     "env.encoding": "incident",
     "env.system": "You are a helpful assistant. Please answer strictly according to the question.",
     "learner.lr": 5e-7,
+    "learner.betas": (0.9, 0.999),  # veRL's defaults, as is the next
+    "learner.weight_decay": 0.01,
     "algorithm.clip_low": 0.2,
     "algorithm.clip_high": 0.2,
     "algorithm.kl_coef": 0.001,
@@ -81,6 +83,17 @@ def test_each_setting_of_graph_rl_shows_its_own_figures() -> None:
         assert figures(f"ablations/real-sft-{size}") == others | dict(zip(REAL, mixed, strict=False))
         (sft, rl) = yaml.safe_load((CONFIGS / "graph_rl" / f"ablations/real-sft-{size}.yaml").read_text())["stages"]
         assert (sft["steps"], rl["steps"], sft["data"][-9:]) == (-(-3 * size // 16), 250, f"{size}.jsonl"[-9:])
+
+
+@pytest.mark.parametrize("name", [name for name in GRAPH_RL_RESULTS if "sft" in name or "dpo" in name])
+def test_supervised_stages_have_the_optimizer_of_their_library(name: str) -> None:
+    for stage in compose(f"graph_rl/{name}", []).stages:
+        learner = stage.config.learner
+        if stage.kind in ("sft", "dpo"):  # TRL takes the defaults of transformers' TrainingArguments
+            assert (learner.schedule, learner.final_lr_ratio) == ("linear", 0.0)
+            assert (learner.betas, learner.weight_decay) == ((0.9, 0.999), 0.0)
+        if stage.kind == "rl":
+            assert (learner.schedule, learner.weight_decay) == ("constant", 0.01)
 
 
 def test_graph_rl_prefers_what_it_sampled() -> None:

@@ -32,6 +32,8 @@ RESEARCH = {  # table 4 of arXiv 2503.19470, and the settings of its code
     "engine.max_model_len": 512 + 8192,
     "learner.lr": 1e-6,
     "learner.schedule": "constant",
+    "learner.betas": (0.9, 0.999),  # veRL's defaults, as is the next
+    "learner.weight_decay": 0.01,
     "learner.clip_grad": 1.0,
     "algorithm.clip_low": 0.2,
     "algorithm.clip_high": 0.2,
@@ -56,6 +58,8 @@ ICRL = {  # section 4.1 and equation 3; warm-up, two minibatches and the entropy
     "rollout.max_turn_tokens": 2048,
     "learner.lr": 1e-6,
     "learner.warmup_ratio": 0.1,
+    "learner.betas": (0.9, 0.999),
+    "learner.weight_decay": 0.01,
     "learner.reference": "stage",
     "algorithm.kl_coef": 0.001,
     "algorithm.minibatches": 2,
