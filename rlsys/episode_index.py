@@ -1,6 +1,6 @@
 """The row of `trajectories/index.jsonl` that stands for one episode: what lists, filters and counts need of it.
 
-A run writes the rows as it writes the episodes; whoever finds none, or old ones, makes the same rows from the files.
+A run writes the rows as it writes the episodes; a reader that finds none or old ones makes the same ones.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from rlsys.files import files_or_bad_input, is_there, replace_file
 
 HELP = "make one page of a run or several: did it learn, may it be trusted, what to do, and its trajectories"
 EXAMPLES = """examples:
-  rlsys report runs/quickstart                            writes runs/quickstart/report.html, and report.json beside it
+  rlsys report runs/quickstart                            writes runs/quickstart/report.html, and report.json next to it
   rlsys report runs/a runs/b --output a-and-b.html        side by side; runs that differ in their seed alone are a band
   rlsys report runs/quickstart --trajectories none        curves and numbers only
   rlsys report runs/quickstart --redact --output send.html       without paths, machines, tasks and trajectories
@@ -41,7 +41,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=Path,
-        help="page to write, with .json beside it (default: RUN_DIR/report.html; for several runs ./report.html)",
+        help="page to write, with .json next to it (default: RUN_DIR/report.html; for several runs ./report.html)",
     )
     command.add_argument(
         "--trajectories",
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_output(page: Path) -> None:
-    """Neither the page nor the .json beside it may replace what is no report: summary.json, run.json ..."""
+    """Neither the page nor the .json next to it may replace what is no report: summary.json, run.json ..."""
     require(page.suffix in (".html", ".htm"), "--output", str(page), "the name of a page, which ends in .html")
     numbers = page.with_suffix(".json")
     with files_or_bad_input():

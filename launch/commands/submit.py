@@ -29,7 +29,7 @@ EXAMPLES = """examples:
   rlsys submit --address http://10.0.0.1:8265 --attach rlsys-r1-seed1-7f3a                    follow a job again
   rlsys submit --address http://10.0.0.1:8265 --stop rlsys-r1-seed1-7f3a                      stop it: it saves first
 
-exit codes: those of `rlsys train` (0 done, 1 failed, 2 refused, 143 stopped); 130: detached by Ctrl-C, the job goes on
+exit codes: those of `rlsys train` (0 done, 1 failed, 2 refused, 143 stopped); 130: Ctrl-C detached, the job continues
 """
 DATA_KEYS = ("data", "eval_data", "path", "corpus", "index")  # of a configuration, that may name files
 

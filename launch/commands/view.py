@@ -1,4 +1,4 @@
-"""`rlsys view`: the report of a run in a browser, also while the run goes on."""
+"""`rlsys view`: the report of a run in a browser, also while the run is in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launch.report.kept import count_kept
 from launch.report.live import LiveRuns
 from launch.report.page import KEEP
 
-HELP = "show the report of runs in a browser, also while they go on"
+HELP = "show the report of runs in a browser, also while they are in progress"
 EXAMPLES = """examples:
   rlsys view runs/q                                       prints a link; Ctrl-C ends it
   rlsys view runs/q-1 runs/q-2 --port 7790                two runs side by side

@@ -11,7 +11,7 @@ SLOW = 0.02  # GB/s: no link of 1 Gbit/s gives less, also where the processors a
 
 
 def look_at_ports(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    """One line a node: a firewall is one of a node, whoever knocks."""
+    """One line a node: a firewall is one of a node, for all peers."""
     closed = {each.target: each for each in facts.reaches if each.state == "closed"}
     for node, each in closed.items():
         what = f"a port that a program opens there is not reached from {each.source}"

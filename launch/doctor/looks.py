@@ -251,7 +251,7 @@ def look_at_settings(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
 
     def judge(node: str, mode: str) -> Iterator[Finding]:
         if mode == "unset":
-            what = "RAY_AUTH_MODE is not set: whoever reaches Ray's ports can run programs here"
+            what = "RAY_AUTH_MODE is not set: anyone who reaches Ray's ports can run programs here"
             cure = "ray get-auth-token --generate, and RAY_AUTH_MODE=token for every `ray start` (docs/trust.md)"
             yield Finding("auth", "warning", what, cure, node)
 

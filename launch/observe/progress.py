@@ -101,7 +101,7 @@ class Progress:
             self.say(f"{self._awaited}{self._count}")
 
     def detail(self, text: str) -> None:
-        """What of that is going on: in the clock on a terminal, a line at each change in a log."""
+        """What of that is in progress: in the clock on a terminal, a line at each change in a log."""
         if text and self._count != f": {text}":
             self._count = f": {text}"
             if self.live is None:

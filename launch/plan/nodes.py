@@ -36,7 +36,7 @@ class Nodes:
     gpus: int = 0  # of a node
     cores: int | None = None  # of a node
     ram: float | None = None  # bytes of a node; None where that is not known
-    assumed: bool = False  # nobody has said so
+    assumed: bool = False  # it was not given
 
     @property
     def all_gpus(self) -> int:

@@ -189,7 +189,7 @@ def time_recipe(config: RunConfig) -> Timed | None:
 
 
 def assume_machines(config: RunConfig, served: int) -> Nodes:
-    """Where nobody has said on which machines the run is to run."""
+    """Where it was not given on which machines the run is to run."""
     if not expected_device(config.recipe.cluster).gpus_per_actor:
         return assumed_nodes(config.recipe.cluster, 0)
     engines = any(needs_engines(config, stage) for stage in config.stages)

@@ -16,7 +16,7 @@ from launch.plan.split import keys_for
 from launch.plan.trace import Trace
 
 WIDTH = 120
-SLIGHT = 0.02  # of the step, below which nobody is said to wait
+SLIGHT = 0.02  # of the step, below which no part is said to wait
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -25,7 +25,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _wrap(line: str) -> list[str]:
-    """A longer line goes on below the third column of the tables. Commands are left whole, to be copied."""
+    """A longer line continues below the third column of the tables. Commands are left whole, to be copied."""
     if len(line) <= WIDTH or line.lstrip().startswith(("rlsys ", "fits: ")):
         return [line]
     below = " " * (30 if line.startswith("  ") else 9)

@@ -63,7 +63,7 @@ def finite_numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> d
 
 
 def read_lines(path: Path, damage: DamageLog | None = None) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a run, one at a time, without a last one that is not there whole yet: it may still be going on.
+    """The JSON lines of a run, one at a time, without a last one that a run in progress has not written whole.
 
     With `damage` a damaged line is noted and left out, and so is a file that cannot be read. Without it they raise
     BadInput, which names the file and the line.

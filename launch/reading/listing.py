@@ -1,6 +1,6 @@
 """Run directories as lines of a list: what a few small files and the end of the large ones say, importing nothing.
 
-A directory may be another user's, damaged, or a run's that is going on: what cannot be known is null.
+A directory may be another user's, damaged, or that of a run in progress: what cannot be known is null.
 """
 
 from __future__ import annotations

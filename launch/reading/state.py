@@ -1,4 +1,4 @@
-"""Whether a run goes on, and how it ended if it does not."""
+"""Whether a run is in progress, and how it ended if it does not."""
 
 from __future__ import annotations
 

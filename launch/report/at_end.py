@@ -13,7 +13,7 @@ from pathlib import Path
 from launch.checks.machine import inside_ray_job
 from launch.run.rundir import RunDir
 
-END_S, STOP_S = 60.0, 10.0  # seconds that it may take; after a stop somebody waits for the process to end
+END_S, STOP_S = 60.0, 10.0  # seconds that it may take; after a stop the caller waits for the process to end
 REPORT = (sys.executable, "-m", "launch", "report")
 
 
@@ -25,7 +25,7 @@ def reporting(directory: RunDir, when: str, say: Callable[[str], None]) -> Itera
     try:
         yield
     finally:
-        directory.close()  # a report of a locked directory would be of a run that goes on
+        directory.close()  # a report of a locked directory would be of a run that is still in progress
         if when == "end" and _stamp(summary) not in (None, before):  # else it is that of an earlier process
             say(make_report(directory.path))
 

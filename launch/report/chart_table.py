@@ -24,7 +24,6 @@ class ChartSpec:
     stacked: bool = False
     limit: str = ""  # the key of the configuration whose value is drawn
     band: tuple[str, str] | None = None  # keys of a band around the first series
-    many: bool = False  # several series of one run: of several runs only the first key is drawn
 
 
 def _one(title: str, unit: str, key: str, **more: object) -> ChartSpec:
@@ -55,15 +54,15 @@ CHARTS: Mapping[str, ChartSpec] = {
         title="Seconds of a step", unit=SECONDS, keys={"*": "time/*"}, form="area", stacked=True,
         about="where the wall time of a step went; the areas add up to the step",
     ),
-    "parts": ChartSpec(title="Parts of the reward", unit="reward", keys={"*": "reward/part/*"}, many=True),
-    "streams": ChartSpec(title="Rewards per token", unit="sum", keys={"*": "reward/stream/*"}, many=True),
+    "parts": ChartSpec(title="Parts of the reward", unit="reward", keys={"*": "reward/part/*"}),
+    "streams": ChartSpec(title="Rewards per token", unit="sum", keys={"*": "reward/stream/*"}),
     "spread": _one("Spread of the reward", "reward", "reward/std"),
     "groups": ChartSpec(
         title="Groups of a step", unit="groups", form="area", stacked=True,
         keys={"trained": "groups/trained", "without signal": "groups/filtered", "failed": "groups/failed"},
     ),
     "oversampled": _one("Groups replaced", "groups", "groups/oversampled"),
-    "curriculum": ChartSpec(title="What the curriculum draws", unit=SHARE, keys={"*": "curriculum/share/*"}, many=True),
+    "curriculum": ChartSpec(title="What the curriculum draws", unit=SHARE, keys={"*": "curriculum/share/*"}),
     "kl": ChartSpec(
         title="KL", unit="nats per token",
         keys={"from the reference": "kl/reference", "from the policy that sampled": "kl/behavior"},
@@ -77,7 +76,7 @@ CHARTS: Mapping[str, ChartSpec] = {
         keys={"policy": "learner/grad_norm", "critic": "critic/grad_norm"},
     ),
     "lr": ChartSpec(title="Learning rate", unit="", keys={"policy": "learner/lr", "critic": "critic/lr"}),
-    "loss": ChartSpec(title="Loss", unit="", keys={"*": "loss/*"}, many=True),
+    "loss": ChartSpec(title="Loss", unit="", keys={"*": "loss/*"}),
     "supervised": ChartSpec(
         title="Loss of examples", unit="nats per token",
         keys={"of the step": "loss/nll", "pairs of the step": "loss/dpo", "held-out": "eval/loss"},
@@ -97,10 +96,10 @@ CHARTS: Mapping[str, ChartSpec] = {
     ),
     "mixed": _one("Trajectories of several versions", SHARE, "lag/mixed_versions"),
     "gap_depth": ChartSpec(
-        title="Gap by depth of context", unit="nats per token", log=True, keys={"*": "mismatch/depth_*"}, many=True
+        title="Gap by depth of context", unit="nats per token", log=True, keys={"*": "mismatch/depth_*"}
     ),
     "gap_turn": ChartSpec(
-        title="Gap by message", unit="nats per token", log=True, keys={"*": "mismatch/turn_*"}, many=True
+        title="Gap by message", unit="nats per token", log=True, keys={"*": "mismatch/turn_*"}
     ),
     "stale": _one("Tokens too old to train", TOKENS, "tokens/stale"),
     "length": ChartSpec(
@@ -119,7 +118,7 @@ CHARTS: Mapping[str, ChartSpec] = {
             "limit of tokens": "episode/token_limit", "raised": "episode/raised",
         },
     ),
-    "env": ChartSpec(title="Of the environment", unit="per episode", keys={"*": "env/*"}, many=True),
+    "env": ChartSpec(title="Of the environment", unit="per episode", keys={"*": "env/*"}),
     "failures": ChartSpec(
         title="Failures", unit="episodes",
         keys={
@@ -131,8 +130,8 @@ CHARTS: Mapping[str, ChartSpec] = {
         title="Parts restarted and lost", unit="since the start",
         keys={"workers restarted": "engine/restarts", "workers lost": "engine/lost", "worlds ended": "worlds/ended"},
     ),
-    "tools": ChartSpec(title="Errors of tools", unit="since the start", keys={"*": "tool/*/errors"}, many=True),
-    "tool_latency": ChartSpec(title="Latency of tools, p95", unit="ms", keys={"*": "tool/*/latency_p95_ms"}, many=True),
+    "tools": ChartSpec(title="Errors of tools", unit="since the start", keys={"*": "tool/*/errors"}),
+    "tool_latency": ChartSpec(title="Latency of tools, p95", unit="ms", keys={"*": "tool/*/latency_p95_ms"}),
     "busy": ChartSpec(
         title="Busy", unit=SHARE, keys={"engines": "engine_busy", "learner": "learner_busy"}, source="derived",
         about="share of a step's seconds in which the engines generate, and in which the learner updates",

@@ -1,4 +1,4 @@
-"""Which trajectories of a run a page holds: whole groups, first those that somebody will look for."""
+"""Which trajectories of a run a page holds: whole groups, first those that a reader will look for."""
 
 from __future__ import annotations
 

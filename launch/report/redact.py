@@ -53,7 +53,7 @@ def redact(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_reason(run: dict[str, Any]) -> dict[str, Any]:
-    """`failed at step 23 in 1:09: KeyError ...`: what follows was raised by somebody's code."""
+    """`failed at step 23 in 1:09: KeyError ...`: what follows was raised by a user's code."""
     ended, *rest = run["headline"].split(BETWEEN)
     return {**run, "headline": BETWEEN.join([ended.partition(": ")[0], *rest])} if run["status"] == "failed" else run
 

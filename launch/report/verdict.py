@@ -18,7 +18,7 @@ Level = Literal["good", "flat", "bad", "unknown"]
 SHOWN = 0.03  # of a share of right answers: the difference that a number of tasks is named for
 POWER = (1.96 + 0.84) / 1.96  # of an interval's half: what 80 % of such comparisons would show
 ERROR = 0.05  # share of differences that are chance
-OTHERS = 3  # plays that are named beside the one that is shown
+OTHERS = 3  # plays that are named next to the one that is shown
 UNKNOWN = "It cannot be told whether it learned"
 NO_PROOF = "which is no proof"
 

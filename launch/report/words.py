@@ -71,10 +71,6 @@ def round_count(value: float) -> int:
     return int(round(value / unit) * unit)
 
 
-def steps_between(first: int, last: int) -> str:
-    return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
 def plural(count: float, name: str) -> str:
     """1 engine, 2 engines, 1,600 tasks."""
     return f"{count:,.0f} {name}" + ("" if count == 1 else "s")

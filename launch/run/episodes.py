@@ -1,7 +1,7 @@
 """The episodes of a run as files, one trajectory a line, and their index, one row an episode: `trajectories/`.
 
 A file is in its place before its rows are in the index, so that a row never leads to nothing. What is killed in between
-lacks the rows, and whoever reads the index makes them from the file, with the same function.
+lacks the rows, and a reader of the index makes them from the file, with the same function.
 """
 
 from __future__ import annotations

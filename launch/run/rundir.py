@@ -268,7 +268,7 @@ def open_locked(path: Path, mode: str, name: str, taken: str) -> IO[bytes]:
 
 
 def _lock_soon(file: IO[bytes]) -> None:
-    """Raises OSError. Who looks whether a run is going on (`launch.reading.state`) holds its lock for a moment."""
+    """Raises OSError. A look whether a run is in progress (`launch.reading.state`) holds its lock for a moment."""
     for _ in range(LOCK_TRIES - 1):
         with suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

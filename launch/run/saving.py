@@ -168,7 +168,7 @@ async def restore(run: Run, lost: LearnerLost) -> None:
         raise RunFailed(f"{lost}{times if most else ''}; the run can be resumed from its last checkpoint")
     where = f"step {step}" if newest is not None else "the beginning"
     found, groups = time.monotonic(), run.active.groups
-    run.note("lost", f"{lost}: its ranks are started again and go on from {where}", who="learner")
+    run.note("lost", f"{lost}: its ranks are started again and continue from {where}", who="learner")
     again = len(groups.buffer.open_tickets) if groups is not None else None
     await run.tasks.cancel_background()
     run.tasks.forget_errors()

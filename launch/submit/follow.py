@@ -32,7 +32,7 @@ class Followed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    code: int | None  # None: it is not known, the job goes on
+    code: int | None  # None: it is not known, the job continues
     said: str  # a line for the user
 
 
@@ -85,7 +85,7 @@ async def follow(
     try_again_s: float = TRY_AGAIN_S,
     ask_s: float = ASK_S,
 ) -> End:
-    """Until the job has ended, or for `try_again_s` seconds nothing answered. May be cancelled: the job goes on.
+    """Until the job has ended, or for `try_again_s` seconds nothing answered. May be cancelled: the job continues.
 
     write: takes pieces of the log. say: takes lines about the connection.
     """
@@ -99,16 +99,16 @@ async def follow(
                 now, minutes = time.monotonic(), f"{try_again_s / 60:g} minutes"
                 if lost_since == math.inf:
                     lost_since = now
-                    say(f"the connection is lost ({error}): trying again for {minutes}; the job goes on")
+                    say(f"the connection is lost ({error}): trying again for {minutes}; the job continues")
                 if now - lost_since >= try_again_s:
-                    return End(None, f"the cluster has not answered for {minutes}; the job goes on")
+                    return End(None, f"the cluster has not answered for {minutes}; the job continues")
                 await _cancel(tail)  # it may wait for ever: nothing says that its peer is gone
                 await asyncio.sleep(ask_s)
                 continue
             except NoSuchJob:
                 return End(1, "the cluster no longer knows the job: its head was started again, and every job ended")
             except BadInput as error:
-                return End(None, f"{error}; the job goes on")
+                return End(None, f"{error}; the job continues")
             if lost_since != math.inf:
                 lost_since = math.inf
                 say("the connection is there again")
@@ -123,7 +123,7 @@ async def follow(
 
 
 async def _pump(server: Followed, job: str, log: Log) -> None:
-    """The log from its beginning, until its end or a failure: whether the job goes on is asked elsewhere."""
+    """The log from its beginning, until its end or a failure: whether the job continues is asked elsewhere."""
     log.begin()
     with contextlib.suppress(Exception):  # fault boundary: whatever breaks the connection, it is made again
         async for piece in server.tail(job):

@@ -62,7 +62,7 @@ async def _follow(server: Controlled, job: str, run_dir: str | None, again_s: fl
                 if not await _comes_again(interrupts, again_s):
                     if following.done():
                         break
-                    say(f"detached: the job goes on. {ways(server.address, job)}")
+                    say(f"detached: the job continues. {ways(server.address, job)}")
                     return DETACHED
                 await asyncio.to_thread(server.stop, job)
                 say("stopping the job: it saves a checkpoint; Ctrl-C detaches")

@@ -119,7 +119,7 @@ def test_the_hook_of_a_pod_stops_the_jobs_of_its_cluster_and_waits(tmp_path: Pat
             job = cluster.start(submit, output=output.fileno())
         wait_for(lambda: steps_of(run, "rl") >= 2, job, log)
         worker = cluster.start([*hook, "--only-wait"])
-        assert cluster.run([*hook, "--only-wait", "--limit", "3"]).code == 0  # the grace period ends, the job goes on
+        assert cluster.run([*hook, "--only-wait", "--limit", "3"]).code == 0  # the grace period ends, the job continues
         assert worker.poll() is None and not (run / "summary.json").exists()
         assert cluster.run(hook, timeout=120).code == 0
         assert saved(run) >= 12

@@ -72,7 +72,7 @@ def test_twenty_steps_go_through_the_death_of_a_learner_rank(tmp_path: Path) -> 
     done = rlsys(*command, send=signal.SIGCONT, when=lambda: steps_of(run, "rl") >= 13 and one_rank_killed())
     assert done.code == 0, done.output[-3000:]
     assert left_behind() == []
-    assert "its ranks are started again and go on from step 50" in done.output
+    assert "its ranks are started again and continue from step 50" in done.output
     assert [row["step"] for row in rows(run)] == list(range(1, 61))
     found = summary(run)
     assert (found["status"], found["restarts"]["learner"]) == ("done", 1)

@@ -1,4 +1,4 @@
-"""Pages of runs in a real browser: of those that ended in any way, and of one that goes on."""
+"""Pages of runs in a real browser: of those that ended in any way, and of one in progress."""
 
 from __future__ import annotations
 

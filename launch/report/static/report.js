@@ -41,7 +41,7 @@ function drawAxes() {
   }));
 }
 
-// While the run goes on: ask whether there is news, and then take the whole report again, so that rows which a resume
+// While the run is in progress: ask whether there is news, and then take the whole report again, so that rows which a resume
 // dropped are gone here too. What is open, zoomed and chosen stays.
 function follow() {
   let wait = POLL[0], timer = 0, looking = false;
@@ -78,7 +78,7 @@ async function renew() {
   charts.clear();
   Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
   await openPage();
-  const view = document.body.dataset.view; // who reads a trajectory goes on reading it
+  const view = document.body.dataset.view; // who reads a trajectory keeps reading it
   if (view === "report") {
     drawCharts(); // a link to a chart has led there once
     if (byId("number-filter")) {

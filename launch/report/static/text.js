@@ -46,7 +46,7 @@ function drawText(text, marks = [], limit = FOLD) {
   return element;
 }
 
-// Each token's text: bytes of a character that goes on in the next token are shown with that one.
+// Each token's text: bytes of a character that continues in the next token are shown with that one.
 function tokenTexts(ids, pieces) {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   return ids.map((id) => {

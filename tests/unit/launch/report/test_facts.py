@@ -142,7 +142,7 @@ def test_the_headline_says_how_it_ended_and_what_ran(tmp_path: Path) -> None:
     assert failed.startswith("failed at step 23 in 1:09: x\\x1b[2J ·")
 
 
-# -- what cannot be told ---------------------------------------------------------------------------------------------
+# -- what cannot be known --------------------------------------------------------------------------------------------
 
 
 def verdict(path: Path, before: dict[str, float], after: dict[str, float], **more: Any) -> Verdict:

@@ -225,7 +225,7 @@ def test_a_log_that_comes_again_is_written_once() -> None:
 
 def test_a_connection_that_stays_lost_ends_with_the_job_going_on() -> None:
     end, _, said = followed(Cluster([RUNNING, None], [["one\n"]]), try_again_s=0.0)
-    assert end.code is None and "goes on" in end.said
+    assert end.code is None and "continues" in end.said
     assert len(said) == 1
 
 
@@ -281,7 +281,7 @@ def test_a_piece_that_is_half_known_is_written_from_there_on() -> None:
 
 
 class Running(Cluster):
-    """A job that goes on until it is stopped."""
+    """A job that continues until it is stopped."""
 
     address = "http://10.0.0.1:8265"
 
