@@ -76,12 +76,16 @@ class GraphRLReward(SumOfFindings):
         self._values = config.values
 
     def pooled(self, transcript: Transcript) -> Mapping[str, tuple[float, float]]:
-        """Hallucinated out of all steps, whichever reward is paid; nothing of an answer without steps."""
+        """Whichever reward is paid: whether the answer is right by steps that exist, and hallucinated out of all steps,
+        of which an answer without steps has none."""
         pieces = model_pieces(transcript)
         problem, encoding = problem_of(transcript.task)
-        steps = check(problem, pieces[-1].text if pieces else "", encoding).steps
-        invented = sum(step.verdict.hallucinated for step in steps)
-        return {"hallucinated_steps": (float(invented), float(len(steps)))} if steps else {}
+        report = check(problem, pieces[-1].text if pieces else "", encoding)
+        shares = {"right_by_real_steps": (float(report.right_by_real_steps), 1.0)}
+        if report.steps:
+            invented = sum(step.verdict.hallucinated for step in report.steps)
+            shares["hallucinated_steps"] = (float(invented), float(len(report.steps)))
+        return shares
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         """One for the format, one for each step (their number is in the rule: more steps dilute each), the answer's."""

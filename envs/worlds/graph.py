@@ -6,8 +6,8 @@ One message solves a problem: `<think>...</think><response>steps</response><answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
@@ -37,14 +37,24 @@ class GraphConfig(TaskConfig):
     """Number of nodes of the smallest and of the largest made-up connectivity problem; NLGift has 5 to 35."""
     path_nodes: tuple[int, int] = (4, 8)
     """Number of nodes of the smallest and of the largest made-up shortest-path problem; NLGift has 5 to 20."""
+    min_hops: int = 1
+    """Fewest edges between the two nodes of a made-up connectivity problem whose answer is yes. From 2 on no row of the
+    prompt alone says yes."""
+    node_labels: Optional[int] = None
+    """Number of labels that each made-up graph draws its nodes' names from, such as 26 for the letters. null: as many
+    as it has nodes, the first ones."""
     encoding: Encoding = "incident"
-    """Wording of the graph in the prompt: the paper trains on `incident`."""
+    """Wording of the graph in the prompt: the paper trains on `incident`. letters: the same with letters as names, one
+    token each for a policy from scratch."""
     instruction: str = GRAPH_RL.instruction
     """Text after the question; may be empty."""
     system: str = ""
     """System message of the prompt. Empty: none, because some chat templates have no system role."""
     demo_paths: int = NLGIFT_PATHS
     """Largest number of paths that a demonstrated search for a shortest path looks at."""
+    demo_think: Literal["none", "search"] = "search"
+    """Text between <think> and </think> in a demonstration. none: nothing, as in NLGift's targets. search: the rows of
+    the graph that lead to the steps, looked up one after the other."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +63,10 @@ class GraphConfig(TaskConfig):
             low, high = getattr(self, key)
             sizes = "two sizes from 3 to 100, the smaller one first"
             require(3 <= low <= high <= 100, f"env.{key}", (low, high), sizes)
-        require_bounds(self, "env.", "at least 1", "demo_paths")
+        require_bounds(self, "env.", "at least 1", "demo_paths", "min_hops")
+        most = max(self.connectivity_nodes[1], self.path_nodes[1])
+        enough = self.node_labels is None or most <= self.node_labels <= 1000
+        require(enough, "env.node_labels", self.node_labels, f"{most} (the most nodes) to 1000, or null")
 
 
 class GraphWorld(World):
@@ -77,6 +90,8 @@ class GraphWorld(World):
             shortest_path_share=self._config.shortest_path_share,
             connectivity_nodes=self._config.connectivity_nodes,
             path_nodes=self._config.path_nodes,
+            min_hops=self._config.min_hops,
+            labels=self._config.node_labels,
             held_out=held_out,
         )
         return [to_task(problem, self._config.encoding) for problem in problems]
@@ -97,5 +112,7 @@ class GraphWorld(World):
         config, rng = self._config, self._config.drawn_for(task, seed)
         show = spoil if rng.random() < config.demo_error_rate else solve
         shown = show(of_task(task), config.encoding, rng, num_paths=config.demo_paths)
+        if config.demo_think == "none":
+            shown = replace(shown, think="")
         reply = Message(role="assistant", content=shown.text())
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), reply))

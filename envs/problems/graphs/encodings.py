@@ -1,6 +1,7 @@
-"""NLGift's four ways of putting a graph problem into words (arXiv 2406.15992, section "semantic patterns").
+"""NLGift's four ways of putting a graph problem into words (arXiv 2406.15992, "semantic patterns"), and one of ours.
 
-The wordings are its own, to the letter, so that a model can be compared with the published ones.
+NLGift's wordings are its own, to the letter, so that a model can be compared with the published ones. `letters` is its
+`incident` with letters as the names of the nodes: one token each, where the numbers from 10 on are two.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Literal, get_args
 
 from envs.problems.graphs.problem import Kind, Problem
 
-Encoding = Literal["incident", "adjacency", "friendship", "graph-expert"]
+Encoding = Literal["incident", "adjacency", "friendship", "graph-expert", "letters"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 
 # Node i of the friendship encoding, as in NLGift's files, which go up to node 28.
@@ -37,6 +38,8 @@ HEADINGS: dict[tuple[Kind, Encoding], str] = {
     (Kind.SHORTEST_PATH, "graph-expert"): "You are a graph analyst and you have been given a graph G. "
     "G has the following weighted undirected edges:",
 }
+HEADINGS |= {(kind, "letters"): HEADINGS[kind, "incident"] for kind in Kind}
+LETTERED: tuple[Encoding, ...] = ("graph-expert", "letters")
 
 
 # An edge, and what stands between two of them: without weights, and with.
@@ -48,11 +51,11 @@ _EDGES = {
 
 
 def label(node: int, encoding: Encoding) -> str:
-    """How the encoding writes node 27: `27`, `27`, `Jack`, `AB`."""
+    """How the encoding writes node 27: `27`, `27`, `Jack`, `AB`, `AB`."""
     if encoding == "friendship":
         rounds, index = divmod(node, len(NAMES))
         return f"{NAMES[index]}{rounds + 1}" if rounds else NAMES[index]
-    return _letters(node) if encoding == "graph-expert" else str(node)
+    return _letters(node) if encoding in LETTERED else str(node)
 
 
 def wording(problem: Problem, encoding: Encoding = "incident", request: str = "") -> str:
@@ -71,9 +74,10 @@ def wording(problem: Problem, encoding: Encoding = "incident", request: str = ""
 
 def describe(problem: Problem, encoding: Encoding) -> str:
     """The edges in words. A node without edges is never named, except by the numbers around it."""
-    if encoding == "incident":
+    if encoding in ("incident", "letters"):
         nodes = {node for edge in problem.edges for node in edge}
-        return "\n".join(incident_row(problem, "incident", node) for node in sorted(nodes, key=str))
+        in_order = sorted(nodes, key=lambda node: label(node, encoding))
+        return "\n".join(incident_row(problem, encoding, node) for node in in_order)
     weighted = problem.kind is Kind.SHORTEST_PATH
     form, between = _EDGES[encoding][weighted]
     weights = problem.weights or (0,) * len(problem.edges)

@@ -11,6 +11,7 @@ Smaller graphs, for very small models, follow the same rules.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import networkx
@@ -31,9 +32,14 @@ def generate(
     shortest_path_share: float,
     connectivity_nodes: tuple[int, int],
     path_nodes: tuple[int, int],
+    min_hops: int = 1,
+    labels: int | None = None,
     held_out: bool | None = None,
 ) -> list[Problem]:
     """`count` problems without a question twice, the same for the same arguments; nodes are inclusive bounds.
+
+    min_hops: the fewest edges between the two nodes of a connectivity problem whose answer is yes.
+    labels: each graph draws its nodes' numbers from so many; None: they are 0 .. nodes - 1.
 
     Shares are kept exactly (to one problem), yes and no alternate. `held_out` keeps only one side of a split that the
     graph alone decides. Raises BadInput when there are not that many different ones.
@@ -49,7 +55,9 @@ def generate(
             if wants_path:
                 problem = shortest_path(rng, rng.randint(*path_nodes))
             else:
-                problem = connectivity(rng, rng.randint(*connectivity_nodes), connected=yes)
+                problem = connectivity(rng, rng.randint(*connectivity_nodes), connected=yes, min_hops=min_hops)
+            if problem is not None and labels is not None:
+                problem = relabel(problem, rng.sample(range(labels), problem.num_nodes), labels)
             if problem is None or (held_out is not None and is_held_out(problem.digest.hex()) != held_out):
                 continue
             question = (problem.kind, problem.digest, frozenset((problem.source, problem.target)))
@@ -61,7 +69,7 @@ def generate(
     return list(found.values())
 
 
-def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Problem | None:
+def connectivity(rng: random.Random, num_nodes: int, *, connected: bool, min_hops: int = 1) -> Problem | None:
     """Two nodes of a graph that has several parts; None when the draw has no such two."""
     nodes = rng.sample(range(num_nodes), num_nodes)
     num_blocks = min(rng.choice((2, 2, 3)), num_nodes)
@@ -70,9 +78,13 @@ def connectivity(rng: random.Random, num_nodes: int, *, connected: bool) -> Prob
     block_of = {node: sum(place >= cut for cut in cuts) for place, node in enumerate(nodes)}
     pairs = [(a, b) for a, b in combinations(range(num_nodes), 2) if block_of[a] == block_of[b]]
     edges = [pair for pair in pairs if rng.random() < density]
-    parts = list(networkx.connected_components(_graph(num_nodes, edges)))
-    part_of = {node: index for index, part in enumerate(parts) for node in part}
-    candidates = [(a, b) for a, b in combinations(range(num_nodes), 2) if (part_of[a] == part_of[b]) == connected]
+    hops = dict(networkx.all_pairs_shortest_path_length(_graph(num_nodes, edges)))  # without those that no path joins
+    near = min_hops if connected else 1
+    candidates = [
+        (a, b)
+        for a, b in combinations(range(num_nodes), 2)
+        if (b in hops[a]) == connected and hops[a].get(b, near) >= near
+    ]
     if not candidates:
         return None
     source, target = rng.sample(rng.choice(candidates), 2)
@@ -106,6 +118,13 @@ def shortest_path(rng: random.Random, num_nodes: int) -> Problem | None:
         source=source,
         target=target,
     )
+
+
+def relabel(problem: Problem, numbers: list[int], labels: int) -> Problem:
+    """The same graph with node i called numbers[i], out of 0 .. labels - 1; those not drawn have no edges."""
+    renamed = tuple((numbers[a], numbers[b]) for a, b in problem.edges)
+    source, target = numbers[problem.source], numbers[problem.target]
+    return replace(problem, num_nodes=labels, edges=renamed, source=source, target=target)
 
 
 def _list_edges(rng: random.Random, num_nodes: int, edges: _Edges) -> _Edges:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from envs.problems.graphs.encodings import NAMES, Encoding, label
+from envs.problems.graphs.encodings import LETTERED, NAMES, Encoding, label
 from envs.protocols.graph_rl import is_well_formed
 
 MAX_SENTENCE = 4000  # characters; a longer one is unreadable
@@ -108,7 +108,7 @@ class Labels:
         if self.encoding == "friendship":
             named = token.isalpha() and token.istitle() and token not in _NO_NAMES
             looks = named or token.rstrip("0123456789") in NAMES
-        elif self.encoding == "graph-expert":
+        elif self.encoding in LETTERED:
             looks = token.isalpha() and token.isupper() and len(token) <= 3
         else:
             looks = token.isdigit()

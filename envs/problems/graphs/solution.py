@@ -48,19 +48,21 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
 def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths: int = NLGIFT_PATHS) -> Solution:
     """A solution with one mistake, drawn from those that the graph allows: the answer is wrong, or a step is invented.
 
-    Connectivity: the wrong verdict; an edge that does not exist. Shortest path: a longer path; a wrong sum; a wrong
-    weight; an edge that does not exist. Raises BadInput as `solve` does.
+    Connectivity: the wrong verdict, or the shortcut, an edge between the two nodes that does not exist, which makes
+    a yes right that nothing shows. Shortest path: a longer path; a wrong sum; a wrong weight; an edge that does not
+    exist. Raises BadInput as `solve` does.
     """
     good = solve(problem, encoding, rng, num_paths=num_paths)
+    direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
     if problem.kind is Kind.CONNECTIVITY:
-        if not is_connected(problem):  # the only way to a yes is an edge that does not exist
+        # Without a path the shortcut is the only way to a yes; with one of several edges it is half of the mistakes.
+        if not is_connected(problem) or (not direct and rng.random() < 0.5):
             invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
             return replace(good, steps=invented, answer=VERDICTS[True])
         return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
     longer = _other_paths(problem, best, NLGIFT_PATHS)
-    direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
     mistake = rng.choice(["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer))
     if mistake == "longer":
         path = rng.choice(longer)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+import networkx
+
 from envs.problems.graphs import parse
 from envs.problems.graphs.encodings import Encoding
 from envs.problems.graphs.problem import Kind, Problem, truth
@@ -46,6 +48,13 @@ class Report:
     well_formed: bool
     steps: tuple[StepCheck, ...]
     answer: StepCheck
+    shown: bool  # the steps that are correct show the answer: they join the two nodes, where the answer is yes
+
+    @property
+    def right_by_real_steps(self) -> bool:
+        """The answer is right, no step is invented, and a yes is shown; nothing needs to show a no or a path."""
+        invented = any(step.verdict.hallucinated for step in self.steps)
+        return self.answer.verdict is Verdict.CORRECT and self.shown and not invented
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +86,7 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     key = facts(problem, encoding)
     parts = parse.split_parts(response)
     steps: list[StepCheck] = []
+    real: list[tuple[int, int]] = []
     seen = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
@@ -87,6 +97,8 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
         about = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
         if verdict.hallucinated or (verdict, about) not in seen:
             steps.append(StepCheck(verdict=verdict, span=span, detail=detail))
+        if claim is not None and verdict is Verdict.CORRECT:
+            real += claim.edges
         seen.add((verdict, about))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
@@ -94,7 +106,13 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     else:
         verdict, detail = judge(problem, parts.answer.of(response), key)
     answer = StepCheck(verdict=verdict, span=parts.answer, detail=detail)
-    return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer)
+    shown = key.truth != "yes" or _join(real, problem.source, problem.target)
+    return Report(well_formed=parts.well_formed, steps=tuple(steps), answer=answer, shown=shown)
+
+
+def _join(edges: list[tuple[int, int]], source: int, target: int) -> bool:
+    graph = networkx.Graph(edges)
+    return source in graph and target in graph and bool(networkx.has_path(graph, source, target))
 
 
 def _edges(claim: parse.Claim) -> frozenset[frozenset[int]]:

@@ -53,8 +53,8 @@ def test_invented_steps_are_counted_whichever_reward_is_paid() -> None:
     said = transcript(reply(f"0 is connected to 4. {INVENTED}", "yes"), task=LINKS)
     for kind in ("solution", "process"):
         reward = GraphRLReward(GraphRLRewardConfig(kind=kind))  # type: ignore[arg-type]
-        assert reward.pooled(said) == {"hallucinated_steps": (1.0, 2.0)}
-        assert reward.pooled(transcript(reply("", "no"), task=APART)) == {}
+        assert reward.pooled(said) == {"right_by_real_steps": (0.0, 1.0), "hallucinated_steps": (1.0, 2.0)}
+        assert reward.pooled(transcript(reply("", "no"), task=APART)) == {"right_by_real_steps": (1.0, 1.0)}
 
 
 CASES = {

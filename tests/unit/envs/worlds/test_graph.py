@@ -136,6 +136,22 @@ def test_fewer_paths_make_a_shorter_demonstration() -> None:
     assert brief.demonstration(task, 0).messages[-1].content.count(" with a total weight of ") == 1
 
 
+def test_a_demonstration_without_a_thought_is_nlgifts_target_in_the_three_parts() -> None:
+    config = dataclasses.replace(SMALL, demo_error_rate=0.0)
+    silent, searching = (GraphWorld(dataclasses.replace(config, demo_think=think)) for think in ("none", "search"))
+    for task in WORLD.tasks("train")[:20]:
+        bare, shown = (world.demonstration(task, 3).messages[-1].content for world in (silent, searching))
+        assert bare.startswith("<think></think><response>")
+        assert bare == "<think>" + shown[shown.index("</think>") :]
+
+
+def test_labels_and_distance_reach_the_prompts() -> None:
+    world = GraphWorld(dataclasses.replace(SMALL, encoding="letters", node_labels=26, min_hops=2))
+    assert len({task.question.split("between node ")[1][0] for task in world.tasks("train")}) > 15
+    apart = [problem_of(task) for task in world.tasks("train") if task.answers == ("yes",)]
+    assert apart and not any({each.source, each.target} in map(set, each.edges) for each in apart)
+
+
 def test_texts_are_prompts_and_solutions() -> None:
     texts = list(WORLD.texts(7))
     assert len(texts) == 7
@@ -151,6 +167,8 @@ def test_texts_are_prompts_and_solutions() -> None:
         ({"shortest_path_share": 1.5}, r"env\.shortest_path_share=1\.5"),
         ({"demo_error_rate": -0.1}, r"env\.demo_error_rate=-0\.1"),
         ({"demo_paths": 0}, r"env\.demo_paths=0"),
+        ({"min_hops": 0}, r"env\.min_hops=0"),
+        ({"node_labels": 7}, r"env\.node_labels=7"),
         ({"train_tasks": 0}, r"env\.train_tasks=0"),
     ],
 )

@@ -22,6 +22,7 @@ GRAPH_RL = {  # section 3.2 and appendix B; clip and KL are the library's, lengt
     "reward.kind": "process",
     "reward.preset": "appendix",
     "env.encoding": "incident",
+    "env.demo_think": "none",  # NLGift's targets, as they are
     "env.system": "You are a helpful assistant. Please answer strictly according to the question.",
     "learner.lr": 5e-7,
     "learner.betas": (0.9, 0.999),  # veRL's defaults, as is the next
@@ -30,6 +31,7 @@ GRAPH_RL = {  # section 3.2 and appendix B; clip and KL are the library's, lengt
     "algorithm.clip_high": 0.2,
     "algorithm.kl_coef": 0.001,
     "algorithm.kl_kind": "k3",
+    "algorithm.entropy_coef": 0.001,
     "eval.tasks": 1000,
 }
 REAL = (
@@ -55,6 +57,20 @@ GRAPH_RL_RESULTS: dict[str, list[float]] = {
     "ablations/sft-dpo-process": [0.694, 0.622, 0.280, 0.070, 0.534, 0.689, 0.483, 0.202, 0.734],
     "ablations/sft-dpo-solution": [0.698, 0.624, 0.277, 0.067, 0.534, 0.690, 0.482, 0.192, 0.730],
 }
+# The lower halves of both, Llama-3.1-8B-Instruct.
+LLAMA_RESULTS: dict[str, list[float]] = {
+    "ablations/llama": [0.932, 0.709, 0.509, 0.083, 0.310, 0.837, 0.336, 0.170, 0.724],
+    "ablations/llama-zero-shot": [0.232, 0.722, 0.508, 0.077, 0.297, 0.832, 0.554, 0.074, 0.562],
+    "ablations/llama-sft": [0.738, 0.624, 0.296, 0.061, 0.195, 0.740, 0.460, 0.202, 0.660],
+    "ablations/llama-grpo-solution": [0.817, 0.695, 0.506, 0.081, 0.593, 0.848, 0.258, 0.052, 0.704],
+    "ablations/llama-dpo-process": [0.310],
+    "ablations/llama-dpo-solution": [0.349],
+    "ablations/llama-sft-grpo-process": [0.935, 0.658, 0.377, 0.077, 0.319, 0.700, 0.373, 0.370, 0.380],
+    "ablations/llama-sft-grpo-solution": [0.592, 0.655, 0.313, 0.147, 0.360, 0.657, 0.404, 0.262, 0.690],
+    "ablations/llama-sft-dpo-process": [0.789, 0.624, 0.326, 0.072, 0.229, 0.754, 0.451, 0.304, 0.556],
+    "ablations/llama-sft-dpo-solution": [0.785, 0.615, 0.321, 0.066, 0.227, 0.748, 0.457, 0.272, 0.558],
+}
+STOPPED = ("llama", "llama-grpo-solution", "llama-sft-grpo-solution")  # appendix C: after about 3.2 epochs
 MIXED = {300: (0.742, 0.449, 0.066, 0.641, 0.907, 0.638), 1200: (0.661, 0.645, 0.072, 0.648, 0.922, 0.757)}
 MIXED |= {6000: (0.671, 0.791, 0.092, 0.676, 0.936, 0.789)}
 
@@ -94,6 +110,19 @@ def test_supervised_stages_have_the_optimizer_of_their_library(name: str) -> Non
             assert (learner.betas, learner.weight_decay) == ((0.9, 0.999), 0.0)
         if stage.kind == "rl":
             assert (learner.schedule, learner.weight_decay) == ("constant", 0.01)
+
+
+def test_each_setting_of_llama_shows_its_own_figures_and_stops_where_the_paper_stops() -> None:
+    for name, row in LLAMA_RESULTS.items():
+        held = yaml.safe_load((CONFIGS / "graph_rl" / f"{name}.yaml").read_text())
+        assert held["model"] == {"path": "meta-llama/Llama-3.1-8B-Instruct"}
+        extended = name.removeprefix("ablations/llama").removeprefix("-")
+        assert held["extends"] == (f"{extended}.yaml" if extended else "../paper.yaml")
+        assert figures(name) == dict(zip(("graphs", *REAL), row, strict=False)), name
+        stopped = [stage["steps"] for stage in held.get("stages", ()) if stage["kind"] == "rl"]
+        assert stopped == ([100] if name.removeprefix("ablations/") in STOPPED else []), name
+    sets = compose("graph_rl/ablations/llama-dpo-process", []).recipe.eval.sets
+    assert {name for name, each in sets.items() if set(each.paper.values()) != {None}} == {"graphs"}  # as it extends
 
 
 def test_graph_rl_prefers_what_it_sampled() -> None:

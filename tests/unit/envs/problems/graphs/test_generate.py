@@ -7,7 +7,7 @@ import networkx
 import pytest
 
 from envs.problems.graphs.encodings import wording
-from envs.problems.graphs.generate import generate
+from envs.problems.graphs.generate import generate, relabel
 from envs.problems.graphs.problem import Kind, graph_of, truth
 from tests.refused import refused
 
@@ -63,6 +63,22 @@ def test_a_node_without_edges_makes_no_other_graph() -> None:
     assert len({wording(problem) for problem in train}) == 300
     edges, others = ({frozenset(problem.edges) for problem in problems} for problems in (train, held_out))
     assert not edges & others
+
+
+def test_labels_are_drawn_anew_for_each_graph_and_leave_it_as_it_is() -> None:
+    plain, drawn = (generate(60, 2, **TINY, labels=labels) for labels in (None, 26))
+    assert {problem.num_nodes for problem in drawn} == {26}
+    used = [{node for edge in problem.edges for node in edge} for problem in drawn]
+    assert set().union(*used) == set(range(26)) and max(map(len, used)) <= 8
+    assert Counter(map(truth, drawn))["yes"] == Counter(map(truth, plain))["yes"] == 15
+    renamed = relabel(plain[1], [3, 25, 7, 0, 11, 12, 13, 14][: plain[1].num_nodes], 26)
+    assert truth(renamed) == truth(plain[1]) and len(renamed.edges) == len(plain[1].edges)
+
+
+def test_no_edge_joins_nodes_that_are_to_be_some_apart() -> None:
+    for problem in generate(60, 0, **(TINY | {"shortest_path_share": 0.0}), min_hops=2):
+        graph = graph_of(problem)
+        assert truth(problem) == "no" or networkx.shortest_path_length(graph, problem.source, problem.target) >= 2
 
 
 def test_asking_for_more_than_there_are_is_bad_input() -> None:

@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from envs.problems.graphs.solution import solve, spoil
 from envs.problems.graphs.verify import Verdict, check
 
 LINKS = Problem(kind=Kind.CONNECTIVITY, num_nodes=7, edges=((0, 4), (1, 4), (4, 5), (2, 3)), source=0, target=5)
+APART = replace(LINKS, target=2)
 ROADS = Problem(
     kind=Kind.SHORTEST_PATH,
     num_nodes=6,  # node 5 has no edge
@@ -263,6 +265,40 @@ def test_spans_are_the_sentences_of_the_response() -> None:
 )
 def test_only_nlgifts_whole_sentences_frame(sentence: str, framing: bool) -> None:
     assert len(check(ROADS, reply(sentence, "")).steps) == (not framing)
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps", "answer", "right"),
+    [
+        (LINKS, "0 is connected to 4. 4 is connected to 5.", "yes", True),
+        (LINKS, "5 -> 4 -> 0. 1 is connected to 4.", "yes", True),  # also backwards, and with a step too many
+        (LINKS, "0 is connected to 4. 4 is connected to 5.", "no", False),
+        (LINKS, "0 is connected to 5.", "yes", False),  # the shortcut
+        (LINKS, "0 is connected to 4. 4 is connected to 5. 0 is connected to 5.", "yes", False),
+        (LINKS, "0 is connected to 4. 2 is connected to 3.", "yes", False),  # they exist, and lead nowhere
+        (LINKS, "", "yes", False),
+        (APART, "", "no", True),
+        (APART, "0 is connected to 4.", "no", True),
+        (APART, "0 is connected to 2.", "no", False),
+        (ROADS, "", "The shortest path is 0->3->2. The length of shortest path is 4.", True),
+        (ROADS, "0 -> 2 with a total weight of 4.", "The shortest path is 0->3->2. The length is 4.", False),
+        (ROADS, "", "The shortest path is 0->4->2. The length of shortest path is 6.", False),
+    ],
+)
+def test_an_answer_is_right_by_real_steps(problem: Problem, steps: str, answer: str, right: bool) -> None:
+    assert check(problem, reply(steps, answer)).right_by_real_steps == right
+
+
+def test_half_of_the_mistakes_about_nodes_some_edges_apart_are_the_shortcut() -> None:
+    def texts(problem: Problem) -> list[str]:
+        return [spoil(problem, "incident", random.Random(seed)).text().split("</think>")[1] for seed in range(200)]
+
+    shortcut = "<response>0 is connected to 5.</response><answer>The answer is yes.</answer>"
+    silent = "<response></response><answer>The answer is no.</answer>"
+    far = texts(LINKS)
+    assert set(far) == {shortcut, silent} and 80 <= far.count(shortcut) <= 120
+    assert set(texts(replace(LINKS, target=4))) == {silent}  # an edge joins these, so it is no mistake to say so
+    assert set(texts(APART)) == {shortcut.replace("5", "2")}
 
 
 def test_nlgifts_frame_is_no_step() -> None:

@@ -59,6 +59,7 @@ def test_a_request_stands_between_question_and_answer() -> None:
         ("adjacency", "an edge between node 4 and node 2 has weight 2, an edge between node 2 and node 3", "0"),
         ("friendship", "Evan and Christian are friends, and they live 4 miles apart.\nEvan and Thomas", "Evan"),
         ("graph-expert", "\nA -> E with weight 4, A -> D with weight 3, ", "A"),
+        ("letters", "Node D is connected to node A with weight 3, node C with weight 1, node E with weight 1.", "A"),
     ],
 )
 def test_shortest_path_wordings(encoding: Encoding, edge: str, question: str) -> None:
@@ -69,6 +70,7 @@ def test_shortest_path_wordings(encoding: Encoding, edge: str, question: str) ->
 
 def test_labels_go_on_after_the_alphabet_and_after_the_names() -> None:
     assert [label(node, "graph-expert") for node in (0, 25, 26, 52, 701, 702)] == ["A", "Z", "AA", "BA", "ZZ", "AAA"]
+    assert [label(node, "letters") for node in (0, 25, 26)] == ["A", "Z", "AA"]
     assert [label(node, "friendship") for node in (0, 28, 29)] == ["Evan", "Wanda", "Evan2"]
     for encoding in ENCODINGS:
         assert len({label(node, encoding) for node in range(1000)}) == 1000
