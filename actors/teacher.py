@@ -81,16 +81,21 @@ class TeacherPlays:
 
         Servers differ in whether they keep a stop string, so it is not sent to them.
         """
-        ends = [text.find(each) + len(each) for each in request.stop if each in text]
-        text = text[: min(ends)] if ends else text
-        how = TurnStop.STOP if ends else TurnStop.LENGTH if truncated else TurnStop.EOS
-        ids = [*self._renderer.text_ids(text), *([self._renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
-        if len(ids) > request.max_tokens:
-            ids, how = ids[: request.max_tokens], TurnStop.LENGTH
-            text = self._renderer.decode(ids)
-        return Completion(
-            token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
-        )
+        return completion_of(self._renderer, text, request, truncated=truncated)
+
+
+def completion_of(renderer: ChatRenderer, text: str, request: TurnRequest, *, truncated: bool) -> Completion:
+    """What another model wrote, in the policy's tokens, ended as an engine would have ended it."""
+    ends = [text.find(each) + len(each) for each in request.stop if each in text]
+    text = text[: min(ends)] if ends else text
+    how = TurnStop.STOP if ends else TurnStop.LENGTH if truncated else TurnStop.EOS
+    ids = [*renderer.text_ids(text), *([renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
+    if len(ids) > request.max_tokens:
+        ids, how = ids[: request.max_tokens], TurnStop.LENGTH
+        text = renderer.decode(ids)
+    return Completion(
+        token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
+    )
 
 
 @asynccontextmanager
@@ -103,14 +108,26 @@ async def teaching(
     """
     concurrency = max(recipe.generate.concurrency, recipe.generate.samples)  # one group at least is under way
     teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
+    async with playing_here(teacher, spec, services) as worlds:
+        yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)
+
+
+@asynccontextmanager
+async def playing_here(
+    teacher: Teacher, spec: EnvWorkerSpec, services: Sequence[ServiceSpec]
+) -> AsyncIterator[EnvWorkerPool]:
+    """Environments, and the servers that they need, as long as a model at an address plays; it is closed with them.
+
+    Of services with one name one is started.
+    """
     os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
     started: dict[str, Any] = {}
     worlds = EnvWorkerPool(spec)
     try:
-        for each in services:
-            started[each.name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
+        for name, each in {each.name: each for each in services}.items():
+            started[name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
         worlds.connect({name: service.url for name, service in started.items()})
-        yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)
+        yield worlds
     finally:
         await worlds.stop()
         await teacher.close()

@@ -5,6 +5,7 @@ One attempt: deadlines and retries are the guard's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from envs.services.json_client import JsonClient
 from rlsys.types import Message
 
 BROKEN_OFF = ("abort", "error")
+STOPPED = ("stop_reason", "matched_stop")  # of a choice: the stop string that ended it, as vLLM and SGLang say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class Question:
     temperature: float
     seed: int = 0  # 0 sends none: not every server knows it, and a greedy answer needs none
     top_p: float = 1.0
+    stop: tuple[str, ...] = ()  # the answer ends after the first of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Choice:
     text: str
     thought: str = ""  # where the server sends it apart from the answer
     truncated: bool = False  # at `max_tokens`
+    stopped: str | None = None  # the stop string that ended it, "" for none; None where the server does not say
 
 
 class Chat(Protocol):
@@ -58,9 +62,19 @@ class Endpoint:
 
     own = failed = False
 
-    def __init__(self, url: str, model: str, key: str | None, **options: Any) -> None:
-        """options: of `JsonClient`."""
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str | None,
+        *,
+        omit: Sequence[str] = (),
+        limit_key: str = "max_tokens",
+        **options: Any,
+    ) -> None:
+        """omit: fields that the server does not know. limit_key: its name of `max_tokens`. options: of `JsonClient`."""
         self.model, self.where = model, url.rstrip("/")
+        self._omit, self._limit_key = frozenset(omit), limit_key
         self._client = JsonClient(url, key, **options)
 
     async def complete(self, question: Question) -> Choice:
@@ -68,12 +82,14 @@ class Endpoint:
         asked: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": each.role, "content": each.content} for each in question.messages],
-            "max_tokens": question.max_tokens,
+            self._limit_key: question.max_tokens,
             "temperature": question.temperature,
         }
         asked |= {"top_p": question.top_p} if question.top_p != 1 else {}
         asked |= {"seed": question.seed} if question.seed else {}
-        return read_choice(await self._client.post("/chat/completions", asked))
+        asked |= {"stop": list(question.stop)} if question.stop else {}
+        sent = {key: value for key, value in asked.items() if key not in self._omit}
+        return read_choice(await self._client.post("/chat/completions", sent))
 
     async def close(self) -> None:
         await self._client.close()
@@ -95,4 +111,22 @@ def read_choice(answer: Any) -> Choice:
     thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
     thought = next((each for each in thoughts if isinstance(each, str) and each), "")
     text, thought = (each.encode("utf-8", "replace").decode() for each in (content or "", thought))
-    return Choice(text=text, thought=thought, truncated=first.get("finish_reason") == "length")
+    said = next((first[key] for key in STOPPED if key in first), ...)
+    stopped = None if said is ... else said if isinstance(said, str) else ""  # vLLM's may be the number of a token
+    return Choice(text=text, thought=thought, truncated=first.get("finish_reason") == "length", stopped=stopped)
+
+
+def with_stop(choice: Choice, stop: Sequence[str]) -> str:
+    """Its text with the stop string that ended it, which servers leave out.
+
+    Where the server does not say which one it was, as OpenAI's does not, it is the closing tag of the element that the
+    text opened last and did not close.
+    """
+    text = choice.text
+    if choice.truncated or choice.stopped == "" or any(each in text for each in stop):
+        return text
+    if choice.stopped is not None:
+        return text + choice.stopped if choice.stopped in stop else text
+    opened = {each: text.rfind(each.replace("</", "<", 1)) for each in stop if each.startswith("</")}
+    last = max(opened, key=lambda each: opened[each], default="")
+    return text + last if last and opened[last] >= 0 else text

@@ -78,7 +78,8 @@ def check_address(option: str, url: str | None, key: tuple[str, str | None], *, 
     if not usable:  # not shown: it may be a key that stands in the wrong place
         raise BadInput(where=option, expected="an http or https address (what was found is not shown)")
     safe = variable is None or plain_http or parts.scheme == "https" or is_loopback(url)
-    allowed = f"{key_option.rpartition('.')[0]}.plain_http=true"
+    section, _, name = key_option.rpartition(".")
+    allowed = "--plain-http" if name.startswith("--") else f"{section}.plain_http=true"
     expected = f"null with plain http to another machine: the key would be read (https, or {allowed}, mends it)"
     require(safe, key_option, variable, expected)
 

@@ -1,7 +1,9 @@
-"""A teacher: another model at an address, whose answers are trained on. It is asked patiently, and paid for once."""
+"""A teacher: another model at an address, whose answers are trained on, or evaluated. It is asked patiently, and paid
+for once."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -10,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from envs.services.endpoint import Choice, Endpoint, Question
-from envs.services.guard import Guard, GuardConfig, ToolRefused
+from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolRefused
 from envs.services.judge.templates import Prompts
 from envs.services.secrets import check_address, read_secret
 from rlsys.config.generate import EndpointConfig, TeacherConfig
+from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
 from rlsys.files import naming
 from rlsys.jsonl import LineFile, decode
@@ -68,10 +71,11 @@ class Teacher:
     also by the next process.
     """
 
-    def __init__(self, config: TeacherConfig, *, concurrency: int, log: Path) -> None:
+    def __init__(self, config: TeacherConfig | ServedConfig, *, concurrency: int, log: Path) -> None:
         """Raises BadInput for a key that is not set, or a log that cannot be used."""
         spacing_s = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
         attempt_s = concurrency * spacing_s + config.deadline_s + config.deadline_s  # its turn, a pause, the answer
+        self._deadline_s = config.deadline_s
         self.patience_s = config.outage_s + config.attempts * attempt_s  # of one answer at most
         guard = GuardConfig(
             deadline_s=config.deadline_s,
@@ -87,13 +91,31 @@ class Teacher:
         """reflecting: by the second model, where there is one. about: for the log. Raises ToolFailed."""
         models = list(self._models.values())
         model = models[-1 if reflecting else 0]
-        content = json.dumps([model.endpoint.where, model.endpoint.model, asdict(question)], sort_keys=True)
+        asked = asdict(question)
+        if not question.stop:
+            del asked["stop"]  # as the logs of before have it
+        content = json.dumps([model.endpoint.where, model.endpoint.model, asked], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
         choice = self._log.get(key)
         if choice is None:
             choice = await model.ask(question)
             self._log.add(key, choice, {"model": model.endpoint.model, **about})
         return choice
+
+    async def try_out(self, question: Question) -> None:
+        """Ask once, without patience: before hundreds of episodes wait for an answer. A server that is busy is there.
+
+        Raises BadInput where the server refuses the question, or gives no answer.
+        """
+        for where, model in self._models.items():
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    await model.endpoint.complete(question)
+            except ToolBusy:
+                continue
+            except Exception as error:  # of the way there, and of whatever is at the address
+                reason = str(error) or type(error).__name__
+                raise BadInput(reason, where=f"{where}: {model.endpoint.model} at {model.endpoint.where}") from error
 
     async def close(self) -> None:
         self._log.close()
@@ -109,7 +131,9 @@ class _Model:
     ) -> None:
         key = read_secret(f"{where}.key_env", config.key_env)
         name = where.rpartition(".")[2]
-        options = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {name}"}
+        options: dict[str, Any] = {"key_from": config.key_env or "", "refused_key": ToolRefused, "name": f"the {name}"}
+        if isinstance(config, ServedConfig):
+            options |= {"omit": config.omit, "limit_key": config.limit_key}
         self.endpoint = Endpoint(str(config.endpoint), str(config.model), key, **options)
         self.ask = Guard(name, self.endpoint.complete, guard, outage_s=outage_s, spacing_s=spacing_s)
 

@@ -1,23 +1,27 @@
-"""`rlsys eval`: a checkpoint on held-out tasks, or on the recipe's sets of tasks, on the engines alone."""
+"""`rlsys eval`: a checkpoint on held-out tasks, or on the recipe's sets of tasks, on the engines alone; or a model
+behind an address, without engines."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from actors.renderer import ChatRenderer
+from envs import make_world
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
 from launch.checks.software import versions
+from launch.commands.served import add_served, read_served
 from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
@@ -30,15 +34,13 @@ from launch.evaluation.sets import Play, recipes_of, sets_of
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
-from launch.run.playing import PendingGroup, play_each
-from launch.stages.trajectories import weights_id
+from launch.run.playing import PendingGroup, Plays, play_each
+from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
 from rlsys.harvest import check_failed
-from rlsys.types import Group
-
-if TYPE_CHECKING:
-    from actors.pool import RolloutPool
+from rlsys.types import Failure, Group
 
 HELP = "evaluate a checkpoint as the recipe says"
 EXAMPLES = """examples:
@@ -49,7 +51,12 @@ EXAMPLES = """examples:
   rlsys eval quickstart --output result.json --resume     continue a stopped or killed evaluation
   rlsys eval quickstart --output b.json --against a.json  does it differ from another evaluation?
   rlsys eval quickstart eval.samples=16 eval.temperature=0.7 eval.top_p=0.95 eval.greedy=false    mean@16, pass@k
+  rlsys eval quickstart --endpoint https://host/v1 --model NAME --key-env KEY --output served.json
+                                                          a model behind an address: no engine is started
 """
+ANSWERS = "answers.jsonl"  # among the transcripts: what a model behind an address has answered
+FEW = 64  # episodes: fewer say nothing yet about the share that fails
+Work = Callable[[Plays], Awaitable[None]]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +65,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="F", help="JSON file for the result; transcripts go into F.transcripts/")
     parser.add_argument("--resume", action="store_true", help="continue a stopped evaluation of this --output")
     parser.add_argument("--against", metavar="RESULT", help="JSON result of another evaluation to compare with")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be played, and start nothing")
     add_test(parser)
+    add_served(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def evaluate(options: argparse.Namespace, progress: Progress) -> int:
+    served = read_served(options)
     config = compose(options.config, options.overrides)
 
     from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
@@ -78,62 +88,110 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     if options.resume and options.output is None:
         raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
-    found = find_checkpoint(config.recipe, options.checkpoint)
+    found = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
     plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
     plan = describe_plan(plays)  # reads every set
-    preflight.check(recipe, learner=False)
+    if options.dry_run:
+        return dry_run(plays, served.described if served is not None else found or "the untrained policy", progress)
+    if served is None:
+        preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
     if options.output is not None:
         preflight.check_output(options.output)
     with orderly_exit():
-        if found is None:
+        if found is None and served is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
         with model_or_scratch(recipe, found, options.output) as model:
-            progress.say(f"evaluating {model} on {plan}")
-            ChatRenderer(model)  # a hub name or a folder without a tokenizer: said before anything starts
-            about = about_model(model, config, plays)
-            with open_transcripts(options, about, plays) as transcripts:
+            progress.say(f"evaluating {model if served is None else served.described} on {plan}")
+            renderer = ChatRenderer(model)  # without a tokenizer: said before anything starts
+            who = about_model(model) if served is None else about_served(served, renderer)
+            about = who | about_plays(config, plays)
+            with open_transcripts(options, who, plays) as transcripts:
                 started = time.monotonic()
-                play(recipe, model, plays, transcripts, progress, scratch=found is None)
+                if served is None:
+                    on = partial(play_on_engines, recipe, model, progress, scratch=found is None)
+                else:
+                    on = partial(play_on_endpoint, served, recipe, renderer, plays, transcripts.folder, progress)
+                play(recipe, plays, transcripts, progress, on, failing_early=served is not None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
                 return finish(options, about, plays, transcripts, earlier, progress)
 
 
+def dry_run(plays: Mapping[str, Play], who: str, progress: Progress) -> int:
+    """What would be played, and by whom."""
+    progress.say(f"{who} would play {describe_plan(plays)}")
+    for name, play in plays.items():
+        tasks, each = len(play.of.tasks), play.samples * play.seeds
+        turns = make_world(play.of.recipe.env).max_turns
+        episodes = f"episodes, {name} = {tasks} tasks x {play.samples} x {play.seeds} seeds = {tasks * each}"
+        progress.say(f"{episodes}, of at most {turns} messages: {tasks * each * turns} answers of the model")
+    return 0
+
+
+def play_on_engines(recipe: RecipeConfig, model: str, progress: Progress, work: Work, *, scratch: bool) -> None:
+    """scratch: the model was built by this command."""
+    from launch.run.engines import on_engines  # Ray behind it
+
+    on_engines(recipe, model, progress, lambda _, pool: work(pool), scratch=scratch, playing=recipes_of(recipe))
+
+
+def play_on_endpoint(
+    served: ServedConfig,
+    recipe: RecipeConfig,
+    renderer: ChatRenderer,
+    plays: Mapping[str, Play],
+    folder: Path,
+    progress: Progress,
+    work: Work,
+) -> None:
+    """folder: of the transcripts, where the model's answers are kept too: none is asked for twice."""
+    from launch.run.served import on_endpoint  # Ray behind it
+
+    plans = [each.plan() for each in plays.values()]
+    playing = recipes_of(recipe)
+    on_endpoint(served, recipe, renderer, folder / ANSWERS, progress, work, plans=plans, playing=playing)
+
+
 def play(
     recipe: RecipeConfig,
-    model: str,
     plays: Mapping[str, Play],
     transcripts: Transcripts,
     progress: Progress,
+    on: Callable[[Work], None],
     *,
-    scratch: bool,
+    failing_early: bool,
 ) -> None:
-    """All that has not been played yet; what has is in `transcripts`. scratch: the model was built by this command."""
-    from launch.run.engines import on_engines  # Ray behind it
+    """All that has not been played yet; what has is in `transcripts`.
 
+    on: starts what plays, and ends it. failing_early: more failures than `loop.max_failed_share` end it as soon as they
+    say something. Raises RunFailed then.
+    """
     total = sum(len(each.of.tasks) for each in plays.values())
     done = sum(len(played) for played in transcripts.played.values())
     if done:
         progress.say(f"{done} of {total} groups have been played already: {transcripts.folder}")
     if done == total:
         return
+    episodes, failed = 0, list[Failure]()
 
-    async def work(_: RecipeConfig, pool: RolloutPool) -> None:
-        nonlocal done
+    async def work(pool: Plays) -> None:
         waiting = list_pending(plays, transcripts.played)
         progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
         progress.doing("groups played")
-
-        def finished(each: PendingGroup, group: Group) -> None:
-            nonlocal done
-            transcripts.add(each.play, group)
-            done += 1
-            progress.count(done, total)
-
         await play_each(pool, waiting, recipe.eval.concurrency, finished)
 
-    on_engines(recipe, model, progress, work, scratch=scratch, playing=recipes_of(recipe))
+    def finished(each: PendingGroup, group: Group) -> None:
+        nonlocal done, episodes
+        transcripts.add(each.play, group)
+        done += 1
+        episodes += each.plan.group_size
+        failed.extend(one.reward for one in group.trajectories if isinstance(one.reward, Failure))
+        if failing_early and episodes >= FEW:
+            check_failed(failed, episodes, recipe.loop.max_failed_share, "episodes so far")
+        progress.count(done, total)
+
+    on(work)
     progress.doing("ending every process")
 
 
@@ -170,12 +228,16 @@ def finish(
 
 @contextmanager
 def open_transcripts(
-    options: argparse.Namespace, about: Mapping[str, Any], plays: Mapping[str, Play]
+    options: argparse.Namespace, who: Mapping[str, Any], plays: Mapping[str, Play]
 ) -> Iterator[Transcripts]:
-    """The files that episodes are written to as they end: next to --output, or without it in a temporary folder."""
+    """The files that episodes are written to as they end: next to --output, or without it in a temporary folder.
+
+    who: what plays; others do not continue it.
+    """
     sizes = {name: each.samples * each.seeds for name, each in plays.items()}
     ways = {f"{name} {key}": value for name, each in plays.items() for key, value in each.identity().items()}
-    begun = {"weights": about["weights"], "plays": ", ".join(plays)} | ways
+    same = {key: who[key] for key in ("weights", "tokenizer") if key in who}
+    begun = same | {"plays": ", ".join(plays)} | ways
     with tempfile.TemporaryDirectory() as nowhere, ExitStack() as closing:
         folder = Path(nowhere) / "transcripts"
         if options.output is not None:
@@ -185,12 +247,19 @@ def open_transcripts(
         yield transcripts
 
 
-def about_model(model: str, config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:
-    """What was evaluated, and with what: the part of the result that does not depend on the episodes."""
+def about_model(model: str) -> dict[str, Any]:
+    return {"checkpoint": model, "step": model_step(Path(model)), "weights": weights_id(model)}
+
+
+def about_served(served: ServedConfig, renderer: ChatRenderer) -> dict[str, Any]:
+    """The tokenizer that counts what it says is not its own, and decides where its answers are cut."""
+    whole = {"checkpoint": served.described, "step": None, "weights": served.identity}
+    return whole | {"tokenizer": tokenizer_id(renderer)}
+
+
+def about_plays(config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:
+    """What was played, and with what: the part of the result that does not depend on the episodes."""
     return {
-        "checkpoint": model,
-        "step": model_step(Path(model)),
-        "weights": weights_id(model),
         "tasks": max(len(each.of.tasks) for each in plays.values()),
         "seed": config.recipe.seed,
         "versions": versions(),

@@ -73,16 +73,16 @@ def on_engines(
     return asyncio.run(go())
 
 
-def find_checkpoint(recipe: RecipeConfig, given: str | None) -> str | None:
+def find_checkpoint(recipe: RecipeConfig, given: str | None, *, ask: bool = True) -> str | None:
     """A run directory's newest checkpoint, a checkpoint's `hf`, a model folder, a hub name; or the last run's.
 
     None where a recipe without a model was never run. Raises BadInput for a folder without a model, and for a
-    checkpoint whose model is not what was saved.
+    checkpoint whose model is not what was saved. ask: a hub name is looked for.
     """
     found = _resolve_folder(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and model_step(Path(found)) is not None:
         check_digests(Path(found).parent)
-    preflight.check_model(found, learner=False, key="--checkpoint" if given is not None else "model.path")
+    preflight.check_model(found, learner=False, ask=ask, key="--checkpoint" if given is not None else "model.path")
     models.check_partition(recipe, found)
     return found
 

@@ -179,10 +179,12 @@ def block_s(recipe: RecipeConfig, playing: Sequence[RecipeConfig] = ()) -> float
     return min(recipe.rollout.block_timeout_s, shortest / 2)
 
 
-def teacher_worlds(recipe: RecipeConfig) -> EnvWorkerSpec:
-    """Where the environments of a teacher's episodes run."""
-    timeout_s = recipe.rollout.start_timeout_s
-    return EnvWorkerSpec(worker="teacher", scoring=scoring(recipe), block_s=block_s(recipe), start_timeout_s=timeout_s)
+def teacher_worlds(
+    recipe: RecipeConfig, playing: Sequence[RecipeConfig] = (), worker: str = "teacher"
+) -> EnvWorkerSpec:
+    """Where the environments run of episodes that a teacher plays, or another model at an address."""
+    blocked_s, timeout_s = block_s(recipe, playing), recipe.rollout.start_timeout_s
+    return EnvWorkerSpec(worker=worker, scoring=scoring(recipe), block_s=blocked_s, start_timeout_s=timeout_s)
 
 
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from envs.worlds.calculator import CalculatorConfig
-from launch.commands.eval import find_training_data, split_to_evaluate
+from launch.cli import run
+from launch.commands.eval import dry_run, find_training_data, plays_to_play, split_to_evaluate
 from launch.config.compose import compose, to_yaml
+from launch.observe.progress import Progress
 from rlsys import choices
 
 GENERATED = CalculatorConfig()
@@ -52,3 +54,37 @@ def test_somebody_else_s_run_imports_nothing_here(tmp_path: Path, monkeypatch: p
     assert find_training_data(str(tmp_path / "checkpoints")) == "a.jsonl"
     assert not (tmp_path / "ran").exists()
     assert str(tmp_path) not in choices.search_paths  # nor would an actor look there for a module of the user's own
+
+
+SERVED = ["eval", "worlds/sums", "eval.tasks=3", "--dry-run"]
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--model", "big"], "--model big: expected --endpoint with it"),
+        (["--rpm", "5"], "--rpm 5: expected --endpoint with it"),
+        (["--endpoint", "https://h/v1"], "--model None: expected a name with --endpoint"),
+        (["--endpoint", "https://me:pw@h/v1", "--model", "big"], "without a password"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--omit", "seeds"], "--omit seeds: expected some of"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
+        (["--endpoint", "http://far/v1", "--model", "big", "--key-env", "HOME"], "--plain-http, mends it"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--deadline", "0"], "deadline_s=0.0: expected above 0"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused(
+    options: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*SERVED, *options]) == 2
+    err = capsys.readouterr().err
+    assert part in err and "pw" not in err.replace("password", "")
+
+
+def test_a_dry_run_counts_the_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    config = compose("worlds/calculator", ["eval.tasks=3", "eval.samples=2", "eval.seeds=2"])
+    with Progress(since=0.0) as progress:
+        assert dry_run(plays_to_play(config.recipe, None), "big at https://h/v1", progress) == 0
+    said = "".join(capsys.readouterr())
+    assert "big at https://h/v1 would play 3 held-out tasks" in said
+    assert "greedy = 3 tasks x 1 x 1 seeds = 3, of at most 12 messages: 36 answers" in said
+    assert "sampled = 3 tasks x 2 x 2 seeds = 12, of at most 12 messages: 144 answers" in said

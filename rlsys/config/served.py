@@ -1,0 +1,52 @@
+"""A model behind an endpoint that is evaluated in the place of a checkpoint: options of `rlsys eval`, no keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+from rlsys.config.generate import EndpointConfig
+from rlsys.errors import require, require_bounds
+
+OMITTABLE = ("temperature", "top_p", "seed", "stop")
+LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedConfig(EndpointConfig):
+    """The model, how long it is waited for, and which fields of a question its server knows.
+
+    OpenAI's reasoning models refuse `max_tokens`, `temperature`, `top_p` and `stop`.
+    """
+
+    requests_per_minute: Optional[int] = None
+    deadline_s: float = 600.0  # of one attempt
+    attempts: int = 3
+    outage_s: float = 600.0
+    omit: tuple[str, ...] = ()  # fields of a question that are not sent
+    limit_key: str = "max_tokens"  # the field that holds the limit of an answer
+
+    def __post_init__(self) -> None:
+        require(self.given and bool(self.model), "--model", self.model, "a name with --endpoint")
+        require_bounds(self, "endpoint: ", "at least 1, or null", "requests_per_minute")
+        require_bounds(self, "endpoint: ", "at least 1", "attempts")
+        require_bounds(self, "endpoint: ", "above 0", "deadline_s", "outage_s")
+        unknown = [each for each in self.omit if each not in OMITTABLE]
+        require(not unknown, "--omit", ",".join(self.omit), f"some of {', '.join(OMITTABLE)}")
+        require(self.limit_key in LIMITS, "--limit-key", self.limit_key, f"one of {', '.join(LIMITS)}")
+
+    @property
+    def addresses(self) -> Mapping[str, EndpointConfig]:
+        """Who is asked, as a teacher's configuration has it."""
+        return {"model": self}
+
+    @property
+    def described(self) -> str:
+        return f"{self.model} at {self.endpoint}"
+
+    @property
+    def identity(self) -> str:
+        """What is asked, wherever it is served: an address may change while an evaluation is continued."""
+        without = f" without {', '.join(self.omit)}" if self.omit else ""
+        return f"the model {self.model} behind an endpoint{without}"

@@ -1,0 +1,179 @@
+"""`rlsys eval --endpoint`: a model behind a real HTTP server that is busy, broken and slow; killed and continued."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runs import left_behind, rlsys
+from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
+
+pytestmark = pytest.mark.slow
+KEY = "sk-very-secret-key"
+FAULTS = [(429, {"Retry-After": "1"}, "later"), 500, None, (200, {"x": "y"}, "<html>"), (200, {"x": "y"}, ""),
+          (200, {"x": "y"}, '{"choices": []}'), (503, {"x": "y"}, "")]  # fmt: skip
+FIRST = "which colour"  # of the question that is asked before anything else
+
+
+def asked_of(question: dict[str, Any]) -> str:
+    return json.dumps([question["messages"], question.get("seed")])
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def episodes(folder: Path, play: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{play}.jsonl").read_text().splitlines()]
+
+
+class Calculates:
+    """Writes down each calculation of a made-up problem as a call, as OpenAI does: without the stop string."""
+
+    def __init__(self) -> None:
+        self.endpoint: ScriptedEndpoint
+        self.faults = list(FAULTS)
+
+    def __call__(self, prompt: str) -> Any:
+        question = self.endpoint.asked[-1]
+        if FIRST in prompt:
+            return choice("blue", "stop")
+        if self.faults and len(self.endpoint.asked) > 2:
+            return self.faults.pop()
+        said = [each for each in question["messages"] if each["role"] == "assistant"]
+        result = question["messages"][-1]["content"]
+        if not said:
+            return choice("First.\n<math_exp>20 + 3</math_exp> and so"[:27], "stop")
+        number = re.search(r"-?\d+", result)
+        return choice(f"<answer>{number[0] if number else 'none'}", "stop")
+
+
+def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVED_KEY", KEY)
+    says = Calculates()
+    output = tmp_path / "served.json"
+    with scripted(says) as says.endpoint:
+        command = [
+            "eval",
+            "worlds/calculator",
+            "--endpoint",
+            says.endpoint.url,
+            "--model",
+            "big",
+            "--output",
+            str(output),
+        ]
+        command += [
+            "--key-env",
+            "SERVED_KEY",
+            "--deadline",
+            "3",
+            "eval.tasks=8",
+            "eval.samples=2",
+            "eval.concurrency=4",
+        ]
+        done = rlsys(*command)
+        asked = says.endpoint.asked
+    assert done.code == 0, done.output[-3000:]
+    found = read(output)
+    assert found["episodes"] == {"greedy": 8, "sampled": 16} and found["failures"] == {"greedy": 0, "sampled": 0}
+    assert (found["checkpoint"], found["step"]) == (f"big at {says.endpoint.url}", None)
+    assert found["plays"]["greedy"]["metrics"]["valid_calls"]["value"] == 1.0
+    assert found["plays"]["greedy"]["metrics"]["turns"]["value"] == 2.0
+    for each in episodes(tmp_path / "served.transcripts", "sampled"):
+        roles = [message["role"] for message in each["messages"]]
+        assert roles == ["assistant", "user", "assistant"] and "23" in each["messages"][1]["content"]
+        assert each["messages"][0]["content"].endswith("</math_exp>")
+        assert each["messages"][2]["content"] == "<answer>23</answer>"
+    assert not says.faults and all(each["stop"] == ["</math_exp>", "</answer>"] for each in asked[1:])
+    assert {each["temperature"] for each in asked} == {0.0, 1.0}
+    assert len({each["seed"] for each in asked if "seed" in each}) == 16 * 2
+    assert set(says.endpoint.keys) == {f"Bearer {KEY}"}
+    assert KEY not in done.output
+    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert "starting Ray" not in done.output and "rollout worker" not in done.output
+    assert left_behind() == []
+
+
+def sums(prompt: str) -> Any:
+    terms = [int(term) for term in re.findall(r"\d+", prompt)]
+    wrong = sum(terms) % 4 == 0
+    return choice(f"\\boxed{{{sum(terms) + wrong}}}", "stop")
+
+
+def test_it_is_killed_continued_compared_and_asks_no_question_twice(tmp_path: Path) -> None:
+    output, answers = tmp_path / "a.json", tmp_path / "a.transcripts" / "answers.jsonl"
+    said = Counter[bool]()
+
+    def until_ten(prompt: str) -> Any:
+        said[FIRST in prompt] += 1
+        return None if said[False] > 10 else sums(prompt)
+
+    with scripted(until_ten) as endpoint:
+        command = ["eval", "worlds/sums", "--endpoint", endpoint.url, "--model", "big", "eval.tasks=12"]
+        whole = [*command, "--output", str(output)]
+        lines = lambda: answers.read_bytes().count(b"\n") if answers.exists() else 0  # noqa: E731
+        killed = rlsys(*whole, send=signal.SIGKILL, when=lambda: lines() == 10)
+        assert (killed.code, output.exists()) == (-9, False), killed.output[-3000:]
+        before = [asked_of(each) for each in endpoint.asked if FIRST not in each["messages"][0]["content"]]
+        answered = before[:10]
+        endpoint.asked.clear()
+        endpoint.say = sums
+        other = rlsys(*whole[:5], "other", *whole[6:], "--resume")
+        assert other.code == 2 and "was begun with" in other.output, other.output[-2000:]
+        assert endpoint.asked == []
+        done = rlsys(*whole, "--resume")
+        assert done.code == 0, done.output[-3000:]
+        after = [asked_of(each) for each in endpoint.asked if FIRST not in each["messages"][0]["content"]]
+        assert not set(answered) & set(after) and len(set(answered) | set(after)) == 12 * 3 == len(answered) + len(
+            after
+        )
+        endpoint.say = lambda prompt: sums(prompt + " 1")
+        worse = rlsys(*command, "--output", str(tmp_path / "b.json"), "--against", str(output), "eval.samples=0")
+        assert worse.code == 0 and f"against {output}" in worse.output, worse.output[-2000:]
+    right = [sum(each["task"]["terms"]) % 4 != 0 for each in episodes(tmp_path / "a.transcripts", "greedy")]
+    assert read(output)["accuracy"]["greedy"] == pytest.approx(sum(right) / 12)
+    assert read(tmp_path / "b.json")["accuracy"]["greedy"] == 0.0
+    assert left_behind() == []
+
+
+JUDGED = """extends: worlds/sums
+name: judged
+eval:
+  tasks: 8
+  samples: 0
+  sets:
+    asked: {reward: {name: judged, kind: outcome_math, answer: boxed}, paper: {accuracy: 0.25}}
+"""
+
+
+def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "judged.yaml").write_text(JUDGED)
+    output = tmp_path / "judged.json"
+
+    def refuses(prompt: str) -> Any:
+        return (400, {"x": "y"}, "content policy") if " 7" in prompt or "1" in prompt else sums(prompt)
+
+    with scripted(refuses) as model, scripted(lambda prompt: "YES" if len(prompt) % 2 else "NO") as judge:
+        command = ["eval", str(tmp_path / "judged.yaml"), "--endpoint", model.url, "--model", "big"]
+        keys = [f"eval.judge.endpoint={judge.url}", "eval.judge.model=m", "loop.max_failed_share=0.95"]
+        done = rlsys(*command, "--output", str(output), *keys)
+        assert done.code == 0, done.output[-3000:]
+        strict = rlsys(*command, *keys[:2], "loop.max_failed_share=0.01")
+        model.say = lambda _: 401
+        refused = rlsys(*command, *keys)
+    found = read(output)
+    (failures,) = found["failures"].values()
+    graded = [each for each in episodes(tmp_path / "judged.transcripts", "asked-greedy") if each["reward"] is not None]
+    assert 0 < failures < 8 and len(graded) == 8 - failures and len(judge.asked) >= len(graded)
+    assert "content policy" in done.output and "paper 0.250" in done.output
+    assert strict.code == 1 and "episodes, asked/greedy, failed" in strict.output
+    assert refused.code == 2 and "answered 401" in refused.output and "first question" in refused.output
+    assert left_behind() == []

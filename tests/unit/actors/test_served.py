@@ -1,0 +1,158 @@
+"""A model at an address in the place of the workers: what it is asked, and where its answer ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.served import ServedPlays
+from actors.watched import CannotStart
+from envs.services.endpoint import Choice, Question, read_choice, with_stop
+from envs.services.teacher import Teacher
+from rlsys.config.served import ServedConfig
+from rlsys.errors import RunFailed
+from rlsys.rollout import TurnRequest
+from rlsys.types import Message, TurnStop
+from tests import made
+from tests.judge_endpoint import scripted
+from tests.made import plan, ticket
+from tests.refused import refused
+
+STOPS = ("</search>", "</answer>")
+
+
+class Letters:
+    """A token for each letter."""
+
+    tokenizer = SimpleNamespace(eos_token_id=0)
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+
+class Model:
+    patience_s = 100.0
+
+    def __init__(self, *says: Choice) -> None:
+        self.says, self.asked = list(says), list[Question]()
+
+    async def answer(self, question: Question, about: Any) -> Choice:
+        self.asked.append(question)
+        return self.says.pop(0)
+
+
+def request(temperature: float = 0.5, stop: tuple[str, ...] = STOPS) -> TurnRequest:
+    messages = (
+        Message(role="system", content="s"),
+        Message(role="assistant", content="<search>a</search>"),
+        Message(role="tool", content="found", inline=True),
+    )
+    return TurnRequest(max_tokens=60, temperature=temperature, top_p=0.9, seed=4, stop=stop, messages=messages)
+
+
+def test_a_conversation_is_asked_as_chat_and_the_stop_string_stands_in_the_answer() -> None:
+    model = Model(Choice(text="<search>b", stopped="</search>"), Choice(text="c", thought="hm"))
+    served = ServedPlays(model, None, Letters(), 7)  # type: ignore[arg-type]
+    called, greedy = (asyncio.run(served.generate(made.ints([1]), request(t))) for t in (0.5, 0.0))
+    assert [(each.role, each.content) for each in model.asked[0].messages] == [
+        ("system", "s"),
+        ("assistant", "<search>a</search>"),
+        ("user", "found"),
+    ]
+    asked = model.asked[0]
+    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.seed, asked.stop) == (60, 0.5, 0.9, 4, STOPS)
+    assert model.asked[1].seed == 0  # a greedy answer needs none, and the same question is then the same
+    assert (called.text, called.stop) == ("<search>b</search>", TurnStop.STOP)
+    assert (greedy.text, greedy.stop) == ("<think>\nhm\n</think>\n\nc", TurnStop.EOS)
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        (Choice(text="<search>a"), "<search>a</search>"),  # OpenAI's: it says that there was a stop, not which
+        (Choice(text="<search>a</search> b <answer>c", stopped="</answer>"), "<search>a</search> b <answer>c"),
+        (Choice(text="<search>a", stopped=""), "<search>a"),  # the model ended it, and left the tag open
+        (Choice(text="<search>a", stopped="</answer>"), "<search>a</answer>"),
+        (Choice(text="<search>a", stopped="elsewhere"), "<search>a"),
+        (Choice(text="<search>a", truncated=True), "<search>a"),
+        (Choice(text="<search> or <answer>a"), "<search> or <answer>a</answer>"),
+        (Choice(text="no tag"), "no tag"),
+    ],
+)
+def test_what_a_server_left_out_is_put_back(choice: Choice, text: str) -> None:
+    assert with_stop(choice, STOPS) == text
+
+
+def test_which_stop_string_it_was_is_read_where_a_server_says_so() -> None:
+    def of(**more: Any) -> str | None:
+        return read_choice({"choices": [{"message": {"content": "a"}, **more}]}).stopped
+
+    assert [of(), of(stop_reason=None), of(stop_reason=151643), of(matched_stop="</s>")] == [None, "", "", "</s>"]
+
+
+def test_fields_that_a_server_does_not_know_are_not_sent(tmp_path: Path) -> None:
+    message = (Message(role="user", content="?"),)
+    question = Question(messages=message, max_tokens=9, temperature=0.7, seed=5, top_p=0.9, stop=("</a>",))
+
+    async def ask(config: ServedConfig) -> None:
+        model = Teacher(config, concurrency=1, log=tmp_path / "log")
+        await model.answer(question, {})
+        await model.close()
+
+    with scripted(lambda _: "5") as endpoint:
+        given = {"endpoint": endpoint.url, "model": "big"}
+        asyncio.run(ask(ServedConfig(**given)))
+        (tmp_path / "log").unlink()
+        few = {"omit": ("temperature", "top_p", "seed", "stop"), "limit_key": "max_completion_tokens"}
+        asyncio.run(ask(ServedConfig(**given, **few)))
+    whole, least = ({key: each[key] for key in each if key != "messages"} for each in endpoint.asked)
+    assert whole == {"model": "big", "max_tokens": 9, "temperature": 0.7, "top_p": 0.9, "seed": 5, "stop": ["</a>"]}
+    assert least == {"model": "big", "max_completion_tokens": 9}
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ((400, {"x": "y"}, "Unsupported parameter: 'stop'"), "Unsupported parameter: 'stop'"),
+        (500, "the model answered 500"),
+        ((200, {"x": "y"}, "<html>"), "Expecting value"),
+        ((200, {"x": "y"}, ""), "Expecting value"),
+    ],
+)
+def test_a_first_question_without_an_answer_ends_it(said: Any, part: str, tmp_path: Path) -> None:
+    async def first(url: str) -> None:
+        model = Teacher(ServedConfig(endpoint=url, model="big"), concurrency=1, log=tmp_path / "log")
+        try:
+            await ServedPlays(model, None, Letters(), 7).try_out(plan())  # type: ignore[arg-type]
+        finally:
+            await model.close()
+
+    with scripted(lambda _: said) as endpoint:
+        with refused("--endpoint", says=part):
+            asyncio.run(first(endpoint.url))
+        assert len(endpoint.asked) == 1
+        endpoint.say = lambda _: (429, {"Retry-After": "9"}, "later")
+        asyncio.run(first(endpoint.url))  # it is there, and waits are the guard's
+
+
+class Worlds:
+    def play(self, plan: Any, task: Any) -> Worlds:
+        return self
+
+    def __enter__(self) -> Worlds:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def max_turns(self) -> int:
+        raise CannotStart("no corpus")
+
+
+def test_an_environment_that_cannot_be_made_ends_it() -> None:
+    served = ServedPlays(Model(), Worlds(), Letters(), 7)  # type: ignore[arg-type]
+    with pytest.raises(RunFailed, match="no corpus"):
+        asyncio.run(served.group(ticket(), plan(), lambda _: None))
