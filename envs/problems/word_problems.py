@@ -116,12 +116,17 @@ def to_task(problem: Problem) -> Task:
     return make_generated_task("word", problem.question, str(problem.answer), record)
 
 
-def solution_steps(task: Task, rng: random.Random, error_rate: float) -> Steps | None:
-    """How a made-up task is solved, in a share `error_rate` of the draws with a mistake; None for a file's task."""
+def solution_steps(task: Task, rng: random.Random, error_rate: float, *, early: bool = False) -> Steps | None:
+    """How a made-up task is solved, in a share `error_rate` of the draws with a mistake; None for a file's task.
+
+    early: the mistake is always to leave out the last of several calculations; a single one is done rightly.
+    """
     if task.record.keys() != {"steps"}:  # the record of a file holds its question too
         return None
     steps = tuple((str(expression), int(result)) for expression, result in task.record["steps"])
-    return make_flawed(steps, rng) if rng.random() < error_rate else steps
+    if rng.random() >= error_rate:
+        return steps
+    return (steps[:-1] or steps) if early else make_flawed(steps, rng)
 
 
 def program(steps: Steps) -> str:

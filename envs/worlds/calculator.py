@@ -7,7 +7,7 @@ writes `<answer>24</answer>`. Tasks are made up (`envs.problems.word_problems`) 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Optional
+from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import ToolEpisode, ToolError, max_turns, write_demonstration
@@ -34,6 +34,9 @@ class CalculatorConfig(TaskConfig):
     (SWiRL)."""
     instruction: Optional[str] = None
     """Text before every question; `{calls}` becomes the number of calculations. null: the protocol's own. "": none."""
+    demo_mistakes: Literal["all", "early"] = "all"
+    """Kind of mistake in the share `demo_error_rate` of the demonstrations. early: always the answer of the first of
+    two calculations; problems of one calculation are then solved rightly."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +77,8 @@ class CalculatorWorld(World):
         calculations are the `<<48/2=24>>` of the record and the answer is the record's. Raises BadInput without those.
         Without the tool it is the answer alone.
         """
-        steps = solution_steps(task, self._config.drawn_for(task, seed), self._config.demo_error_rate)
+        rng, early = self._config.drawn_for(task, seed), self._config.demo_mistakes == "early"
+        steps = solution_steps(task, rng, self._config.demo_error_rate, early=early)
         calls: list[str] = []
         if self._config.tools:
             calls = annotated_calls(task) if steps is None else [expression for expression, _ in steps]

@@ -136,6 +136,20 @@ def test_share_of_right_demonstrations_follows_the_error_rate(rate: float, low: 
     assert low <= sum(right) / len(right) <= high
 
 
+def test_a_mistake_can_always_be_an_answer_after_the_first_of_two_calculations() -> None:
+    world = CalculatorWorld(
+        CalculatorConfig(train_tasks=100, held_out_tasks=1, demo_error_rate=1.0, demo_mistakes="early")
+    )
+    levels = set()
+    for task in world.tasks("train"):
+        (first, result), *_ = task.record["steps"]
+        *_, call, reply, last = world.demonstration(task, 3).messages
+        assert (f"<math_exp>{first}</math_exp>", f"{first} -> {result}.0") == (call.content, reply.content)
+        assert answer(last.content) == str(result)
+        levels.add(world.level(task))
+    assert levels == {"1", "2"}
+
+
 def test_demonstrations_depend_on_task_and_seed_only() -> None:
     task = WORLD.tasks("train")[3]
     assert WORLD.demonstration(task, 5) == CalculatorWorld(SMALL).demonstration(task, 5)
