@@ -1,4 +1,4 @@
-"""What a curriculum saves: `python benchmarks/curriculum.py [--seeds 3] [--runs DIR]`, the same accuracy sooner.
+"""What a curriculum saves: `python benchmarks/curriculum.py [--seeds 0 1 2] [--runs DIR]`, the same accuracy sooner.
 
 For each seed the quickstart's first stage teaches, and from the weights that it leaves the second trains with each way
 of drawing tasks, evaluated on held-out tasks every few steps. Compared are the seconds, the tokens that engines sampled
@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import statistics
 from pathlib import Path
-from typing import Any
 
 import study
 from report import Report, parser
 from study import ROOT, spread
 
 from launch.analysis.draw import COLOURS
+from launch.report.over_seeds import average_changes
 
 RESULTS, PICTURE = ROOT / "docs" / "curriculum.json", ROOT / "docs" / "curriculum.svg"
 TAUGHT = 200  # steps of the first stage
@@ -28,7 +28,6 @@ COSTS = {"seconds": "time/step", "tokens sampled": "tokens/generated"}
 SIGNAL = "groups with a signal, a step"
 TARGETS = (0.7, 0.8, 0.85)
 EVERY = 3  # steps
-T_975 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # Student's t, by the number of seeds
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
@@ -57,58 +56,57 @@ def reach(points: list[dict[str, float]], target: float, cost: str) -> float | N
     return None
 
 
-def play(seeds: int, runs: Path) -> dict[str, Any]:
+def play_seed(seed: int, runs: Path) -> study.Arms:
+    """Each way of drawing tasks, from the weights that this seed's first run left."""
+    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
+    study.train("quickstart", runs / f"{seed}-taught", [*own, "stages.rl=null"])
+    start = ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-taught', TAUGHT)}"]
     found = {}
-    for seed in range(seeds):
-        own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
-        study.train("quickstart", runs / f"{seed}-taught", [*own, "stages.rl=null"])
-        start = ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-taught', TAUGHT)}"]
-        for name, changes in RUNS.items():
-            folder = runs / f"{seed}-{name}"
-            study.train("quickstart", folder, [*own, *start, f"eval.every={EVERY}", *changes])
-            found[f"{seed}-{name}"] = curve(folder)
+    for name, changes in RUNS.items():
+        folder = runs / f"{seed}-{name}"
+        study.train("quickstart", folder, [*own, *start, f"eval.every={EVERY}", *changes])
+        found[name] = curve(folder)
     return found
 
 
-def ratio(found: dict[str, Any], seeds: int, name: str, target: float, cost: str) -> str | None:
-    """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds."""
+def ratio(found: study.Found, name: str, target: float, cost: str) -> str | None:
+    """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds. None: a run never did."""
     logs = []
-    for seed in range(seeds):
-        ours, theirs = (reach(found[f"{seed}-{each}"], target, cost) for each in (name, FIRST))
+    for arms in found.values():
+        ours, theirs = (reach(arms[each], target, cost) for each in (name, FIRST))
         if ours is None or theirs is None:
             return None
         logs.append(math.log(ours / theirs))
-    middle = statistics.mean(logs)
-    if seeds not in T_975:
-        return f"{math.exp(middle):.2f}"
-    half = T_975[seeds] * statistics.stdev(logs) / math.sqrt(seeds)
-    return f"{math.exp(middle):.2f} ({math.exp(middle - half):.2f} to {math.exp(middle + half):.2f})"
+    if len(logs) < 2:
+        return f"{math.exp(logs[0]):.2f}"
+    mean = average_changes(logs)
+    return f"{math.exp(mean.mean):.2f} ({math.exp(mean.low):.2f} to {math.exp(mean.high):.2f})"
 
 
-def tell(report: Report, found: dict[str, Any], seeds: int) -> None:
+def tell(report: Report, found: study.Found) -> None:
     costs = ["steps", *COSTS]
     report.head("at the end", "accuracy", SIGNAL, *costs)
     for name in RUNS:
-        last = [found[f"{seed}-{name}"][-1] for seed in range(seeds)]
+        last = [arms[name][-1] for arms in found.values()]
         report.row(name, *(spread([point[key] for point in last]) for key in ("accuracy", SIGNAL, *costs)))
     for target in TARGETS:
         report.head(f"to {target:g}", *costs, *(f"{cost}, of uniform's" for cost in costs))
         for name in RUNS:
-            each = {cost: [reach(found[f"{seed}-{name}"], target, cost) for seed in range(seeds)] for cost in costs}
+            each = {cost: [reach(arms[name], target, cost) for arms in found.values()] for cost in costs}
             means = [statistics.mean(each[cost]) if None not in each[cost] else None for cost in costs]
-            ratios = [None if name == FIRST else ratio(found, seeds, name, target, cost) for cost in costs]
+            ratios = [None if name == FIRST else ratio(found, name, target, cost) for cost in costs]
             report.row(name, *means, *ratios)
 
 
-def draw(found: dict[str, Any], seeds: int) -> None:
+def draw(found: study.Found) -> None:
     """What each setting costs until the target is reached: a dot for each seed, a line at their mean."""
     target = TARGETS[-1]
-    note = f"dots: {seeds} seeds; line: their mean; sampled answers"
+    note = f"dots: {len(found)} seeds; line: their mean; sampled answers"
     title = f"Cost of {target:.0%} held-out accuracy"
     with study.picture(PICTURE, title, note, sharey=True) as grid:
         for axis, cost in zip(grid, COSTS, strict=True):
             for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
-                reached = [reach(found[f"{seed}-{name}"], target, cost) for seed in range(seeds)]
+                reached = [reach(arms[name], target, cost) for arms in found.values()]
                 values = [value for value in reached if value is not None]
                 axis.plot(values, [place] * len(values), "o", color=colour)
                 axis.vlines(statistics.mean(values), place - 0.3, place + 0.3, color=colour)
@@ -121,8 +119,8 @@ def draw(found: dict[str, Any], seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS, seeds=3).parse_args()
-    measured = study.measured(options, RESULTS, play)
-    draw(*measured)
+    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1, 2)).parse_args()
+    measured = study.collect(options, RESULTS, play_seed)
+    draw(measured)
     with Report(options) as made:
-        tell(made, *measured)
+        tell(made, measured)

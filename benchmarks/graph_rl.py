@@ -91,7 +91,7 @@ def draw(found: dict[str, dict[str, Any]], seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
+    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1)).parse_args()
     measured = study.measured(options, RESULTS, play)
     draw(*measured)
     with Report(options) as made:

@@ -1,4 +1,4 @@
-"""Every algorithm from the same start, with every real part: `python benchmarks/learning.py [--seeds 2] [--runs DIR]`.
+"""Every algorithm from one start, with every real part: `python benchmarks/learning.py [--seeds 0 1] [--runs DIR]`.
 
 A supervised stage on the quickstart's tasks, half of its demonstrations wrong, is trained once. From its weights each
 algorithm trains on the same tasks, on engines, learner and asynchronous loop as users have them. Runs that are done are
@@ -62,21 +62,22 @@ def numbers(folder: Path) -> dict[str, Any]:
     }
 
 
-def play(seeds: int, runs: Path) -> dict[str, Any]:
+def play_seed(seed: int, runs: Path) -> study.Arms:
+    """Every algorithm from the weights that one supervised run left, the same for all seeds."""
     start = study.weights(train(START, runs, "start"), SUPERVISED["steps"])
     found = {}
-    for seed in range(seeds):
-        for name, recipe in recipes().items():
-            folder = train({"model": {"path": str(start)}, "seed": seed} | recipe, runs, f"{seed}-{name}")
-            found[f"{seed}-{name}"] = numbers(folder)
+    for name, recipe in recipes().items():
+        folder = train({"model": {"path": str(start)}, "seed": seed} | recipe, runs, f"{seed}-{name}")
+        found[name] = numbers(folder)
     return found
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    measured, _ = study.measured(options, RESULTS, play)
+    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1)).parse_args()
+    measured = study.collect(options, RESULTS, play_seed)
     with Report(options) as report:
         report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
-        for name, each in measured.items():
-            scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
-            report.row(name, *scores, each["wall_s"])
+        for seed, arms in measured.items():
+            for name, each in arms.items():
+                scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
+                report.row(f"{seed}-{name}", *scores, each["wall_s"])

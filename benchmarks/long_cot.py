@@ -3,7 +3,7 @@
 For each seed `rlsys train long_cot/tiny` teaches, trains by PPO with the cosine reward, and tests. From the weights
 that its first stage leaves, the second also trains with the classic reward, without the penalty on repetition, and with
 a discount below 1 of the outcome. Runs that are done are not repeated. Writes every run's numbers into
-`docs/long_cot.json` and prints them with the spread over seeds; `--print` takes what is there.
+`docs/long_cot.json` and prints them with the spread over seeds; `--draw` takes what is there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def play(seeds: int, runs: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS, kept="print").parse_args()
+    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1)).parse_args()
     measured, seeds = study.measured(options, RESULTS, play)
     with Report(options) as made:
         columns = list(measured[f"0-{FIRST}"])

@@ -1,40 +1,125 @@
-"""Runs of `rlsys train` that are compared with one another: one after the other, and what is done is not run again."""
+"""Studies: runs of `rlsys train` that are compared over seeds, and predictions that were written down before them."""
 
 from __future__ import annotations
 
 import argparse
 import gzip
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from report import Report
+
+from launch.report.over_seeds import average_changes
+from rlsys.files import replace_file
+
 ROOT = Path(__file__).resolve().parent.parent
 
-Found = dict[str, Any]  # of each run, by its name
+Arms = dict[str, Any]  # the numbers of one seed's runs, by the name of the arm
+Found = dict[int, Arms]  # by seed
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A sentence with numbers in it, written before the runs; `holds` says of one seed's arms whether it came true."""
+
+    text: str
+    holds: Callable[[Arms], bool]
+    share: float = 0.8
+    """Of the seeds in which it has to hold, for the claim to be shown."""
 
 
 def add_options(
-    parser: argparse.ArgumentParser, results: Path, *, seeds: int = 2, kept: str = "draw"
+    parser: argparse.ArgumentParser, results: Path, *, seeds: Sequence[int] = (0, 1, 2, 3, 4)
 ) -> argparse.ArgumentParser:
-    """Those of a study whose numbers stand in `results`: with `--draw`, or what else it is called, as they stand."""
-    parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / results.stem.replace("_", "-"))
-    text = f"train nothing, take what {results.relative_to(ROOT)} holds"
-    parser.add_argument(f"--{kept}", dest="kept", action="store_true", help=text)
+    """Those of a study whose numbers stand in `results`."""
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=list(seeds), metavar="N", help="which to run (default: %(default)s)"
+    )
+    folder = ROOT / "runs" / results.stem.replace("_", "-")
+    parser.add_argument(
+        "--runs", type=Path, default=folder, metavar="DIR", help="where the runs are; what is done is not repeated"
+    )
+    parser.add_argument("--draw", action="store_true", help=f"train nothing, take what {results.relative_to(ROOT)} has")
     return parser
 
 
-def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Path], Found]) -> tuple[Found, int]:
+def collect(
+    options: argparse.Namespace,
+    results: Path,
+    play_seed: Callable[[int, Path], Arms],
+    predictions: Sequence[Prediction] = (),
+) -> Found:
+    """Plays the seeds asked for, and writes `results` after each: a study that is interrupted loses no seed.
+
+    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs.
+    """
+    kept = json.loads(results.read_text()) if results.is_file() else {}
+    found = {int(seed): arms for seed, arms in kept.get("seeds", {}).items()}
+    minutes = {int(seed): value for seed, value in kept.get("minutes", {}).items()}
+    for seed in [] if options.draw else options.seeds:
+        found[seed] = play_seed(seed, options.runs)
+        minutes[seed] = round(_seconds(options.runs, seed) / 60, 1)
+        found = dict(sorted(found.items()))
+        record = {
+            "format": 1,
+            "predictions": [_outcome(each, found) for each in predictions],
+            "minutes": {str(each): minutes[each] for each in found if each in minutes},
+            "seeds": {str(each): arms for each, arms in found.items()},
+        }
+        replace_file(results, json.dumps(record, indent=1) + "\n")
+    return found
+
+
+def _seconds(runs: Path, seed: int) -> float:
+    """Of all its runs together; what it costs on a machine that does nothing else, if it did nothing else."""
+    folders = [path for path in runs.glob(f"{seed}-*") if path.is_dir()]
+    return sum(float(done["wall_s"]) for folder in folders if (done := summary(folder)) is not None)
+
+
+def _outcome(prediction: Prediction, found: Found) -> dict[str, Any]:
+    held = [seed for seed, arms in found.items() if prediction.holds(arms)]
+    needed = math.ceil(prediction.share * len(found) - 1e-9)
+    return {
+        "text": prediction.text,
+        "held": held,
+        "of": list(found),
+        "needed": needed,
+        "shown": len(held) >= needed,
+    }
+
+
+def tell_predictions(report: Report, found: Found, predictions: Sequence[Prediction]) -> None:
+    """What was predicted, and in which seeds it came true."""
+    report.head("predicted before the runs", "came true in", "shown")
+    for each in predictions:
+        outcome = _outcome(each, found)
+        seeds = f"{len(outcome['held'])} of {len(found)} seeds, {outcome['needed']} needed"
+        report.row(each.text, seeds, "yes" if outcome["shown"] else "no")
+
+
+def paired(found: Found, difference: Callable[[Arms], float]) -> str:
+    """The mean over seeds of what two arms of one seed differ by, with its 95 % t-interval: +0.31 [+0.22, +0.40]."""
+    values = [difference(arms) for arms in found.values()]
+    if len(values) < 2:
+        return f"{values[0]:+.2f}"
+    mean = average_changes(values)
+    return f"{mean.mean:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
+
+
+def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Path], Arms]) -> tuple[Arms, int]:
     """(what `play` finds of each run, seeds), which then stand in `results`."""
-    if not options.kept:
-        runs = play(options.seeds, options.runs)
-        results.write_text(json.dumps({"seeds": options.seeds, "runs": runs}, indent=1) + "\n")
+    if not options.draw:
+        runs = play(len(options.seeds), options.runs)
+        results.write_text(json.dumps({"seeds": len(options.seeds), "runs": runs}, indent=1) + "\n")
     kept = json.loads(results.read_text())
     return kept["runs"], kept["seeds"]
 

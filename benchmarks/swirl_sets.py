@@ -108,7 +108,7 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    given = study.add_options(parser(__doc__), RESULTS)
+    given = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1))
     given.add_argument("--collect", action="store_true", help="train nothing, take the runs of --runs that are done")
     options = given.parse_args()
     measured, _ = study.measured(options, RESULTS, collect if options.collect else play)

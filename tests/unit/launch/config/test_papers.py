@@ -174,7 +174,8 @@ def test_steps_are_the_papers() -> None:
     assert compose("research", []).stages[0].steps == 2 * (19_938 // 256)
     shots = [(stage.steps, stage.config.env.demonstrations.count) for stage in compose("icrl", []).stages[:-1]]
     assert shots == [(100, 3), (100, 2), (100, 0)]
-    distil, sft, rl, test = compose("long_cot", []).stages
+    distil, sft, start, rl, test = compose("long_cot", []).stages
+    assert start.config.eval.sets.keys() == test.config.eval.sets.keys()
     made, tested = distil.config.generate, test.config.eval
     assert (made.samples, made.temperature, made.top_p, made.keep) == (32, 1.0, 0.95, "correct")
     assert (distil.config.rollout.max_turn_tokens, made.teacher.model) == (8192, "Qwen/QwQ-32B-Preview")
@@ -183,13 +184,17 @@ def test_steps_are_the_papers() -> None:
     assert (tested.seeds, tested.sets["aime24"].samples) == (4, 16)
 
 
-LONG_COT_ABLATIONS = {  # of tables 8 to 16, what differs: samples, updates an iteration, the critic's rate, steps
+LONG_COT_ABLATIONS = {  # of tables 8 to 16, what differs: samples, updates an epoch, the critic's rate, steps
     "classic": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
     "cosine": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
     "window-4k": (8, 8, 9e-6, math.ceil(8 * 7500 / 512)),
     "preset-b": (4, 4, 9e-6, math.ceil(4 * 7500 / 512)),
     "base-model": (8, 1024 * 8 // 128, 9e-6, math.ceil(20 * 8000 / 1024)),
     "rope": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
+    "qwen-classic": (8, 8, 4.5e-6, math.ceil(8 * 7500 / 512)),
+    "samples-16-classic": (16, 16, 9e-6, math.ceil(8 * 7500 / 512)),
+    "samples-16-cosine": (16, 16, 9e-6, math.ceil(8 * 7500 / 512)),
+    "samples-16-penalty": (16, 16, 9e-6, math.ceil(8 * 7500 / 512)),
 }
 
 
@@ -202,8 +207,16 @@ def test_ablations_of_long_cot() -> None:
     assert [value(small, key) for key in ("rollout.max_turn_tokens", "reward.max_length")] == [2048, 2048]
     base = rl_of(found["base-model"]).config
     assert (base.window.response, base.algorithm.lam, base.reward.kind) == (3072, 0.95, "base_model")
-    assert [stage.name for stage in found["base-model"].stages] == ["rl", "test"]
-    assert rl_of(found["rope"]).config.learner.rope_theta_scale == 10
+    assert [stage.name for stage in found["base-model"].stages] == ["start", "rl", "test"]
+    assert {rl_of(found[name]).config.learner.rope_theta_scale for name in ("rope", "qwen-classic")} == {10}
+    rewards = {name: rl_of(found[f"samples-16-{name}"]).config.reward for name in ("classic", "cosine", "penalty")}
+    assert {name: (each.kind, each.on_repetition) for name, each in rewards.items()} == {
+        "classic": ("classic", 0.0),
+        "cosine": ("cosine", 0.0),
+        "penalty": ("cosine", -0.05),
+    }
+    assert {value(found[f"samples-16-{name}"], "algorithm.epochs") for name in rewards} == {2}
+    assert rl_of(found["qwen-classic"]).config.reward.kind == "classic"
 
 
 LONG_COT_TABLES = {  # 1, 3, 4, 2 and 5: what each ablation that the paper has numbers of shows beside ours, in percent
@@ -213,24 +226,47 @@ LONG_COT_TABLES = {  # 1, 3, 4, 2 and 5: what each ablation that the paper has n
     "noisy-sft-100": "44.6 1.9 22.5 43.3",
     "discounts-1-1": "55.7 5.0 25.7 34.5",
     "discounts-1-0.999": "58.0 4.6 26.0 36.5",
+    "discounts-0.999-0.999": "53.5 2.1 19.5 30.7",
+    "discounts-0.999-0.99": "55.2 1.7 18.5 32.0",
     "discounts-0.99-0.99": "47.9 0.2 15.6 25.5",
     "verifier-rule": "48.6 3.3 28.1 41.4",
     "verifier-model": "47.9 3.8 26.9 41.4",
+    "verifier-rule-unfiltered": "45.4 3.3 25.9 35.1",
+    "verifier-model-unfiltered": "47.9 3.5 26.2 40.4",
     "base-model": "77.4 23.3 43.5 19.7",
     "rope": "85.9 26.9 45.4 40.6",
 }
+LONG_COT_STARTS = {  # the same before rl
+    "constructed": "48.2 2.9 21.0 18.1",
+    "noisy-sft-0": "54.1 3.5 21.8 32.0",
+    "noisy-sft-50": "53.6 4.4 23.5 41.7",
+    "noisy-sft-100": "41.2 0.8 21.9 41.1",
+    **dict.fromkeys(["verifier-rule", "verifier-model"], "46.6 1.0 23.0 28.3"),
+    **dict.fromkeys(["verifier-rule-unfiltered", "verifier-model-unfiltered"], "46.6 1.0 23.0 28.3"),
+    "base-model": "52.0 13.3 17.1 2.4",
+    **dict.fromkeys(["rope", "qwen-classic"], "84.0 24.4 42.2 38.5"),
+}
+LONG_COT_SFT = "50.4 3.5 20.6 32.4"  # table 4
 
 
 def test_no_ablation_of_long_cot_stands_beside_figures_of_another_setting() -> None:
-    none = dict.fromkeys(("math500", "aime24", "theoremqa", "mmlu_pro"), {"accuracy": None})
+    main = compose("long_cot", [])
+    taught = {stage.name: stage for stage in main.stages}
     for path in (CONFIGS / "long_cot" / "ablations").glob("*.yaml"):
-        own = yaml.safe_load(path.read_text())
-        if own["extends"] == "window-16k.yaml":
-            continue
-        shown = {name: each["paper"] for name, each in own["stages"]["test"]["eval"]["sets"].items()}
-        row = LONG_COT_TABLES.get(path.stem)
-        figures = [{"accuracy": round(float(each) / 100, 4)} for each in row.split()] if row else none.values()
-        assert shown == dict(zip(none, figures, strict=True)), path.stem
+        config = compose(str(path), [])
+        stages = {stage.name: stage for stage in config.stages}
+        assert shown_by(stages["test"]) == LONG_COT_TABLES.get(path.stem), path.stem
+        own = stages.get("distil", taught["distil"]).config
+        same = own.generate == taught["distil"].config.generate and own.model == main.recipe.model
+        expected = LONG_COT_STARTS.get(path.stem, LONG_COT_SFT if same else None)
+        assert shown_by(stages["start"]) == expected, path.stem
+
+
+def shown_by(stage: StageConfig) -> str | None:
+    """The paper's figures that an evaluation of all four sets shows, in percent."""
+    sets = stage.config.eval.sets
+    figures = [sets[name].paper.get("accuracy") for name in RESULTS["long_cot"]]
+    return None if figures == [None] * 4 else " ".join(f"{100 * figure:.1f}" for figure in figures)
 
 
 def test_swirls_file_holds_its_numbers() -> None:
@@ -314,7 +350,8 @@ def test_it_fits_on_the_papers_gpus(name: str, gpus: int, downloaded: Path, caps
     )
     held = downloaded / "eval.jsonl"
     keys = [f"env.data={downloaded / 'train.jsonl'}", f"env.eval_data={held}", "model.path=Qwen/Qwen2.5-7B-Instruct"]
-    keys += [f"stages.test.eval.sets.{each}.env.eval_data={held}" for each in RESULTS[name]]
+    played = [stage.name for stage in compose(name, []).stages if stage.kind == "eval"]
+    keys += [f"stages.{stage}.eval.sets.{each}.env.eval_data={held}" for stage in played for each in RESULTS[name]]
     keys += [f"env.demonstrations.file={downloaded / 'examples.txt'}"] * (name == "icrl")
     code = run(["train", name, "--dry-run", *keys])
     out, err = capsys.readouterr()

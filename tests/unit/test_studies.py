@@ -1,0 +1,62 @@
+"""A study keeps what it has measured, and says which of its predictions came true."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("study")
+
+
+def asked(tmp_path: Path, *seeds: int, draw: bool = False) -> argparse.Namespace:
+    return argparse.Namespace(seeds=list(seeds), runs=tmp_path / "runs", draw=draw)
+
+
+def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, tmp_path: Path) -> None:
+    results, played, broken = tmp_path / "results.json", [], {2}
+
+    def play_seed(seed: int, runs: Path) -> dict[str, Any]:
+        if seed in broken:
+            broken.clear()
+            raise OSError("the disk is full")
+        played.append(seed)
+        folder = runs / f"{seed}-a"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({"status": "done", "wall_s": 90}))
+        return {"a": seed / 10}
+
+    with pytest.raises(OSError):
+        study.collect(asked(tmp_path, 1, 2), results, play_seed)
+    study.collect(asked(tmp_path, 2), results, play_seed)
+    found = study.collect(asked(tmp_path, 9, draw=True), results, play_seed)
+    assert found == {1: {"a": 0.1}, 2: {"a": 0.2}} and played == [1, 2]
+    assert json.loads(results.read_text())["minutes"] == {"1": 1.5, "2": 1.5}
+
+
+@pytest.mark.parametrize(("share", "needed", "shown"), [(0.8, 4, True), (1.0, 5, False)])
+def test_a_prediction_is_shown_by_its_share_of_the_seeds(
+    study: ModuleType, tmp_path: Path, share: float, needed: int, shown: bool
+) -> None:
+    results = tmp_path / "results.json"
+    prediction = study.Prediction("a is below 4", lambda arms: arms["a"] < 4, share=share)
+    study.collect(asked(tmp_path, *range(5)), results, lambda seed, _: {"a": seed}, [prediction])
+    written = json.loads(results.read_text())["predictions"][0]
+    assert (written["held"], written["needed"], written["shown"]) == ([0, 1, 2, 3], needed, shown)
+
+
+def test_paired_differences_have_students_interval(study: ModuleType) -> None:
+    found = {0: {"a": 0.1, "b": 0.0}, 1: {"a": 0.2, "b": 0.0}, 2: {"a": 0.3, "b": 0.0}}
+    # 0.2 -+ 4.303 * 0.1 / sqrt(3)
+    assert study.paired(found, lambda arms: arms["a"] - arms["b"]) == "+0.20 [-0.05, +0.45]"
