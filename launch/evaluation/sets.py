@@ -72,18 +72,22 @@ class TaskSet:
 
     @cached_property
     def _read(self) -> tuple[Sequence[Task], Mapping[str, str]]:
+        try:
+            tasks, values = self._draw()
+        except BadInput as error:
+            raise BadInput(error, where=f"eval.sets.{self.name}") if self.name else error from error
+        lacking = next((task for task in tasks if self.steps_of is not None and "parent" not in task.record), None)
+        if lacking is not None:
+            raise BadInput(f"task {lacking.task_id} has no field 'parent'", key=f"eval.sets.{self.name}.steps_of")
+        return tasks, values
+
+    def _draw(self) -> tuple[Sequence[Task], Mapping[str, str]]:
         config, world = self.recipe.eval, make_world(self.recipe.env)
         found = world.tasks(self.split)
         if self.drawn:
             found = sorted(found, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
         tasks = found[: config.tasks]
-        lacking = next((task for task in tasks if self.steps_of is not None and "parent" not in task.record), None)
-        if lacking is not None:
-            raise BadInput(f"task {lacking.task_id} has no field 'parent'", key=f"eval.sets.{self.name}.steps_of")
-        try:
-            return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
-        except BadInput as error:
-            raise BadInput(error, where=f"eval.sets.{self.name}") if self.name else error from error
+        return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
 
     def plays(self) -> dict[str, Play]:
         """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""

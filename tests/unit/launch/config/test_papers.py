@@ -341,25 +341,6 @@ def downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "gpus"), [("research", 64), ("icrl", 4), ("long_cot", 16)])
-def test_it_fits_on_the_papers_gpus(name: str, gpus: int, downloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (downloaded / "examples.txt").write_text(
-        "".join(
-            f"===============Example {n}===============\nExample Problem: q\nExample Solution: a\n" for n in (1, 2, 3)
-        )
-    )
-    held = downloaded / "eval.jsonl"
-    keys = [f"env.data={downloaded / 'train.jsonl'}", f"env.eval_data={held}", "model.path=Qwen/Qwen2.5-7B-Instruct"]
-    played = [stage.name for stage in compose(name, []).stages if stage.kind == "eval"]
-    keys += [f"stages.{stage}.eval.sets.{each}.env.eval_data={held}" for stage in played for each in RESULTS[name]]
-    keys += [f"env.demonstrations.file={downloaded / 'examples.txt'}"] * (name == "icrl")
-    code = run(["train", name, "--dry-run", *keys])
-    out, err = capsys.readouterr()
-    assert (code, err) == (0, ""), err
-    assert f" = {gpus}\n" in out
-    assert cards_filled(out) == 2
-
-
 def test_without_its_data_a_dry_run_shows_the_rest_and_says_what_is_missing(
     downloaded: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
