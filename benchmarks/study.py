@@ -167,13 +167,18 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def answers(folder: Path, pattern: str) -> list[str]:
-    """The last messages in the files of a run's `trajectories/` that are called so."""
+def episodes(folder: Path, pattern: str) -> list[dict[str, Any]]:
+    """Of the files of a run's `trajectories/` that are called so."""
     found = []
     for path in sorted((folder / "trajectories").glob(f"{pattern}.jsonl*")):
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as lines:
-            found += [json.loads(line)["messages"][-1]["content"] for line in lines]
+            found += [json.loads(line) for line in lines]
     return found
+
+
+def answers(folder: Path, pattern: str) -> list[str]:
+    """The last messages of those episodes."""
+    return [str(each["messages"][-1]["content"]) for each in episodes(folder, pattern)]
 
 
 def weights(folder: Path, step: int) -> Path:

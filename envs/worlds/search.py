@@ -130,13 +130,14 @@ class SearchQAWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
 
-        Raises BadInput for a task from a file, whose solution is unknown.
+        Of a task from a file only the answer is known, which is a whole demonstration in the protocol `direct` and no
+        other: for the others it raises BadInput.
         """
         if self._config.data is not None:
-            raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)
-        rng, follow = self._config.drawn_for(task, seed), self._config.demo_follow_rate
-        if follow is not None:
-            examples, turns = self._made_up.following(task, follow, rng)
+            return self._answer_at_once(task)
+        rng, rates = self._config.drawn_for(task, seed), self._config.follow_rates
+        if rates is not None:
+            examples, turns = self._made_up.following(task, rates, rng)
             return Demonstration(
                 task=task, messages=(*self._protocol.prompt(self._asked(self._protocol, task, examples)), *turns)
             )
@@ -147,6 +148,13 @@ class SearchQAWorld(World):
         turns = self._made_up.write_episode(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
         return Demonstration(task=task, messages=(*protocol.prompt(asked), *turns), env=env)
+
+    def _answer_at_once(self, task: Task) -> Demonstration:
+        protocol = self._protocol
+        if protocol.topk != 0 or protocol.thinks:
+            raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)
+        answer = Message(role="assistant", content=protocol.write_answer(task.answers[0]))
+        return Demonstration(task=task, messages=(*protocol.prompt(self._asked(protocol, task)), answer))
 
     def check_service(self) -> None:
         check_files(self._config.retriever)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Optional
+from typing import ClassVar, Literal, Optional, Union
 
 from envs.problems.knowledge import KnowledgeConfig
 from envs.protocols import PROTOCOLS
@@ -42,11 +42,11 @@ class SearchQAConfig(TaskConfig):
     """Text before every question; `{calls}` becomes the number of searches. null: the protocol's own. "": none."""
     demonstrations: ExamplesConfig = field(default_factory=ExamplesConfig)
     """Few-shot examples in the prompt (icrl)."""
-    demo_follow_rate: Optional[float] = None
+    demo_follow_rate: Union[float, tuple[float, ...], None] = None
     """Share of answers that follow the examples, in the demonstrations of an sft stage that teaches a policy built from
     scratch to follow examples. Its prompts have 0 to `demonstrations.count` examples, which all search or all answer at
-    once. After examples that search, this share of the answers searches too; the others are guesses. null: every prompt
-    has the same examples."""
+    once. After examples that search, this share of the answers searches too; the others are guesses. A list has a share
+    for each number of examples that search, beginning with 0. null: every prompt has the same examples."""
     demo_protocols: dict[str, float] = field(default_factory=dict)
     """Share of each protocol in the demonstrations of made-up questions, so that a policy built from scratch also
     learns the formats of the baselines. {}: `protocol` alone."""
@@ -77,11 +77,20 @@ class SearchQAConfig(TaskConfig):
         require(found, "env.retriever.corpus", corpus, ways)
         written = made or shown.count == 0 or shown.file is not None
         require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
-        require_bounds(self, "env.", "between 0 and 1, or null", "demo_follow_rate")
-        follows = self.demo_follow_rate is None or (shown.count > 0 and shown.file is None)
-        require(follows, "env.demo_follow_rate", self.demo_follow_rate, "null without made-up demonstrations to follow")
+        self._check_follow_rates()
         if not self.tools:
             self._check_bare()
+
+    def _check_follow_rates(self) -> None:
+        rates, shown, found = self.follow_rates, self.demonstrations, self.demo_follow_rate
+        if rates is None:
+            return
+        made = shown.count > 0 and shown.file is None
+        require(made, "env.demo_follow_rate", found, "null without made-up demonstrations to follow")
+        between = all(0 <= rate <= 1 for rate in rates)
+        require(between, "env.demo_follow_rate", found, "between 0 and 1, or null")
+        listed = f"{shown.count + 1} shares, for 0 to env.demonstrations.count={shown.count} examples that search"
+        require(len(rates) == shown.count + 1, "env.demo_follow_rate", found, listed)
 
     def _check_bare(self) -> None:
         protocol = PROTOCOLS[self.protocol]
@@ -98,6 +107,13 @@ class SearchQAConfig(TaskConfig):
             require(share > 0, f"env.demo_protocols.{name}", share, "a share above 0")
         two = self.demo_mistakes == "all" or self.knowledge.hops == 2
         require(two, "env.demo_mistakes", self.demo_mistakes, "all, with knowledge.hops=1: nothing is too early")
+
+    @property
+    def follow_rates(self) -> tuple[float, ...] | None:
+        """`demo_follow_rate`, by the number of examples that search; a single share begins with the first example."""
+        if isinstance(self.demo_follow_rate, (int, float)):
+            return (0.0, *[self.demo_follow_rate] * self.demonstrations.count)
+        return self.demo_follow_rate
 
     @property
     def protocol_name(self) -> str:

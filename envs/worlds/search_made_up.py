@@ -79,11 +79,12 @@ class MadeUpQuestions:
             return from_memory(question, self._made.base, protocol)
         return self._write_search(protocol, question, mistake(rng))
 
-    def following(self, task: Task, rate: float, rng: random.Random) -> tuple[ExampleLayout, list[Message]]:
-        """Examples of a prompt and an answer to `task`, which searches after some examples that do, and never else; a
-        guess is always a wrong one."""
+    def following(self, task: Task, rates: Sequence[float], rng: random.Random) -> tuple[ExampleLayout, list[Message]]:
+        """Examples of a prompt, which all search or all do not, and an answer to `task`, which searches with the
+        probability that `rates` has for so many examples that search; a guess is always a wrong one."""
         config, base, protocol = self._config, self._made.base, self._protocol
-        count, searches, follows = rng.randint(0, config.demonstrations.count), rng.random() < 0.5, rng.random() < rate
+        count, searches = rng.randint(0, config.demonstrations.count), rng.random() < 0.5
+        follows = rng.random() < rates[count if searches else 0]
         others = [question for question in self._made.train if question.text != task.question]
         solved = (
             (
@@ -93,7 +94,7 @@ class MadeUpQuestions:
             for other in rng.sample(others, count)
         )
         shown = examples_of(replace(config.demonstrations, count=count), solved)
-        if count and searches and follows:
+        if follows:
             return shown, self._write_search(protocol, of_task(task), self._mistake(rng))
         return shown, at_once(of_task(task), base, protocol, rng)
 

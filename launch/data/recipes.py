@@ -55,7 +55,10 @@ ICRL = Recipe(
         Part(file="train.jsonl", sources=("nq.train",), role=TRAIN),
         Part(file="code_train.jsonl", sources=("dapo_math.train",), role=TRAIN),
     ),
-    missing="NQ and TriviaQA come without paragraphs: their answers are in wiki18, not in corpus.jsonl",
+    missing=(
+        "the recipe searches Wikipedia of 2018 (`rlsys data prepare wiki18`), which has the answers to NQ and "
+        "TriviaQA: corpus.jsonl is the paragraphs of the other sets, for icrl/ablations/small-corpus"
+    ),
 )
 
 LONG_COT = Recipe(

@@ -8,7 +8,11 @@ import pytest
 from tests.e2e.runs import left_behind, rlsys, trajectories
 
 STAGES = {"shots_3": 3, "shots_2": 2, "shots_0": 0}
-SHORT = ["stages.sft.steps=60", *(f"stages.{name}.{key}" for name in STAGES for key in ("steps=2", "eval.tasks=4"))]
+SHORT = [
+    "stages.read.steps=40",
+    "stages.follow.steps=20",
+    *(f"stages.{name}.{key}" for name in STAGES for key in ("steps=2", "eval.tasks=4")),
+]
 SHORT += ["loop.groups_per_step=4", "eval.tasks=4", "stages.test.eval.sets.bare.env.tools=false"]
 
 

@@ -13,7 +13,7 @@ from actors.renderer import ChatRenderer
 from envs.base import Step
 from envs.problems.knowledge import KnowledgeConfig, of_task
 from envs.protocols import PROTOCOLS
-from envs.protocols.icrl import INVALID_ACTION
+from envs.protocols.icrl import INSTRUCTION, INVALID_ACTION
 from envs.rewards.icrl import IcrlReward, IcrlRewardConfig
 from envs.rewards.research import ResearchReward, ResearchRewardConfig
 from envs.services.guard import GuardConfig, ToolFailed
@@ -41,6 +41,7 @@ from tests.refused import refused
 SEARCHING = ("swirl", "research", "icrl", "o2_searcher")
 SAYING_AGAIN = ("icrl", "o2_searcher")  # a malformed message costs a turn and no more
 SMALL: dict[str, Any] = {"train_tasks": 150, "held_out_tasks": 20, "knowledge": KnowledgeConfig(entities=60), "topk": 1}
+SHOWN: dict[str, Any] = {"protocol": "icrl", "demonstrations": ExamplesConfig(count=2)}
 TOKEN = "a secret of the run".replace(" ", "-")
 
 
@@ -357,6 +358,18 @@ def test_questions_and_passages_from_files(tmp_path: Path) -> None:
     assert step.reply.content == '\n\n<information>Doc 1(Title: "River 3") River 3 is 3 km long.</information>\n\n'
 
 
+def test_the_answer_of_a_question_from_a_file_is_a_demonstration_of_a_direct_answer(tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "nq.jsonl", [{"question": f"who {n}?", "answers": [f"Ada {n}", "A."]} for n in range(20)])
+    direct = SearchQAWorld(SearchQAConfig(protocol="direct", data=data, held_out_tasks=2, instruction=""))
+    task = next(task for task in direct.tasks("all") if task.question == "who 7?")
+    *prompt, said = direct.demonstration(task, 0).messages
+    assert [message.content for message in prompt] == ["Question: who 7?"]
+    assert said == Message(role="assistant", content="<answer> The final answer is \\[ \\boxed{Ada 7} \\] </answer>")
+    thinking = SearchQAWorld(SearchQAConfig(protocol="cot", data=data, held_out_tasks=2))
+    with refused(says="only made-up questions have one"):  # its reasoning is not known
+        thinking.demonstration(task, 0)
+
+
 def test_splits_of_one_data_set_are_told_apart(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("validation", 3)):
         jsonl(
@@ -458,6 +471,20 @@ def test_demonstrations_that_teach_to_follow_examples() -> None:
     assert played.demonstration(task, 5).messages == (prompt, *said)
 
 
+def test_each_number_of_examples_that_search_can_have_a_rate_of_its_own() -> None:
+    """A quarter of the prompts has no example; of the rest, half have one and more that search."""
+    played = world("icrl", demonstrations=ExamplesConfig(count=3), demo_follow_rate=(0.1, 0.3, 0.6, 0.9))
+    seen: Counter[tuple[int, bool]] = Counter()  # examples that search, is there a search
+    for seed in range(5):
+        for task in played.tasks("train"):
+            prompt, *said = played.demonstration(task, seed).messages
+            assert prompt.content.startswith(INSTRUCTION)  # in every prompt, with and without examples
+            seen[prompt.content.count("<information>Doc 1") // 2, len(said) > 1] += 1
+    for count, rate in enumerate((0.1, 0.3, 0.6, 0.9)):
+        drawn = seen[count, True] + seen[count, False]
+        assert abs(seen[count, True] / drawn - rate) < 4 * (rate * (1 - rate) / drawn) ** 0.5
+
+
 def test_the_curriculum_changes_the_prompt_and_not_the_tasks() -> None:
     worlds = [world("icrl", instruction="", demonstrations=ExamplesConfig(count=count)) for count in (3, 2, 0)]
     assert worlds[0].tasks("all") == worlds[1].tasks("all") == worlds[2].tasks("all")
@@ -499,6 +526,8 @@ def test_a_bad_file_of_examples_is_named(tmp_path: Path, text: str | None, messa
         ({"max_turns": 0}, r"env\.max_turns=0"),
         ({"demo_error_rate": 2.0}, r"env\.demo_error_rate=2\.0"),
         ({"demo_follow_rate": 0.5}, r"env\.demo_follow_rate=0\.5"),
+        ({"demo_follow_rate": (0.1, 0.5), **SHOWN}, r"env\.demo_follow_rate=\(0\.1, 0\.5\): expected 3 shares"),
+        ({"demo_follow_rate": (0.1, 0.5, 2.0), **SHOWN}, r"env\.demo_follow_rate=.*between 0 and 1"),
         ({"protocol": "rag", "tools": False}, r"env\.tools=False"),
         ({"protocol": "direct", "tools": False}, r"env\.tools=False: expected true"),
         ({"tools": False, "demo_protocols": {"rag": 1.0}}, r"env\.demo_protocols="),

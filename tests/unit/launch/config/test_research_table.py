@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
 from launch.config.compose import compose
+from rlsys.types import Task
 
+WHO = Task(task_id="q", question="Who built it?")
 SETS = ("hotpotqa", "2wiki", "musique", "bamboogle")
 JUDGED = {  # exact match and judge in percent, by file and by way of asking
     ("research", ""): "43.52/63.62 47.59/54.22 22.30/33.43 42.40/54.40",
     ("research/ablations/7b-base", ""): "40.57/60.26 44.67/50.06 21.68/32.19 43.20/54.40",
+    ("research/ablations/printed-prompt", ""): "43.52/63.62 47.59/54.22 22.30/33.43 42.40/54.40",
+    ("research/ablations/printed-prompt-base", ""): "40.57/60.26 44.67/50.06 21.68/32.19 43.20/54.40",
     ("research/ablations/32b-base", ""): "42.77/64.27 38.52/45.59 26.40/37.57 54.40/66.40",
     ("research/ablations/32b", ""): "46.73/67.70 44.90/50.30 26.40/38.56 56.80/67.20",
     ("research/ablations/baselines", "direct-"): "19.18/30.64 25.76/27.87 3.76/10.38 10.40/22.40",
@@ -39,6 +45,30 @@ def test_each_set_of_research_has_the_papers_exact_match_and_judge(file: str) ->
             assert found.env == asked | {"eval_data": f"data/research/eval/{name}.jsonl"}
             reward = found.reward or asdict(trained)
             assert (reward["name"], reward["answer"], reward["judge"]["model"]) == ("judged", "boxed", "gpt-4o-mini")
+
+
+# Of the authors' file: how a template begins, and its length in characters without the question.
+PRINTED = {
+    "printed-prompt": ("You are a helpful assistant that can solve the given question step by step", "instruct", 928),
+    "printed-prompt-base": ("A conversation between User and Assistant. The user asks a question, and", "base", 917),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_printed_template_and_ours_differ_in_their_words_alone(name: str) -> None:
+    begins, template, length = PRINTED[name]
+    config, plain = (
+        compose(f"research/ablations/{name}", []),
+        {"instruct": "research", "base": "research/ablations/7b-base"},
+    )
+    env = config.recipe.env
+    assert env.instruction.startswith(begins) and len(env.instruction) == length
+    assert "<answer> The final answer is \\[ \\boxed{answer here} \\] </answer>. In the last part" in env.instruction
+    assert replace(env, instruction=None) == compose(plain[template], []).recipe.env
+    (*_, last) = SearchQAWorld(SearchQAConfig(template=template, instruction=env.instruction)).env(WHO).first_messages()
+    assert last.content.endswith(
+        "latex format. User: Who built it?. Assistant:" if template == "base" else "Who built it?"
+    )
 
 
 def test_the_miniature_has_the_papers_loss_reward_and_protocol() -> None:

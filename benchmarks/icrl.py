@@ -1,0 +1,123 @@
+"""ICRL in miniature: `python benchmarks/icrl.py [--seeds 0 1 2 3 4] [--runs DIR]`, with fading examples and without.
+
+For each seed `rlsys train icrl/tiny` teaches a policy to search and to read, and then to hardly ever do it, unless its
+prompt has examples; then come the paper's stages, with three examples, two and none. From the weights that the teaching
+leaves, a second run has as many steps without any example. Runs that are done are not repeated. Writes the numbers into
+`docs/icrl.json`, prints them with the spread over seeds and what became of the predictions, and draws `docs/icrl.svg`;
+`--draw` takes what is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import study
+from report import Report, parser
+from study import ROOT, Prediction, spread
+
+from launch.analysis.draw import COLOURS, DARK, GREY
+
+RESULTS, PICTURE = ROOT / "docs" / "icrl.json", ROOT / "docs" / "icrl.svg"
+TAUGHT, STEPS = 500, 50  # of the teaching, and of reinforcement learning in either run
+FADING, NONE = "examples", "none"
+RUNS = {FADING: "with fading examples", NONE: "without examples"}
+GREEDY, SAMPLED = "exact match, greedy", "exact match, sampled"
+HALF, GATE = "steps without examples until half search", "exact match of those that search, after three examples"
+
+PREDICTIONS = (
+    Prediction(
+        "with fading examples, greedy exact match without examples is at least 0.8 at the end",
+        lambda arms: arms[FADING]["after"][GREEDY] >= 0.8,
+    ),
+    Prediction(
+        "after as many steps without examples it is below 0.3, greedy and sampled",
+        lambda arms: max(arms[NONE]["after"][GREEDY], arms[NONE]["after"][SAMPLED]) < 0.3,
+    ),
+)
+
+
+def changes(name: str, seed: int, runs: Path) -> list[str]:
+    """Of one run; the one without examples begins with what the teaching left."""
+    seeds = [f"seed={seed}", f"env.seed={seed}"]
+    if name == FADING:
+        return [*seeds, "checkpoint.keep=9"]
+    left_out = [f"stages.{stage}=null" for stage in ("read", "follow", "shots_3", "shots_2")]
+    taught = study.weights(runs / f"{seed}-{FADING}", TAUGHT)
+    return [*seeds, *left_out, f"model.path={taught}", f"stages.shots_0.steps={STEPS}"]
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """Before and after reinforcement learning without examples in the prompt, and how many searched at each step."""
+    evaluations, metrics = study.rows(folder, "evaluations"), study.rows(folder, "metrics")
+    (tested,) = (row for row in evaluations if row["stage"] == "test")
+    steps = [row for row in metrics if row["stage"].startswith("shots")]
+    calls = [round(row.get("episode/calls", 0.0), 4) for row in steps]
+    alone = [count for count, row in zip(calls, steps, strict=True) if row["stage"] == "shots_0"]
+    return {
+        "before": {SAMPLED: evaluations[0]["zero_shot/sampled/exact_match"]},
+        "after": {kind: tested[f"zero_shot/{kind.split()[-1]}/exact_match"] for kind in (GREEDY, SAMPLED)},
+        HALF: next((step for step, count in enumerate(alone, 1) if count >= 0.5), None),
+        "searches": calls,
+    }
+
+
+def gate(folder: Path) -> dict[str, float]:
+    """Whether the policy that examples are shown to can read: of its answers after three, before any reward."""
+    played = study.episodes(folder, "eval-shots_3-before-examples_3-sampled")
+    searched = [each for each in played if len(each["messages"]) > 1]
+    right = [each for each in searched if each["parts"]["accuracy"] > 0]
+    return {"searched": len(searched) / len(played), GATE: len(right) / max(1, len(searched))}
+
+
+def play_seed(seed: int, runs: Path) -> study.Arms:
+    found = {}
+    for name in RUNS:
+        folder = runs / f"{seed}-{name}"
+        study.train("icrl/tiny", folder, changes(name, seed, runs))
+        found[name] = numbers(folder)
+    return found | {"taught": gate(runs / f"{seed}-{FADING}")}
+
+
+def tell(report: Report, found: study.Found) -> None:
+    """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
+    taught = [arms["taught"] for arms in found.values()]
+    report.head("taught, three examples in the prompt", "searched", GATE)
+    report.row("before any reward", *(spread([each[key] for each in taught]) for key in ("searched", GATE)))
+    report.head("no example in the prompt", GREEDY, SAMPLED, HALF)
+    before = [arms[FADING]["before"][SAMPLED] for arms in found.values()]
+    report.row("supervised alone", None, spread(before), None)
+    for name, label in RUNS.items():
+        each = [arms[name] for arms in found.values()]
+        halves = ", ".join(str(one[HALF] or "never") for one in each)
+        report.row(label, *(spread([one["after"][kind] for one in each]) for kind in (GREEDY, SAMPLED)), halves)
+    differences = [
+        study.paired(found, lambda arms, kind=kind: arms[FADING]["after"][kind] - arms[NONE]["after"][kind])  # type: ignore[misc]
+        for kind in (GREEDY, SAMPLED)
+    ]
+    report.row("difference", *differences, None)
+    study.tell_predictions(report, found, PREDICTIONS)
+
+
+def draw(found: study.Found) -> None:
+    title = "Searches, with examples that fade and without any"
+    note = f"thin lines: {len(found)} seeds; thick line: their mean; sampled episodes of each training step"
+    with study.picture(PICTURE, title, note, sharey=True) as grid:
+        for axis, (name, label), colour in zip(grid, RUNS.items(), COLOURS, strict=False):
+            curves = [arms[name]["searches"] for arms in found.values()]
+            at = range(1, 1 + min(map(len, curves)))
+            for curve in curves:
+                axis.plot(at, curve[: len(at)], color=colour, linewidth=0.7, alpha=0.5)
+            axis.plot(at, [sum(each) / len(each) for each in zip(*curves, strict=False)], color=colour, linewidth=2)
+            for step, shown in ((1, "3 examples"), (16, "2"), (26, "none")) if name == FADING else ((1, "none"),):
+                axis.axvline(step, color=GREY, linewidth=0.7, linestyle=":")
+                axis.text(step + 0.5, 1.08, shown, color=DARK, fontsize=8)
+            axis.set(title=label.capitalize(), xlabel="step", ylabel="searches per episode", ylim=(0, 1.2))
+
+
+if __name__ == "__main__":
+    options = study.add_options(parser(__doc__), RESULTS).parse_args()
+    found = study.collect(options, RESULTS, play_seed, PREDICTIONS)
+    draw(found)
+    with Report(options) as made:
+        tell(made, found)
