@@ -36,6 +36,7 @@ REWARDS: Table = {
     "long_cot": "envs.rewards.long_cot.LongCotReward",
     "multiple_choice": "envs.rewards.multiple_choice.MultipleChoiceReward",
     "proscript": "envs.rewards.proscript.ProscriptReward",
+    "reasoning_gym": "envs.rewards.reasoning_gym.ReasoningGymReward",
     "research": "envs.rewards.research.ResearchReward",
     "summary": "envs.rewards.summary.SummaryReward",
     "swirl": "envs.rewards.swirl.SwirlReward",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -21,8 +21,10 @@ _KILL_S = 10.0  # a worker that its execution has broken is given up this long a
 class PythonTool:
     """One per world and event loop: making it starts nothing, for the driver makes worlds that are never played."""
 
-    def __init__(self, config: SandboxConfig) -> None:
+    def __init__(self, config: SandboxConfig, folders: Sequence[str] = ()) -> None:
+        """folders: as of `Sandbox`."""
         self._config = config
+        self._folders = folders
         self._sandbox: Sandbox | None = None
         self._starting = asyncio.Lock()
         guard = guard_config(config)
@@ -52,7 +54,7 @@ class PythonTool:
 
     async def check(self) -> None:
         """One worker, started and ended. Raises BadInput where the host forbids the walls."""
-        sandbox = Sandbox(replace(self._config, workers=1))
+        sandbox = Sandbox(replace(self._config, workers=1), self._folders)
         try:
             await sandbox.start()
         except ToolFailed as error:
@@ -67,7 +69,7 @@ class PythonTool:
     async def _run(self, code: str) -> Execution:
         async with self._starting:
             if self._sandbox is None:
-                sandbox = Sandbox(self._config)
+                sandbox = Sandbox(self._config, self._folders)
                 await sandbox.start()
                 self._sandbox = sandbox
         return await self._sandbox.run(code)

@@ -44,7 +44,8 @@ def test_what_is_installed_takes_the_first_release_of_each_python() -> None:
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_lock_has_what_the_project_asks_for(name: str) -> None:
     found = locked(name)
-    for line in [*PROJECT["dependencies"], *EXTRAS[name], *EXTRAS["dev"], *(EXTRAS["docs"] if name == "cpu" else ())]:
+    others = [*EXTRAS[name], *EXTRAS["dev"], *EXTRAS["gym"], *(EXTRAS["docs"] if name == "cpu" else ())]
+    for line in [*PROJECT["dependencies"], *others]:
         asked = Requirement(line)
         version = found.get(canonicalize_name(asked.name))
         assert version is not None, f"{asked.name} is missing from {name}.txt: {HOW}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from envs.services.guard import ToolFailed
 from envs.tools.sandbox.config import Execution, Layer, Outcome, SandboxConfig
@@ -20,8 +21,10 @@ class Sandbox:
     Every text that the code can cause is an `Execution`. Only a broken sandbox raises ToolFailed.
     """
 
-    def __init__(self, config: SandboxConfig) -> None:
+    def __init__(self, config: SandboxConfig, folders: Sequence[str] = ()) -> None:
+        """folders: of our own modules in `preload`, those that are in no installed package."""
         self._config = config
+        self._folders = folders
         self._weaker = False
         self._workers: list[Worker] = []
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
@@ -79,7 +82,9 @@ class Sandbox:
         return self._weaker
 
     async def _start_workers(self) -> None:
-        workers = [Worker(self._config, weaker=self._weaker) for _ in range(self._config.num_workers)]
+        workers = [
+            Worker(self._config, weaker=self._weaker, folders=self._folders) for _ in range(self._config.num_workers)
+        ]
         try:
             await workers[0].start()  # one alone finds out whether the host allows it
             others = await asyncio.gather(*(worker.start() for worker in workers[1:]), return_exceptions=True)

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,8 +45,10 @@ class LayerRefused(Exception):
 class Worker:
     """At most one execution at a time. After WorkerLost it can be started again."""
 
-    def __init__(self, config: SandboxConfig, *, weaker: bool) -> None:
+    def __init__(self, config: SandboxConfig, *, weaker: bool, folders: Sequence[str] = ()) -> None:
+        """folders: where modules of `preload` lie that are in no package; an execution cannot read them."""
         self._config = config
+        self._folders = folders
         self._limits = Limits(weaker=weaker, **{name: getattr(config, name) for name in _LIMITS})
         self._process: Process | None = None
         self.layers: tuple[Layer, ...] = ()
@@ -70,7 +72,7 @@ class Worker:
         first = {
             "limits": asdict(self._limits),
             "preload": self._config.preload,
-            "package_paths": sorted({paths["purelib"], paths["platlib"]}),
+            "package_paths": sorted({paths["purelib"], paths["platlib"], *self._folders}),
         }
         answer = await self._within(self._config.start_timeout_s, self._ask(first))
         if "refused" in answer:

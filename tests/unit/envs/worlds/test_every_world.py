@@ -45,8 +45,13 @@ def blocks(n: int) -> dict[str, Any]:
     return {"initial": start, "goal": f"the {top} block is on top of the {under} block"}
 
 
+def problem(n: int) -> dict[str, Any]:
+    return {"question": f"q{n}?", "answer": str(n), "metadata": {"source_dataset": "gcd"}}
+
+
 # By environment: a record of its data, and what its config needs beside data.
 RECORDS = {name: (question, {}) for name in WORLDS} | {"graph": (graph, {}), "blocksworld": (blocks, {})}
+RECORDS["reasoning_gym"] = (problem, {})
 RECORDS["search_qa"] = (question, {"retriever": SearchConfig(url="http://127.0.0.1:9")})
 
 

@@ -1,0 +1,127 @@
+"""Problems of reasoning-gym, made by a separate process (`gym_program.py`): the same for the same arguments.
+
+Five families of the library make other problems under another PYTHONHASHSEED, which is fixed in that process. The
+import of the library takes seconds and memory, which stay there too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs.tasks.splits import is_held_out
+from rlsys.errors import BadInput
+from rlsys.seeds import derive
+
+FOLDER = str(Path(__file__).parent)  # of gym_program.py, which the sandbox imports by its name
+PROGRAM = os.path.join(FOLDER, "gym_program.py")
+BATCH = 64  # entries of one seed; a multiple keeps what is made whatever the counts
+DEADLINE_S = 300.0  # of one batch: the slowest families take some seconds for an entry
+FRUITLESS = 8  # batches in a row without a new problem, after which there are no more
+
+Entry = Mapping[str, Any]  # the library's record: question, answer, metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What is asked of one family at one level."""
+
+    family: str
+    level: int | None = None  # of the family's curriculum; None: the library's default settings
+    options: Mapping[str, Any] = field(default_factory=dict)
+    train: int = 0  # different problems
+    held_out: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.family if self.level is None else f"{self.family} {self.level}"
+
+
+def make_entries(parts: Sequence[Part], seed: int) -> list[tuple[list[Entry], list[Entry]]]:
+    """(training, held-out) entries of each part: as many different questions as it asks for, none in both.
+
+    Which side a question is on is decided by the question alone, whatever the seed and the counts. Raises BadInput
+    where a family does not take the settings, has too few problems, or does not finish.
+    """
+    find_library()
+    with _program() as ask:
+        return [_make_part(ask, part, seed) for part in parts]
+
+
+def find_library() -> str:
+    """The folder of packages that has reasoning-gym. Raises BadInput where it is not installed."""
+    found = importlib.util.find_spec("reasoning_gym")
+    if found is None or found.origin is None:
+        raise BadInput("reasoning-gym is not installed", expected="pip install -e '.[gym]' in the folder of rlsys")
+    return str(Path(found.origin).parents[1])
+
+
+def _make_part(ask: Any, part: Part, seed: int) -> tuple[list[Entry], list[Entry]]:
+    sides: tuple[dict[str, Entry], dict[str, Entry]] = ({}, {})
+    wanted = (part.train, part.held_out)
+    batch = fruitless = 0
+    while fruitless < FRUITLESS:
+        if all(len(side) >= count for side, count in zip(sides, wanted, strict=True)):
+            train, held_out = (list(side.values())[:count] for side, count in zip(sides, wanted, strict=True))
+            return train, held_out
+        before = len(sides[0]) + len(sides[1])
+        batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
+        for entry in ask(part, batch_seed):
+            sides[is_held_out(entry["question"])].setdefault(entry["question"], entry)
+        fruitless = 0 if len(sides[0]) + len(sides[1]) > before else fruitless + 1
+        batch += 1
+    raise BadInput(
+        f"{part.name} has {len(sides[0])} different training and {len(sides[1])} held-out problems with these settings",
+        key=f"env.families.{part.family}",
+        expected=f"{part.train} and {part.held_out}: lower env.train_tasks, env.held_out_tasks or the family's weight",
+    )
+
+
+@contextmanager
+def _program() -> Iterator[Any]:
+    """What asks the program for a batch: (part, seed) to entries. Ends the program afterwards."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
+    one_thread = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    environment = {**kept, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+    command = (sys.executable, "-P", "-s", PROGRAM)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, cwd="/", text=True, **pipes) as process:
+        try:
+            yield lambda part, seed: _ask(process, part, seed)
+        finally:
+            process.kill()
+
+
+def _ask(process: subprocess.Popen[str], part: Part, seed: int) -> list[Entry]:
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    request = {"family": part.family, "level": part.level, "options": dict(part.options), "seed": seed, "count": BATCH}
+    late = threading.Timer(DEADLINE_S, process.kill)
+    late.start()
+    try:
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    except BrokenPipeError:
+        line = ""
+    finally:
+        late.cancel()
+    where = f"env.families.{part.family}"
+    if not line:
+        process.kill()
+        last = process.stderr.read().strip().splitlines()[-1:]
+        why = last[0][:200] if last else f"not done after {DEADLINE_S:g} s"
+        raise BadInput(f"the problems of {part.name} were not made: {why}", key=where)
+    answer = json.loads(line)
+    if "refused" in answer:
+        raise BadInput(answer["refused"][:300], where=part.name, key=where)
+    entries: list[Entry] = answer["entries"]
+    return entries

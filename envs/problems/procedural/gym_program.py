@@ -1,0 +1,97 @@
+"""The only program that imports reasoning-gym: it makes problems in a separate process, and scores in the sandbox.
+
+As a program it answers one JSON line with another, until its input ends:
+
+    {"family": "gcd", "level": 0, "options": {}, "seed": 7, "count": 2}  ->  {"entries": [{"question": ...}, ...]}
+    {"family": "gcd", "level": 9, ...}                                   ->  {"refused": "the highest level is 3"}
+
+As a module of the sandbox it has `score`. It imports nothing of ours: the sandbox has no folder of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import types
+from typing import Any
+
+try:
+    import pycosat as pycosat
+except ImportError:  # only zebra_puzzles calls it, which is not offered: it would have to be compiled at installation
+    sys.modules["pycosat"] = types.ModuleType("pycosat")
+
+from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
+
+# Their scorers look at nothing that making the data set reads, for a second or more: tables of words, fonts, programs.
+SCORED_BARE = ("codeio", "figlet_font", "group_anagrams")
+SIZE = 256  # of a data set: some make all their items at once
+
+
+def make_dataset(asked: dict[str, Any], seed: int) -> Any:
+    """The data set of a family at a level of its own curriculum (None: its default settings), with options on top.
+
+    Raises ValueError and TypeError for what the library does not take.
+    """
+    return DATASETS[asked["family"]][0](config=make_settings(asked, seed))
+
+
+def make_settings(asked: dict[str, Any], seed: int) -> Any:
+    """Raises ValueError and TypeError for what the library does not take."""
+    settings = DATASETS[asked["family"]][1]
+    fields: dict[str, Any] = {}
+    if asked["level"] is not None:
+        fields = curriculum_fields(asked["family"], asked["level"])
+    config = settings(**(fields | asked["options"] | {"seed": seed, "size": SIZE}))
+    if hasattr(config, "validate"):
+        try:
+            config.validate()
+        except AssertionError as error:
+            raise ValueError(str(error) or "settings that do not fit together") from error
+    return config
+
+
+def curriculum_fields(family: str, level: int) -> dict[str, Any]:
+    """The settings of one level: each attribute of the family's curriculum at that level, or at its highest."""
+    if not has_curriculum(family):
+        raise ValueError("it has no levels")
+    curriculum = create_curriculum(family)
+    highest = max(len(each.levels) for each in curriculum.attributes.values()) - 1
+    if level > highest:
+        raise ValueError(f"the highest level is {highest}")
+    for name, attribute in curriculum.attributes.items():
+        curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
+    made = curriculum.generate_configuration({})
+    return {name: getattr(made, name) for name in vars(made) if name not in ("seed", "size")}
+
+
+def entries(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The first `count` entries of a seed: question, answer (None where the library gives none), metadata."""
+    dataset = make_dataset(asked, asked["seed"])
+    return [dataset[index] for index in range(asked["count"])]
+
+
+def score(asked: dict[str, Any]) -> float:
+    """What the family's scorer gives `answer` for `entry`, as JSON brought both here. Raises what the scorer raises."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        if asked["family"] in SCORED_BARE:
+            dataset = object.__new__(DATASETS[asked["family"]][0])
+            dataset.config = make_settings(asked, seed=0)
+        else:
+            dataset = make_dataset(asked, seed=0)
+        return float(dataset.score_answer(asked["answer"], asked["entry"]))
+
+
+def main() -> None:
+    for line in sys.stdin:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                answer: dict[str, Any] = {"entries": entries(json.loads(line))}
+        except (ValueError, TypeError) as error:
+            answer = {"refused": str(error)}
+        print(json.dumps(answer, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Problems of reasoning-gym, answered in one message: about a hundred families, with generators, levels and scorers.
+
+Which families are offered is decided in `envs.problems.procedural.families`. Problems are made by a separate process
+(`envs.problems.procedural.entries`), or come from files in the library's form. Answers are scored in the sandbox
+(`envs.tools.gym_scorer`).
+
+    what the model writes               what happens
+    an answer in the config's style     it is scored: ANSWERED
+    anything else                       MALFORMED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, Optional
+
+from envs.base import Demonstration, World
+from envs.problems.procedural.families import FAMILIES, check_family
+from envs.problems.procedural.tasks import DEFAULT, FamilyConfig, asked_of, level_of, make_tasks, read_tasks
+from envs.protocols.record import answer
+from envs.protocols.styles import STYLES
+from envs.tasks.config import TaskConfig
+from envs.tasks.splits import split_tasks
+from envs.text.words import last_boxed
+from envs.tools.gym_scorer import GymScorer, How, Scored
+from envs.tools.sandbox import SandboxConfig
+from envs.tools.sandbox.config import PRELOAD
+from rlsys.errors import BadInput
+from rlsys.types import EpisodeEnd, Message, Step, Task
+
+READ: Mapping[str, Callable[[str], str | None]] = {"answer_tag": answer, "boxed": last_boxed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasoningGymConfig(TaskConfig):
+    """Problems of reasoning-gym. `data` holds records of the library: "question", "answer", "metadata"."""
+
+    name: str = "reasoning_gym"
+    demo_error_rate: float = 0.0
+    families: dict[str, FamilyConfig] = field(default_factory=dict)
+    """Families of problems, by their names in reasoning-gym. {}: chain_sum."""
+    style: Literal["answer_tag", "boxed"] = "answer_tag"
+    """Place of the answer in the message: `<answer>` tags or `\\boxed{}`."""
+    instruction: Optional[str] = None
+    """Line after every question. null: the style's own. "": none."""
+    sandbox: SandboxConfig = field(default_factory=lambda: SandboxConfig(timeout_s=10.0, preload=list(PRELOAD)))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.families:
+            check_family(name)
+        if self.families and not any(family.weight for family in self.families.values()):
+            raise BadInput(key="env.families", found="all of weight 0", expected="one family with a weight above 0")
+
+
+class ReasoningGymWorld(World):
+    def __init__(self, config: ReasoningGymConfig) -> None:
+        self._config = config
+        self._style = STYLES[config.style]
+        self.tags = self._style.tags
+        self.write_answer = self._style.write
+        made = cache(lambda: make_tasks(config.families, config.train_tasks, config.held_out_tasks, config.seed))
+        self.split = split_tasks(config, make=lambda count, held_out: made()[held_out], read=read_tasks)
+        families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]
+        needed = config.data is not None or not all(FAMILIES[name].compares for name in families)
+        self._answers: dict[str, list[str]] = {}
+        self._scorer = GymScorer(config.sandbox, needed=needed)
+        self.tool = self._scorer
+
+    def level(self, task: Task) -> str:
+        """The family, and the level of its curriculum where the config names levels: `chain_sum 1`."""
+        return level_of(task)
+
+    def env(self, task: Task) -> ReasoningGymEnv:
+        return ReasoningGymEnv(self._prompt(task), task, self._config.style, self._scorer)
+
+    def demonstration(self, task: Task, seed: int) -> Demonstration:
+        """The task's answer alone; that of another task of its level in a share `demo_error_rate` of the seeds.
+
+        Raises BadInput for a task without an answer: some families have only a scorer.
+        """
+        if not task.answers:
+            raise BadInput("the family has a scorer and no answers", where=task.task_id)
+        rng = self._config.drawn_for(task, seed)
+        given = task.answers[0]
+        if rng.random() < self._config.demo_error_rate:
+            others = self._others(level_of(task))
+            given = others[rng.randrange(len(others))] if others else given
+        message = Message(role="assistant", content=self._style.write(given))
+        return Demonstration(task=task, messages=(*self._prompt(task), message))
+
+    def _others(self, level: str) -> list[str]:
+        if not self._answers:
+            self._answers = group_answers(self.tasks("train"))
+        return self._answers.get(level, [])
+
+    def _prompt(self, task: Task) -> tuple[Message, ...]:
+        own = self._config.instruction
+        instruction = self._style.instruction if own is None else own
+        lines = [task.question, instruction] if instruction else [task.question]
+        return (Message(role="user", content="\n".join(lines)),)
+
+
+def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:
+    """The answers of the tasks of each level."""
+    found: dict[str, list[str]] = {}
+    for task in tasks:
+        found.setdefault(level_of(task), []).extend(task.answers[:1])
+    return found
+
+
+class ReasoningGymEnv:
+    """One message, whose answer is scored."""
+
+    def __init__(self, prompt: tuple[Message, ...], task: Task, style: str, scorer: GymScorer) -> None:
+        self.stop_strings: Sequence[str] = STYLES[style].stop
+        self._prompt, self._task, self._read, self._scorer = prompt, task, READ[style], scorer
+        self._scored: Scored | None = None
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return self._prompt
+
+    async def step(self, text: str, *, turns_left: int) -> Step:
+        """Raises ToolFailed where the sandbox is broken; whatever the answer does to a scorer is a score."""
+        given = self._read(text)
+        if given is None:
+            return Step(end=EpisodeEnd.MALFORMED)
+        self._scored = await self._scorer.score(asked_of(self._task), given.strip())
+        unscorable = float(self._scored.how is How.UNSCORABLE)
+        return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, "unscorable": unscorable})
+
+    def final_state(self) -> Mapping[str, Any]:
+        """For the reward: {"score": 0.5, "how": "scorer"}; how is "" without an answer."""
+        if self._scored is None:
+            return {"score": 0.0, "how": ""}
+        return {"score": self._scored.value, "how": self._scored.how.value}

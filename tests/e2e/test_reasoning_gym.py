@@ -1,0 +1,161 @@
+"""reasoning-gym for real: what its process makes, and its scorers in the sandbox under answers that attack them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from envs.problems.procedural.entries import Part, make_entries
+from envs.problems.procedural.families import FAMILIES
+from envs.problems.procedural.tasks import FamilyConfig
+from envs.services.guard import ToolFailed
+from envs.tasks.splits import is_held_out
+from envs.tools.gym_scorer import GymScorer, How, Scored
+from envs.tools.sandbox import SandboxConfig
+from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
+from tests.paths import ROOT
+from tests.refused import refused
+
+T = TypeVar("T")
+SANDBOX = SandboxConfig(workers=1, timeout_s=5.0)
+
+# Of these the library makes other problems under another PYTHONHASHSEED.
+HASHED = ("isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder")
+PRINT = """
+import json, sys
+from envs.problems.procedural.entries import Part, make_entries
+print(json.dumps(make_entries([Part(family=name, train=2, held_out=1) for name in sys.argv[1:]], 3)))
+"""
+WRONG = ("", "zzz not an answer", "0", "1", "-1", "nan", "inf", "1e999", "[]", "{}", "[[0]]", "True", "no", "1/0", "x")
+
+
+def in_scorer(plan: Callable[[GymScorer], Awaitable[T]], sandbox: SandboxConfig = SANDBOX) -> T:
+    """Run with a scorer of its own; skip where the host forbids a sandbox."""
+
+    async def run() -> T:
+        scorer = GymScorer(sandbox)
+        try:
+            return await plan(scorer)
+        except ToolFailed as failed:
+            if "docs/sandbox.md" in failed.failure.detail:
+                pytest.skip(failed.failure.detail)
+            raise
+        finally:
+            await scorer.close()
+
+    return asyncio.run(run())
+
+
+def asked(family: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"family": family, "level": None, "options": {}, "entry": entry}
+
+
+def test_problems_are_the_same_in_two_processes_with_different_hash_seeds() -> None:
+    made = []
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", PRINT, *HASHED]
+        made.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert made[0] == made[1] and all(len(held_out) == 1 for _, held_out in json.loads(made[0]))
+
+
+def test_the_two_sides_have_no_question_in_common_whatever_seed_and_count() -> None:
+    parts = [Part(family="gcd", level=level, train=train, held_out=60) for level, train in ((0, 80), (None, 500))]
+    for seed in (0, 1):
+        for part, (train, held_out) in zip(parts, make_entries(parts, seed), strict=True):
+            asked_for = [entry["question"] for entry in train], [entry["question"] for entry in held_out]
+            assert tuple(len(set(side)) for side in asked_for) == (part.train, part.held_out)
+            assert not any(map(is_held_out, asked_for[0])) and all(map(is_held_out, asked_for[1]))
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (Part(family="gcd", level=99, train=1), "the highest level is 3"),
+        (Part(family="gcd", options={"no_such": 1}, train=1), "no_such"),
+        (Part(family="letter_counting", options={"min_words": 1, "max_words": 1}, train=10**6), "different training"),
+    ],
+)
+def test_what_a_family_does_not_take_is_said(part: Part, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.problems.procedural.entries.FRUITLESS", 1)
+    with refused(f"env.families.{part.family}", says=says):
+        make_entries([part], 0)
+
+
+def test_levels_of_the_curriculum_are_levels_of_the_environment() -> None:
+    families = {"chain_sum": FamilyConfig(levels=[0, 2]), "lcm": FamilyConfig()}
+    world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=40, held_out_tasks=4))
+    tasks = world.tasks("train")
+    assert sorted(map(world.level, tasks[:4])) == ["chain_sum 0", "chain_sum 2", "lcm", "lcm"]
+    terms = {level: [task.question.count(" + ") + task.question.count(" - ") + 1 for task in tasks
+                     if world.level(task) == level] for level in ("chain_sum 0", "chain_sum 2")}  # fmt: skip
+    assert max(terms["chain_sum 0"]) < max(terms["chain_sum 2"])
+    assert world.demonstration(tasks[0], 0).messages[-1].content == f"<answer>{tasks[0].answers[0]}</answer>"
+
+
+def test_hostile_answers_cost_their_own_score_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the grammars too: what a scorer executes finds no file, no network, and ends."""
+    mark = tmp_path / "mark"
+    matrix = {"question": "q", "answer": "1 2 3", "metadata": {}}
+    target = {"question": "q", "answer": "1 + 2", "metadata": {"numbers": [1, 2], "target": 3}}
+    number = {"question": "q", "answer": "2 × 3", "metadata": {"factors": [2, 3]}}
+    attacks = [
+        f"[open({str(mark)!r}, 'w').write('x')]",
+        f"[__import__('os').system('touch {mark}')]",
+        "[__import__('socket').create_connection(('127.0.0.1', 22))]",
+        "[print('1.0')]",
+        "[__import__('os').write(1, b'not a score')]",
+    ]
+
+    async def attack(scorer: GymScorer) -> None:
+        assert await scorer.score(asked("spiral_matrix", matrix), attacks[0]) == Scored(0.0, How.GRAMMAR)
+        monkeypatch.setattr("envs.tools.gym_scorer.FAMILIES", dict.fromkeys(FAMILIES, FAMILIES["chain_sum"]))
+        for text in attacks:
+            assert (await scorer.score(asked("spiral_matrix", matrix), text)).value == 0.0
+        for family, entry, text in (
+            ("countdown", target, "9**9**9**9"),  # hangs
+            ("prime_factorization", number, "none"),  # raises
+            ("spiral_matrix", matrix, "[1] * 10**9"),  # fills the memory
+        ):
+            scored = await scorer.score(asked(family, entry), text)
+            assert scored.value == 0.0 and scored.how in (How.UNSCORABLE, How.SCORER)
+        assert await scorer.score(asked("countdown", target), "2 + 1") == Scored(1.0, How.SCORER)
+        assert (await scorer.score(asked("spiral_matrix", matrix), "[1, 2, 3]")).value == pytest.approx(0.1)
+        assert scorer.stats()["scorer"].errors[How.UNSCORABLE] >= 2
+
+    in_scorer(attack, SandboxConfig(workers=1, timeout_s=2.0))
+    assert not mark.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
+    """Six problems of each: the scorer's verdict on the task's answer, another task's and what is no answer at all."""
+    names = list(FAMILIES)
+    made = dict(zip(names, make_entries([Part(family=name, train=6) for name in names], 5), strict=True))
+
+    async def judge(scorer: GymScorer) -> list[str]:
+        wrong: list[str] = []
+        for name, (entries, _) in made.items():
+            texts = [entry["answer"] for entry in entries if entry["answer"]]
+            for text in (*WRONG, *texts[:2]):
+                right = sum((await scorer.score(asked(name, entry), text)).value > 0.999 for entry in entries)
+                own = sum(entry["answer"] == text for entry in entries)
+                if right > max(own, len(entries) // 2):
+                    wrong.append(f"{name} accepts {text!r} for {right} of {len(entries)} problems")
+            for entry in entries[:2]:
+                if entry["answer"] and not FAMILIES[name].compares:
+                    given = await scorer.score(asked(name, entry), f" {entry['answer']}\n")
+                    if given.how not in (How.SCORER, How.GRAMMAR):
+                        wrong.append(f"{name} cannot score its own answer with a space: {given}")
+        return wrong
+
+    assert in_scorer(judge, SandboxConfig(workers=2, timeout_s=10.0)) == []

@@ -1,0 +1,180 @@
+"""envs.worlds.reasoning_gym without the library: families, shares, files, answers that no scorer is asked about."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.problems.procedural.families import COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
+from envs.problems.procedural.tasks import FamilyConfig, plan_parts, share_out, take_turns
+from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
+from envs.tools.gym_scorer import GymScorer, How, Scored
+from envs.tools.sandbox import SandboxConfig
+from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
+from rlsys.types import EpisodeEnd, Message, Task, Transcript
+from tests.made import jsonl
+from tests.paths import ROOT
+from tests.refused import refused
+
+HOSTILE = (
+    "__import__('os').system('touch x')",
+    "open('x', 'w')",
+    "().__class__.__base__",
+    "x.diff(x)",
+    "exit()",
+    "lambda: 0",
+    "[c for c in [1]]",
+    "print(1)",
+    'f"{1}"',
+    "x:=1",
+    "nan",
+)
+
+
+def entry(question: str, answer: str | None, family: str = "gcd") -> dict[str, Any]:
+    return {"question": question, "answer": answer, "metadata": {"source_dataset": family}}
+
+
+def world_of(tmp_path: Path, *entries: dict[str, Any], **keys: Any) -> ReasoningGymWorld:
+    data = jsonl(tmp_path / "entries.jsonl", entries)
+    return ReasoningGymWorld(ReasoningGymConfig(data=data, held_out_tasks=1, instruction="", **keys))
+
+
+def test_a_hundred_families_are_offered_and_each_other_one_has_a_reason() -> None:
+    assert len(FAMILIES) == 98 and not FAMILIES.keys() & LEFT_OUT.keys() and all(LEFT_OUT.values())
+    assert GRAMMARS.keys() | set(COMPARED.split()) <= FAMILIES.keys()
+    with refused("env.families", says="accepts 0 for every problem"):
+        check_family("coin_flip")
+    with refused("env.families", found="chainsum", expected="chain_sum"):
+        ReasoningGymConfig(families={"chainsum": FamilyConfig()})
+    with refused("env.families"):
+        ReasoningGymConfig(families={"gcd": FamilyConfig(weight=0)})
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_what_a_scorer_would_execute_is_text_in_which_no_code_can_stand(name: str) -> None:
+    grammar = GRAMMARS[name]
+    assert [text for text in HOSTILE if grammar.fullmatch(text)] == []
+
+
+def test_answers_as_they_are_asked_for_are_within_their_grammars() -> None:
+    for name, text in {
+        "binary_matrix": "0 1\n1 2",
+        "complex_arithmetic": "3.0 - 2.0i",
+        "countdown": "93 - (5*12) + 7",
+        "n_queens": "Q _ _ _\n_ _ Q _",
+        "polynomial_multiplication": "-6*x**4 + 3.5*x*y - 2",
+        "simple_integration": "x**3/3 - 5*log(x) + C",
+        "spiral_matrix": "[1, 2, 3]",
+        "string_insertion": "DDABCDEA",
+    }.items():
+        assert GRAMMARS[name].fullmatch(text), name
+
+
+def test_a_family_without_a_scorer_compares() -> None:
+    assert [compare(text, "12") for text in ("12", "1", "", "x12y", "012")] == [1.0, 0.0, 0.0, 0.5, 2 / 3]
+    assert compare("", "") == 1.0 and compare("x", "") == 0.0
+
+
+def test_shares_add_up_and_every_beginning_has_its_part_of_each() -> None:
+    assert (
+        share_out(10, [1, 1, 2]) == [2, 3, 5]
+        and share_out(7, [1, 1, 1]) == [2, 3, 2]
+        and share_out(1, [1, 1]) == [0, 1]
+    )
+    families = {"gcd": FamilyConfig(weight=3, levels=[0, 2]), "lcm": FamilyConfig(), "maze": FamilyConfig(weight=0)}
+    parts = plan_parts(families, 40, 8)
+    assert [(part.name, part.train, part.held_out) for part in parts] == [
+        ("gcd 0", 15, 3), ("gcd 2", 15, 3), ("lcm", 10, 2),
+    ]  # fmt: skip
+    assert [part.name for part in plan_parts({}, 4, 1)] == ["chain_sum"]
+    a, b = ([Task(task_id=f"{name}{at}", question="") for at in range(count)] for name, count in (("a", 4), ("b", 2)))
+    assert [task.task_id for task in take_turns([a, b])] == ["a0", "b0", "a1", "a2", "b1", "a3"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"weight": -1}, "env.families: weight"),
+        ({"levels": [0, 0]}, "env.families: levels"),
+        ({"options": {"seed": 3}}, "env.families: options"),
+    ],
+)
+def test_settings_of_a_family_are_checked(keys: dict[str, Any], key: str) -> None:
+    with refused(key):
+        FamilyConfig(**keys)
+
+
+def test_an_answer_of_a_family_without_a_scorer_is_scored_without_the_sandbox(tmp_path: Path) -> None:
+    world = world_of(tmp_path, entry("gcd of 4, 6", "2"), entry("gcd of 9, 6", "3"))
+    reward = ReasoningGymReward(ReasoningGymRewardConfig(partial=0.2))
+    for text, end, score, value in (
+        ("<answer>2</answer>", EpisodeEnd.ANSWERED, 1.0, 1.1),
+        ("so <answer> 2 </answer>", EpisodeEnd.ANSWERED, 1.0, 1.1),
+        ("<answer>20</answer>", EpisodeEnd.ANSWERED, 0.5, 0.2),  # a tenth for the form, a fifth of 0.5
+        ("<answer>7</answer>", EpisodeEnd.ANSWERED, 0.0, 0.1),
+        ("2", EpisodeEnd.MALFORMED, 0.0, 0.0),
+    ):
+        task = next(task for task in world.tasks("all") if task.answers == ("2",))
+        env = world.env(task)
+        step = asyncio.run(env.step(text, turns_left=0))
+        state = env.final_state()
+        assert (step.end, state["score"]) == (end, score)
+        wrote = (Message(role="assistant", content=text),)
+        assert reward(Transcript(task=task, messages=wrote, state=state)).value == pytest.approx(value)
+
+
+def test_the_reward_needs_the_score_of_the_environment() -> None:
+    task, wrote = Task(task_id="t", question="q"), (Message(role="assistant", content="<answer>2</answer>"),)
+    reward = ReasoningGymReward(ReasoningGymRewardConfig())
+    with refused('"state"', where="t"):
+        reward(Transcript(task=task, messages=wrote))
+    assert reward(Transcript(task=task, messages=wrote, correct=True)).value == 1.0
+    right = {"score": 1.0, "how": "scorer"}
+    assert reward(Transcript(task=task, messages=wrote, state=right, truncated=True)).value == 0.0
+    near = {"score": 0.99, "how": "scorer"}  # one cell of a hundred is wrong
+    assert reward(Transcript(task=task, messages=wrote, state=near)).parts["correct"] == 0.0
+    assert ReasoningGymRewardConfig().env_problem(ReasoningGymConfig()) == ""
+    assert ReasoningGymRewardConfig().env_problem(object()) != ""
+
+
+def test_text_outside_of_its_grammar_reaches_no_scorer() -> None:
+    """No sandbox is started: it could not be, in this event loop, without its preloaded module."""
+    scorer = GymScorer(SandboxConfig(preload=["nosuchmodule"]))
+    asked = {"family": "spiral_matrix", "level": None, "options": {}, "entry": entry("q", "1 2 3")}
+    for text, scored in (
+        ("1 2 3", Scored(1.0, How.COMPARED)),
+        ("__import__('os')", Scored(0.0, How.GRAMMAR)),
+        ("1 " * 5000, Scored(0.0, How.GRAMMAR)),
+    ):
+        assert asyncio.run(scorer.score(asked, text)) == scored
+
+
+def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_path: Path) -> None:
+    entries = [entry(f"gcd {n}", str(n)) for n in range(9)] + [entry("colour this", None, "graph_color")]
+    entries += [entry(f"lcm {n}", f"l{n}", "lcm") for n in range(9)]
+    world = world_of(tmp_path, *entries, demo_error_rate=1.0)
+    shown = {task.record["family"]: task for task in world.tasks("all")}
+    with refused(where=shown["graph_color"].task_id):
+        world.demonstration(shown["graph_color"], 0)
+    given = {world.demonstration(shown["lcm"], seed).messages[-1].content for seed in range(20)}
+    assert len(given) > 3 and all(text.startswith("<answer>l") for text in given)
+
+
+def test_entries_are_read_in_the_form_of_the_library(tmp_path: Path) -> None:
+    packed = {**entry("q?", "1"), "metadata": json.dumps({"source_dataset": "gcd"})}  # as a hub's table has it
+    world = world_of(tmp_path, packed, entry("lcm?", "6", "lcm"))
+    found = {(task.question, task.answers, world.level(task)) for task in world.tasks("all")}
+    assert found == {("q?", ("1",), "gcd"), ("lcm?", ("6",), "lcm")}
+    for bad in ({**entry("q?", "1"), "metadata": "{"}, {"question": "q?", "answer": "1"}, entry("q?", "1", "puzzle24")):
+        with refused(where="entries.jsonl line 1"):
+            world_of(tmp_path, bad)
+
+
+def test_the_page_names_every_family_and_why_the_others_are_left_out() -> None:
+    page = (ROOT / "docs" / "environments" / "reasoning-gym.md").read_text()
+    offered, _, left_out = page.partition("## The families")[2].partition("Left out")
+    assert [name for name in FAMILIES if f" {name} " not in offered] == []
+    assert [name for name in LEFT_OUT if f"`{name}`" not in left_out] == []
