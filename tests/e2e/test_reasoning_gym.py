@@ -81,7 +81,7 @@ def test_the_two_sides_have_no_question_in_common_whatever_seed_and_count() -> N
     [
         (Part(family="gcd", level=99, train=1), "the highest level is 3"),
         (Part(family="gcd", options={"no_such": 1}, train=1), "no_such"),
-        (Part(family="letter_counting", options={"min_words": 1, "max_words": 1}, train=10**6), "different training"),
+        (Part(family="count_bits", options={"min_n": 1, "max_n": 3}, train=50), "different training"),
     ],
 )
 def test_what_a_family_does_not_take_is_said(part: Part, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
