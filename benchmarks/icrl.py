@@ -19,7 +19,7 @@ from study import ROOT, Prediction, spread
 from launch.analysis.draw import COLOURS, DARK, GREY
 
 RESULTS, PICTURE = ROOT / "docs" / "icrl.json", ROOT / "docs" / "icrl.svg"
-TAUGHT, STEPS = 500, 50  # of the teaching, and of reinforcement learning in either run
+TAUGHT, STEPS = 450, 50  # of the teaching, and of reinforcement learning in either run
 FADING, NONE = "examples", "none"
 RUNS = {FADING: "with fading examples", NONE: "without examples"}
 GREEDY, SAMPLED = "exact match, greedy", "exact match, sampled"
