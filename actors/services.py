@@ -23,17 +23,18 @@ from ray.exceptions import RayError
 
 from actors.addresses import LOOPBACK, free_port, interfaces, listening, only_node
 from actors.placement import ResourceRequest, actor_name
+from actors.specs import openmp
 from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import SERVICE_TOKEN, ask_to_stop, call, reason
-from rlsys.system.device import hidden
+from rlsys.system.device import DEVICES, hidden
 from rlsys.system.supervisor import Supervised, keep_pinging
 
 log = logging.getLogger("rlsys.services")
 
 HEALTH_DEADLINE_S = 10.0
-LOWER = "env.retriever.gpus or reward.judge.gpus"
+LOWER = "gpus or threads of env.retriever or reward.judge"
 Tell = Callable[[Mapping[str, str]], Awaitable[None]]  # addresses by the name of the service
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
@@ -47,6 +48,10 @@ class ServiceSpec:
     start: Callable[..., Service]  # (config, host=.., port=.., token=..), in its own process, until it answers
     check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     gpus: int = 0  # that it takes where there are any
+    threads: int | None = 1  # of its process, and CPUs that it reserves; None: as many as an engine has
+
+    def cpus(self, *, on_gpus: bool) -> int:
+        return self.threads or DEVICES["cuda" if on_gpus else "cpu"].engine_threads
 
 
 def check_world(config: Any) -> None:
@@ -138,10 +143,9 @@ class Services:
         return [member.spec for member in self._members.values()]
 
     def needs(self, *, on_gpus: bool) -> list[ResourceRequest]:
-        gpus = [spec.gpus if on_gpus else 0 for spec in self.servers]
         return [
-            ResourceRequest(what=spec.name, cpus=1, gpus=each, lower=LOWER)
-            for spec, each in zip(self.servers, gpus, strict=True)
+            ResourceRequest(what=spec.name, cpus=spec.cpus(on_gpus=on_gpus), gpus=spec.gpus * on_gpus, lower=LOWER)
+            for spec in self.servers
         ]
 
     @property
@@ -171,15 +175,16 @@ class Services:
         await asyncio.gather(*(member.life.stop(ask_to_stop) for member in self._members.values()))
 
     def _create(self, member: _Member) -> Any:
-        gpus = member.spec.gpus * self.on_gpus
+        gpus, cpus = member.spec.gpus * self.on_gpus, member.spec.cpus(on_gpus=self.on_gpus)
         actor = ray.remote(self.actor).options(
             name=actor_name(self.run, member.spec.name, member.life.restarts),
-            num_cpus=1,
+            num_cpus=cpus,
             num_gpus=gpus,
             max_restarts=0,
             max_concurrency=4,  # a ping must not wait for a start
             scheduling_strategy=member.placement,
-            runtime_env={"env_vars": self.env_vars | hidden(gpus)},
+            # torch and faiss read OMP_NUM_THREADS when they are imported
+            runtime_env={"env_vars": openmp(cpus) | self.env_vars | hidden(gpus)},
         )
         return actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
 

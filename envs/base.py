@@ -64,6 +64,7 @@ class World:
     write_answer: Callable[[str], str] = str  # as a model would write one, where `texts` has no demonstration to show
     service: str = ""  # names the server to start: worlds with the same name share one; "" for none
     service_gpus: int = 0  # that it takes for itself where there are any; without, it sees none
+    service_threads: int | None = 1  # its CPUs; None: as many as an engine has, 1 on a CPU and 8 on GPUs
     tool: Tool | None = None  # tool_stats, check and close are about it
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -16,6 +16,7 @@ from rlsys.types import Task
 class EchoConfig:
     name: str = "tests.served.EchoWorld"
     server: str = "echo"
+    threads: int | None = 1
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -31,7 +32,8 @@ class _Handler(BaseHTTPRequestHandler):
         allowed = self.headers["Authorization"] == f"Bearer {self.token}"
         self.send_response(200 if allowed else 401)
         self.end_headers()
-        self.wfile.write(str(os.getpid()).encode())
+        said = os.environ["OMP_NUM_THREADS"] if self.path == "/threads" else str(os.getpid())
+        self.wfile.write(said.encode())
 
     def log_message(self, *_: object) -> None:
         pass
@@ -53,6 +55,7 @@ class EchoService:
 class EchoWorld(World):
     def __init__(self, config: EchoConfig) -> None:
         self.service = config.server
+        self.service_threads = config.threads
 
     def tasks(self, split: str) -> Sequence[Task]:
         return []

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
 RANKING = tuple(each.name for each in fields(RankingConfig))
-OF_OWN = ("corpus", *RANKING, "gpus")  # of a server to start
+OF_MACHINE = ("gpus", "threads")  # of vectors: BM25's sums take one thread
+OF_OWN = ("corpus", *RANKING, *OF_MACHINE)  # of a server to start
 MAX_TOPK = 100  # what the server allows
 CHECK_DEADLINE_S = 5.0
 MAX_QUERY = 1024  # characters; a longer query is cut before it is sent and remembered
@@ -65,6 +66,9 @@ class SearchConfig(RankingConfig, ServerAddress):
     gpus: int = 0
     """Number of GPUs of the started server for its encoder and its index (dense, hybrid), if there are any. 0: CPUs,
     which read a Flat index whole for every batch of queries: 64 GB for 21 million passages of width 768."""
+    threads: Optional[int] = None
+    """Number of CPU threads of the started server for its encoder and its index (dense, hybrid). It reserves as many
+    CPUs of the cluster. null: 1 on a CPU, 8 on GPUs, as for an engine (`rollout.threads`)."""
     web: WebSearchConfig = field(default_factory=WebSearchConfig)
     on_failure: Literal["fail", "empty"] = "fail"
     """Treatment of a failed search. fail: the episode is a typed failure. empty: the policy sees an empty result, as in
@@ -77,6 +81,7 @@ class SearchConfig(RankingConfig, ServerAddress):
         require(self.kind in kinds, "env.retriever.kind", self.kind, known)
         self._check_web()
         require_bounds(self, "env.retriever.", "0 or more", "gpus")
+        require_bounds(self, "env.retriever.", "at least 1, or null", "threads")
         asked = self.token_env is None or self.url is not None
         require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
         key = ("env.retriever.token_env", self.token_env)
@@ -97,7 +102,7 @@ class SearchConfig(RankingConfig, ServerAddress):
             return tuple(key for key in ("url", *OF_OWN) if key != "kind")
         if self.url is not None:
             return OF_OWN
-        return (*UNREAD.get(self.kind, ()), *(["gpus"] if self.kind == "bm25" else []))
+        return (*UNREAD.get(self.kind, ()), *(OF_MACHINE if self.kind == "bm25" else ()))
 
     @property
     def switch(self) -> tuple[str, str]:
@@ -105,6 +110,11 @@ class SearchConfig(RankingConfig, ServerAddress):
         if self.url is not None and self.kind != WEB:
             return "url", "with env.retriever.url, whose server has its own"
         return "kind", f"with env.retriever.kind={self.kind}"
+
+    @property
+    def cpus(self) -> int | None:
+        """Threads of the server to start; None: as many as an engine has."""
+        return 1 if self.kind == "bm25" else self.threads
 
     @property
     def options(self) -> RetrieverConfig:

@@ -102,6 +102,7 @@ class SearchQAWorld(World):
             made = (config.knowledge.entities, config.seed)
             self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
             self.service_gpus = retriever.gpus
+            self.service_threads = retriever.cpus
 
     def env(self, task: Task) -> ToolEpisode:
         return self._episode(self._protocol, task)

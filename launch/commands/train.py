@@ -21,7 +21,15 @@ from launch.report.at_end import reporting
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.base import needs_engines
-from launch.stages.train import arithmetic, check, check_gpus, check_offload, has_trained_nothing, train
+from launch.stages.train import (
+    arithmetic,
+    check,
+    check_gpus,
+    check_offload,
+    check_services,
+    has_trained_nothing,
+    train,
+)
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input
@@ -142,6 +150,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     for line in [*follows, *time, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
         print(f"#   {line}")
     check_gpus(config)
+    check_services(config)
     check_offload(config)
     if here:
         check_disk(room, place)

@@ -14,6 +14,7 @@ from launch.checks.gpu_plan import model_config
 from launch.checks.machine import expected_device
 from launch.checks.memory_table import MemoryRow
 from launch.checks.preflight import parameters
+from launch.checks.service_needs import ServiceNeed
 from launch.config.compose import compose
 from launch.plan.calibrate import Calibration, calibrate
 from launch.plan.memory import Memory, device_of, plan_memory, with_less_memory
@@ -22,7 +23,7 @@ from launch.plan.schedule import Source, Timed, best_splits, fixed_of, rl_recipe
 from launch.plan.split import Split, keys_for, other_splits, split_of, with_split
 from launch.plan.trace import read_trace
 from launch.stages.base import needs_engines
-from launch.stages.train import gpus_of_services
+from launch.stages.train import gpus_of_services, services_of
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of
@@ -61,6 +62,7 @@ class Plan:
     parameters: int
     dtype: str
     memory: Memory
+    services: Sequence[ServiceNeed] = ()  # judges and retrievers of the run's own
     offers: Sequence[Offer] = ()
     timed: Timed | None = None  # None: see `untimed`, or nothing is played
     untimed: str = ""  # why the time of a step is not known
@@ -68,8 +70,14 @@ class Plan:
     calibration: Calibration | None = None
 
     @property
+    def problem(self) -> str | None:
+        """Why it cannot run on these machines."""
+        found = (f"{need.name}: {need.problem}" for need in self.services if need.problem is not None)
+        return self.memory.problem or next(found, None)
+
+    @property
     def fits(self) -> bool:
-        return self.memory.problem is None
+        return self.problem is None
 
     def command(self, keys: Sequence[str] = ()) -> str:
         """The run with other keys: they take the place of those that the command line has."""
@@ -109,6 +117,7 @@ def make_plan(request: Request) -> Plan:
         parameters=count,
         dtype=dtype_of(config.recipe.model.dtype, device_of(nodes)),
         memory=memory,
+        services=services_of(config, device_of(nodes)),
         offers=offers,
         timed=timed,
         untimed=untimed,

@@ -34,9 +34,11 @@ def _wrap(line: str) -> list[str]:
 
 def _lines(plan: Plan) -> list[str]:
     lines = [_headline(plan), "", *format_rows(plan.memory.rows, plan.memory.unit)]
+    if plan.services:
+        lines += ["", "services", *(f"  {need.describe()}" for need in plan.services)]
     if not plan.fits:
-        lines += ["", f"does not fit: {plan.memory.problem}", *map(_offer_line, plan.offers)]
-        if not plan.offers:
+        lines += ["", f"does not fit: {plan.problem}", *map(_offer_line, plan.offers)]
+        if not plan.offers and plan.memory.problem is not None:
             lines.append("  no division of these machines fits: take larger cards, more nodes or a smaller model")
         return lines
     if plan.calibration is not None:
@@ -178,7 +180,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "dtype": plan.dtype,
         "memory": [_row(row) for row in plan.memory.rows],
         "fits": plan.fits,
-        "problem": plan.memory.problem,
+        "problem": plan.problem,
+        "services": [asdict(need) for need in plan.services],
         "offers": [{"keys": list(offer.keys)} | _timed(offer.timed) for offer in plan.offers],
         "measured_step_s": None if plan.calibration is None else fmean(plan.calibration.trace.seconds),
         "time": None if timed is None else {**_timed(timed), "assumes": _assumed(plan, timed)},

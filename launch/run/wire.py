@@ -77,12 +77,24 @@ def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
     """The servers that a recipe's environment and its reward ask for."""
     world = make_world(recipe.env)
     if world.service:
-        gpus = world.service_gpus
-        yield ServiceSpec(name=world.service, config=recipe.env, start=start_world, check=check_world, gpus=gpus)
+        yield ServiceSpec(
+            name=world.service,
+            config=recipe.env,
+            start=start_world,
+            check=check_world,
+            gpus=world.service_gpus,
+            threads=world.service_threads,
+        )
     asked = judge(recipe)
     if asked is not None:
-        name, gpus = asked.judge.server, asked.judge.gpus if asked.judge.endpoint is None else 0
-        yield ServiceSpec(name=name, config=asked, start=start_judge, check=preflight.check_judge, gpus=gpus)
+        yield ServiceSpec(
+            name=asked.judge.server,
+            config=asked,
+            start=start_judge,
+            check=preflight.check_judge,
+            gpus=asked.judge.gpus,
+            threads=asked.threads,
+        )
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
@@ -90,7 +102,8 @@ def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     asked = judge_of(recipe.reward)
     if asked is None or not asked.server:
         return None
-    return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=recipe.rollout.threads)
+    threads = asked.threads or recipe.rollout.threads
+    return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=threads)
 
 
 def secrets_of(recipes: Sequence[RecipeConfig]) -> dict[str, str]:

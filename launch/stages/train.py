@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 
 from actors.renderer import ChatRenderer
-from envs import make_world, new_player
-from envs.rewards import judge_of
+from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import hub, models, preflight, prompts
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
+from launch.checks.service_needs import ServiceNeed, service_needs
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
@@ -25,7 +25,7 @@ from launch.run.saving import checkpoint, restore, wait_written
 from launch.stages.base import needs_engines, stage_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.system.device import describe_filled_keys, require_device, resolve_run
+from rlsys.system.device import DEVICES, Device, describe_filled_keys, require_device, resolve_run
 
 
 def check(config: RunConfig) -> None:
@@ -43,6 +43,7 @@ def check(config: RunConfig) -> None:
         prompts.prompt_lines(ChatRenderer(recipe.model.path), recipe.model.path, _playing(config))
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
     check_gpus(config)
+    check_services(config)
 
 
 def _playing(config: RunConfig) -> list[RecipeConfig]:
@@ -128,6 +129,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {describe_filled_keys(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")
+    needs = services_of(config, expected_device(config.recipe.cluster))
+    lines += [f"{'service':<25} {need.describe()}" for need in needs]
     plan = _gpu_plan(config)
     if plan is not None:
         return lines + [f"{'memory (GPU)':<25} {line}" for line in plan.lines], problem
@@ -146,13 +149,21 @@ def _devices(config: RunConfig) -> str:
 
 
 def gpus_of_services(config: RunConfig) -> int:
-    """Of the judges and retrievers that the run starts by itself."""
+    """Of the judges and retrievers that the run starts by itself, where there are any."""
+    return sum(need.gpus for need in services_of(config, DEVICES["cuda"]))
+
+
+def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
+    """The judges and retrievers that the run starts by itself."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
-    played = [each for stage in playing for each in recipes_of(stage)]  # evaluation sets have their own judges
-    asked = [judge_of(each.reward) for each in played]
-    judges = {one.server: one.gpus for one in asked if one and one.server and one.endpoint is None}
-    tools = {world.service: world.service_gpus for world in (new_player(each.env) for each in played)}
-    return sum(judges.values()) + sum(tools.values())
+    return service_needs([each for stage in playing for each in recipes_of(stage)], device)
+
+
+def check_services(config: RunConfig) -> None:
+    """Raises BadInput for one that cannot keep up, or that its GPUs cannot hold."""
+    for need in services_of(config, expected_device(config.recipe.cluster)):
+        if need.problem is not None:
+            raise BadInput(need.problem, where=need.name)
 
 
 def has_trained_nothing(state: DriverState) -> bool:

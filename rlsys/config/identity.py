@@ -7,7 +7,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 # Keys that may differ between machines: addresses, numbers of processes, patience, secrets.
-PLACES = ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers")
+PLACES = ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers", "threads")
 
 
 def config_key(config: Any) -> str:

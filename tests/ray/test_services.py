@@ -23,7 +23,8 @@ from tests.served import EchoConfig
 
 @asynccontextmanager
 async def started(*envs: EchoConfig, host: str | None = None, tell: Tell | None = None) -> AsyncIterator[Services]:
-    specs = [ServiceSpec(name=env.server, config=env, start=start_world) for env in envs if env.server]
+    asked = [env for env in envs if env.server]
+    specs = [ServiceSpec(name=env.server, config=env, start=start_world, threads=env.threads) for env in asked]
     services = Services(specs, env_vars={}, start_timeout_s=60, ping_timeout_s=2, host=host)
     try:
         await services.start(tell=tell)
@@ -66,6 +67,19 @@ def test_a_service_that_dies_or_hangs_comes_back_at_its_address(monkeypatch: pyt
             third = int(await after_restart(services, env, 2))
             assert third != second and services.addresses == {"echo": url}
             assert services.restarts == {"echo": 2}
+
+    asyncio.run(story())
+
+
+def test_a_service_has_the_threads_that_it_reserves() -> None:
+    async def story() -> None:
+        two, as_an_engine = EchoConfig(server="two", threads=2), EchoConfig(server="as an engine", threads=None)
+        before = ray.available_resources()["CPU"]
+        async with started(two, as_an_engine) as services:
+            assert [ask(services, env, "/threads") for env in (two, as_an_engine)] == ["2", "1"]
+            async with asyncio.timeout(40):
+                while ray.available_resources().get("CPU", 0) != before - 3:  # Ray reports it a moment later
+                    await asyncio.sleep(0.1)
 
     asyncio.run(story())
 

@@ -26,6 +26,9 @@ class JudgeConfig(GuardConfig):
     serves with vLLM."""
     gpus: int = 1
     """Number of GPUs of a judge with its own model, if there are any: vLLM divides the model among them."""
+    threads: Optional[int] = None
+    """Number of CPU threads of a judge with its own model. It reserves as many CPUs of the cluster. null: those of an
+    engine (`rollout.threads`), 1 on a CPU and 8 on GPUs."""
     key_env: Optional[str] = None
     """Name of the environment variable that holds the API key of `endpoint` or the token of `service`. null: none is
     sent."""
@@ -72,7 +75,7 @@ class JudgeConfig(GuardConfig):
         unnamed = self.service is None or self.model is None
         require(unnamed, "judge.model", self.model, "null with judge.service, which has its own")
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")
-        require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute")
+        require_bounds(self, "judge.", "at least 1, or null", "max_tokens", "requests_per_minute", "threads")
         require_bounds(self, "judge.", "above 0", "outage_s")
         require_bounds(self, "judge.", "at least 1", "gpus")
         self.check_bounds("judge.")

@@ -35,6 +35,9 @@ CENTROIDS = 256  # of product quantisation with 8 bits
 ROWS_AT_ONCE = 65536
 PASSAGES_AT_ONCE = 512  # encoded together, like lengths with like, and then on disk
 TRAIN_ROWS_PER_LIST = 64
+# Queries times their numbers from which faiss multiplies matrices. With its own 128,000 each query of a batch of 64
+# reads all vectors by itself: `python benchmarks/flat.py`, docs/results/retriever.md.
+BLAS_FROM = 1536
 
 
 def check_key(key: str, *, dimension: int, documents: int) -> None:
@@ -95,6 +98,7 @@ def prepare(index: Any, *, nprobe: int, ef_search: int, device: str) -> Any:
     """Set how far a search looks and move the index to the GPUs where there are any that can hold its kind."""
     import faiss
 
+    faiss.cvar.distance_compute_blas_threshold = min(BLAS_FROM, faiss.cvar.distance_compute_blas_threshold)
     if hasattr(index, "hnsw"):
         index.hnsw.efSearch = ef_search
         return index  # no GPU code for it

@@ -134,7 +134,7 @@ def test_what_a_run_on_gpus_asks_of_its_nodes() -> None:
     asked = replace(compose.compose("quickstart", given).recipe, reward=judged)
     services = wire.services([asked])
     needs = wire.rank_needs(asked, DEVICES["cuda"]) + wire.engine_needs(asked, services, DEVICES["cuda"])
-    assert [(need.cpus, need.gpus) for need in needs] == [(1, 1)] * 3 + [(8, 4)] * 2 + [(1, 2)]
+    assert [(need.cpus, need.gpus) for need in needs] == [(1, 1)] * 3 + [(8, 4)] * 2 + [(8, 2)]
     on_cpus = wire.rank_needs(asked, DEVICES["cpu"]) + wire.engine_needs(asked, services, DEVICES["cpu"])
     assert [(need.cpus, need.gpus) for need in on_cpus] == [(1, 0)] * 6
 
@@ -147,6 +147,22 @@ def test_a_retriever_takes_gpus_only_by_its_key(monkeypatch: pytest.MonkeyPatch)
     assert gpus(kind="dense") == [0] and gpus(kind="dense", gpus=2) == [2]
     with refused(says="env.retriever.gpus=1: no effect"):
         compose.compose("worlds/search", ["env.retriever.gpus=1"])
+
+
+def test_a_service_takes_the_cpus_that_its_key_says() -> None:
+    def cpus(on_gpus: bool, judge: JudgeConfig, **options: Any) -> list[float]:
+        asked = replace(
+            recipe(), env=SearchQAConfig(retriever=SearchConfig(**options)), reward=SwirlRewardConfig(judge=judge)
+        )
+        return [need.cpus for need in wire.services([asked]).needs(on_gpus=on_gpus)]
+
+    own = JudgeConfig(model="m", threads=6)
+    assert cpus(True, own, kind="dense", threads=16) == cpus(False, own, kind="dense", threads=16) == [16, 6]
+    plain = JudgeConfig(model="m")
+    assert cpus(True, plain, kind="dense") == [8, 8] and cpus(False, plain, kind="dense") == [1, 1]
+    assert cpus(True, plain, kind="bm25") == [1, 8]  # its sums take one thread
+    with refused(says="env.retriever.threads=4: no effect"):
+        compose.compose("worlds/search", ["env.retriever.threads=4"])
 
 
 def test_what_the_user_says_of_the_network_reaches_every_actor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,126 @@
+"""What the retrievers and judges that a run starts take of its machines, and whether a retriever on CPUs keeps up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from envs import new_player
+from envs.rewards import judge_of
+from envs.services.judge.config import JudgeConfig
+from envs.services.retriever.sizes import GPU_FLOPS, THREAD_FLOPS, IndexSize, index_size
+from envs.tools.search import SearchConfig
+from launch.checks.gpu_memory import BYTES, GIGA, shape_of
+from launch.checks.gpu_plan import VLLM_SHARE, card_gb
+from launch.checks.memory_table import plural
+from launch.checks.models import load_model_config
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import Device
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceNeed:
+    """Of one server of the run."""
+
+    name: str
+    gpus: int
+    cpus: int
+    holds: str = ""  # its index or its model, in words; "" where that is not known
+    host_bytes: float = 0.0  # of its node's RAM, while an index is loaded at least
+    problem: str | None = None  # why it cannot work
+    warning: str | None = None  # why it may be too slow
+
+    def describe(self) -> str:
+        gpus = f"{plural(self.gpus, 'GPU')}, " if self.gpus else ""
+        parts = [f"{gpus}{plural(self.cpus, 'CPU')}", self.holds, f"warning: {self.warning}" if self.warning else ""]
+        return f"{self.name}: {'; '.join(filter(None, parts))}"
+
+
+def service_needs(played: Sequence[RecipeConfig], device: Device) -> list[ServiceNeed]:
+    """One for each server, in the order in which stages ask for them. played: stages and evaluation sets that play."""
+    found: dict[str, ServiceNeed] = {}
+    for recipe in played:
+        for need in _of_recipe(recipe, device):
+            found.setdefault(need.name, need)
+    return list(found.values())
+
+
+def _of_recipe(recipe: RecipeConfig, device: Device) -> Iterator[ServiceNeed]:
+    world = new_player(recipe.env)
+    if world.service:
+        cpus, gpus = world.service_threads or device.engine_threads, world.service_gpus * device.gpus_per_actor
+        bare = ServiceNeed(name=world.service, gpus=gpus, cpus=cpus)
+        retriever = getattr(recipe.env, "retriever", None)
+        yield of_retriever(bare, retriever, recipe) if isinstance(retriever, SearchConfig) else bare
+    judge = judge_of(recipe.reward)
+    if judge is not None and judge.server:
+        yield of_judge(judge, recipe, device)
+
+
+def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) -> ServiceNeed:
+    """On GPUs it keeps up: for a batch of 64 it reads 32 GB there in a fiftieth of a second."""
+    size = index_size(config, config.corpus)
+    if config.kind == "bm25" or config.corpus is None:
+        return bare
+    if size is None:
+        return replace(bare, holds=f"an index of {config.corpus}, whose size is not known here")
+    on_gpus = f", {size.gpu_bytes / GIGA:.1f} GB on its {plural(bare.gpus, 'GPU')}" if bare.gpus else ""
+    holds = (
+        f"{config.corpus}, {size.passages / 1e6:.2f} M passages x {size.encoder.dimension} in {size.faiss}, "
+        f"{size.bytes / GIGA:.1f} GB of its node's RAM{on_gpus}"
+    )
+    if config.index is not None and not size.built:
+        holds += f"; `rlsys index` takes {build_time(size)}"
+    problem, warning = (None, None) if bare.gpus else keeping_up(size, config, recipe, bare.cpus)
+    return replace(bare, holds=holds, host_bytes=float(size.bytes), problem=problem, warning=warning)
+
+
+def build_time(size: IndexSize) -> str:
+    """Of `rlsys index`, which encodes every passage; the index itself is made in minutes."""
+    disk = (size.vector_bytes + size.bytes) / GIGA
+    hours = size.encode_flops / HOUR
+    on_gpu, on_cpu = hours / GPU_FLOPS, hours / THREAD_FLOPS
+    return f"about {on_gpu:.1f} h on a GPU ({on_cpu:,.0f} h of a CPU's threads) and {disk:.0f} GB of disk"
+
+
+def keeping_up(
+    size: IndexSize, config: SearchConfig, recipe: RecipeConfig, threads: int
+) -> tuple[str | None, str | None]:
+    """(why a CPU cannot answer the searches of a step in time, why it may be too slow for them).
+
+    All episodes of a step search at once: every worker has `guard.max_concurrent` searches under way at most, and the
+    last of them waits for all others. After `guard.deadline_s` it is asked again, `guard.attempts` times in all.
+    """
+    loop, guard = recipe.loop, config.guard
+    at_once = min(recipe.rollout.workers * guard.max_concurrent, loop.groups_per_step * loop.group_size)
+    wait_s = at_once * size.query_flops / (threads * THREAD_FLOPS)
+    if wait_s <= guard.deadline_s:
+        return None, None
+    said = (
+        f"{at_once:,} searches at once take about {wait_s:,.0f} s on {plural(threads, 'thread')} "
+        f"({size.query_flops / GIGA:.1f} GFLOP each, {THREAD_FLOPS / GIGA:.0f} GFLOP/s a thread), "
+        f"env.retriever.guard.deadline_s={guard.deadline_s:g}"
+    )
+    tries = "env.retriever.gpus=1, more env.retriever.threads, or an index with env.retriever.faiss=HNSW32"
+    said = f"{said}: try {tries}"
+    return (said, None) if wait_s > guard.attempts * guard.deadline_s else (None, said)
+
+
+def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> ServiceNeed:
+    """With a model of its own."""
+    gpus, name = judge.gpus * device.gpus_per_actor, judge.server
+    cpus = judge.threads or recipe.rollout.threads or device.engine_threads
+    config = load_model_config(str(judge.model), "reward.judge.model")
+    shape = shape_of(config) if config is not None else None
+    if shape is None:
+        return ServiceNeed(name=name, gpus=gpus, cpus=cpus)
+    weights = float(shape.parameters * BYTES[device.dtype])
+    if not gpus:
+        return ServiceNeed(name=name, gpus=0, cpus=cpus, holds=f"{weights / GIGA:.1f} GB of weights")
+    each, room = weights / gpus / GIGA, VLLM_SHARE * card_gb(recipe.cluster)
+    problem = None
+    if each > room:
+        problem = f"{name} has {each:.0f} GB of weights on each GPU, of {room:.0f}: try reward.judge.gpus={2 * gpus}"
+    return ServiceNeed(name=name, gpus=gpus, cpus=cpus, holds=f"{each:.1f} GB of weights on each", problem=problem)

@@ -1,0 +1,71 @@
+"""What a run's own services take: figures by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.judge.config import JudgeConfig
+from envs.tools.search import SearchConfig
+from envs.worlds.search_config import SearchQAConfig
+from launch.checks.service_needs import ServiceNeed, service_needs
+from launch.config.compose import compose
+from rlsys.config.recipe import RecipeConfig
+from rlsys.system.device import DEVICES
+
+WIKI = {"corpus": "data/wiki18/corpus.jsonl", "index": "indexes/none", "kind": "dense"}
+
+
+def searching(*keys: str, **retriever: Any) -> RecipeConfig:
+    plain = compose("quickstart", list(keys)).recipe
+    config = SearchQAConfig(data="none.jsonl", retriever=SearchConfig(**retriever))
+    return replace(plain, env=config)
+
+
+def needs(recipe: RecipeConfig, device: str = "cuda") -> list[ServiceNeed]:
+    return service_needs([recipe, recipe], DEVICES[device])
+
+
+def test_a_flat_index_of_wikipedia_is_too_much_for_a_few_threads() -> None:
+    """36.4 GFLOP a search: 320 of them 36 s on 8 threads of 40 GFLOP/s, 291 s on one."""
+    keys = ("rollout.workers=8", "loop.groups_per_step=64", "loop.group_size=5")
+    (slow,) = needs(searching(*keys, **WIKI))
+    assert (slow.cpus, slow.gpus, slow.problem) == (8, 0, None) and slow.warning is not None
+    (never,) = needs(searching(*keys, **WIKI, threads=1))
+    assert never.problem is not None and "env.retriever.gpus=1" in never.problem
+    (fast,) = needs(searching(*keys, **WIKI, threads=16))
+    assert fast.problem is fast.warning is None
+    (on_gpu,) = needs(searching(*keys, **WIKI, gpus=1))
+    assert on_gpu.problem is on_gpu.warning is None and "32.3 GB" in on_gpu.holds
+    assert on_gpu.host_bytes == 21_015_324 * 768 * 4
+    (without,) = needs(searching(*keys, **WIKI, gpus=1, threads=16), "cpu")
+    assert (without.gpus, without.problem) == (0, None)
+    (graph,) = needs(searching(*keys, **WIKI, faiss="HNSW32"))
+    assert graph.problem is graph.warning is None
+
+
+def test_patience_is_part_of_keeping_up() -> None:
+    keys = ("rollout.workers=8", "loop.groups_per_step=64", "loop.group_size=5")
+    patient = searching(*keys, **WIKI)
+    guard = replace(patient.env.retriever.guard, deadline_s=60.0)
+    patient = replace(patient, env=replace(patient.env, retriever=replace(patient.env.retriever, guard=guard)))
+    assert needs(patient)[0].warning is None
+
+
+def test_a_small_corpus_and_words_need_nothing_special() -> None:
+    (words,) = needs(searching(corpus="none.jsonl"))
+    assert (words.cpus, words.gpus, words.problem, words.warning) == (1, 0, None, None)
+    (unknown,) = needs(searching(corpus="none.jsonl", kind="dense"))
+    assert (unknown.cpus, unknown.problem) == (8, None) and "none.jsonl" in unknown.holds
+
+
+@pytest.mark.parametrize(("gpus", "fits"), [(1, False), (2, True)])
+def test_a_judge_has_to_fit_on_its_gpus(gpus: int, fits: bool) -> None:
+    """Gemma-2-27b has 54 GB of weights."""
+    judge = JudgeConfig(model="google/gemma-2-27b-it", gpus=gpus)
+    recipe = replace(compose("quickstart", ["cluster.gpu_memory_gb=40"]).recipe, reward=SwirlRewardConfig(judge=judge))
+    (need,) = needs(recipe)
+    assert (need.problem is None) == fits and (need.gpus, need.cpus) == (gpus, 8)
