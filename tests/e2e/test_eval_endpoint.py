@@ -50,9 +50,8 @@ class Calculates:
         said = [each for each in question["messages"] if each["role"] == "assistant"]
         result = question["messages"][-1]["content"]
         if not said:
-            return choice("First.\n<math_exp>20 + 3</math_exp> and so"[:27], "stop")
-        number = re.search(r"-?\d+", result)
-        return choice(f"<answer>{number[0] if number else 'none'}", "stop")
+            return choice("First.\n<math_exp>20 + 3", "stop")
+        return choice(f"<answer>{(re.findall(r'-?[0-9]+', result) or ['none'])[-1]}", "stop")
 
 
 def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +170,9 @@ def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path)
         refused = rlsys(*command, *keys)
     found = read(output)
     (failures,) = found["failures"].values()
-    graded = [each for each in episodes(tmp_path / "judged.transcripts", "asked-greedy") if each["reward"] is not None]
+    graded = [
+        each for each in episodes(tmp_path / "judged.transcripts", "asked-greedy") if each.get("reward") is not None
+    ]
     assert 0 < failures < 8 and len(graded) == 8 - failures and len(judge.asked) >= len(graded)
     assert "content policy" in done.output and "paper 0.250" in done.output
     assert strict.code == 1 and "episodes, asked/greedy, failed" in strict.output

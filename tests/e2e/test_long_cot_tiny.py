@@ -22,7 +22,7 @@ stages:
 SECOND = """extends: long_cot/tiny
 name: longer
 model: {path: MODEL}
-reward: {name: long_cot, kind: classic}
+reward: {name: long_cot}
 algorithm: {name: reinforce_pp, clip_low: 0.1, clip_high: 0.1, discount: 1.0, minibatches: 4, kl_coef: 0.01}
 learner: {rope_theta_scale: 10.0}
 eval: {tasks: 8, samples: 1}

@@ -1,0 +1,62 @@
+"""SWiRL with a language model as judge of steps and of answers, at a real address: judged once, then trained."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
+from tests.judge_endpoint import scripted
+
+RECIPE = """extends: swirl/tiny
+name: swirl-judged
+reward:
+  {name: swirl, judged_by: judge, outcome: outcome_search, judge: {endpoint: URL, model: m, key_env: JUDGE_KEY}}
+verdicts: {keep: process, equal: false}
+eval: {tasks: 4, samples: 1, greedy: false}
+stages:
+  - {name: sft, kind: sft, steps: 60, loop: {groups_per_step: 16}, learner: {lr: 3.0e-3}}
+  - {name: tries, kind: generate, generate: {samples: 2, temperature: 1.0, tasks: 16}, reward: {name: answer}}
+  - {name: judged, kind: judge, data: tries}
+  - {name: swirl, kind: stepwise, data: judged, steps: 2, loop: {groups_per_step: 4, group_size: 4}}
+"""
+KEY = "sk-very-secret-key"
+
+
+def say(prompt: str) -> str:
+    """A verdict by the length of what is judged: an answer is told from a step by its question."""
+    if "The answer key says:" in prompt:
+        return "It is the same.\nYES" if len(prompt) % 3 else "It is another.\nNO"
+    return "It may help.\nGOOD" if len(prompt) % 4 else "It does not help.\nBAD"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_language_model_judges_the_steps_that_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    run = tmp_path / "run"
+    with scripted(say) as endpoint:
+        (tmp_path / "judged.yaml").write_text(RECIPE.replace("URL", f'"{endpoint.url}"'))
+        done = rlsys("train", str(tmp_path / "judged.yaml"), "--run-dir", str(run))
+        asked = [each["messages"][0]["content"] for each in endpoint.asked]
+    assert done.code == 0, done.output[-3000:]
+    judged = lines(run / "generated" / "judged.jsonl")
+    assert judged and all(text.split()[-1] in ("GOOD", "BAD") for each in judged for text in each["judgements"])
+    for each in judged:
+        assert len(each["judgements"]) == sum(message["role"] == "assistant" for message in each["messages"])
+    counts = summary(run)["generated"]["judged"]
+    whole = [all(text.endswith("GOOD") for text in each["judgements"]) for each in judged]
+    assert counts["process"] == sum(whole) and 0 < sum(whole) < len(whole)
+    assert {each["correct"] for each in judged} >= {True}
+    trained = [row for row in rows(run) if row["stage"] == "swirl"]
+    assert len(trained) == 2
+    fresh = [each for each in trajectories(run) if each.get("judgements")]
+    assert fresh and all(each["reward"] == float(each["judgements"][0].endswith("GOOD")) for each in fresh)
+    steps = {text for text in asked if "The answer key says:" not in text}
+    assert len(steps) > len(judged) and set(endpoint.keys) == {f"Bearer {KEY}"}
+    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert left_behind() == []
