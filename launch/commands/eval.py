@@ -28,7 +28,16 @@ from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.evaluate import list_pending
 from launch.evaluation.played import EvalResult
-from launch.evaluation.report import describe_plan, metric_lines, of_several, papers_of, report, table, write
+from launch.evaluation.report import (
+    describe_plan,
+    failure_lines,
+    metric_lines,
+    of_several,
+    papers_of,
+    report,
+    table,
+    write,
+)
 from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, sets_of
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
@@ -210,7 +219,7 @@ def finish(
     ours = {name: replace(each.played, prompts=plays[name].digest()) for name, each in results.items()}
     together, more = of_several(plays, ours, earlier)
     found = report(about, plays, results) | more
-    for line in [*table(results), *metric_lines(results, papers), *together]:
+    for line in [*table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:
         progress.say(line)
     if earlier is not None:
         differences = against(ours, earlier, options.test)

@@ -167,6 +167,14 @@ def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str
     return lines
 
 
+def failure_lines(results: Mapping[str, Result]) -> list[str]:
+    """How many episodes of each play failed, and why the first of them did."""
+    failed = {name: each for name, each in results.items() if each.failed}
+    return [
+        f"{name}: {each.failures} of {each.episodes} failed; {first_of(each.failed)}" for name, each in failed.items()
+    ]
+
+
 def _interval(metric: Metric) -> str:
     return f"{metric.low:.3f} to {metric.high:.3f}" if metric.low < metric.high else ""
 

@@ -51,7 +51,7 @@ class Calculates:
         result = question["messages"][-1]["content"]
         if not said:
             return choice("First.\n<math_exp>20 + 3", "stop")
-        return choice(f"<answer>{(re.findall(r'-?[0-9]+', result) or ['none'])[-1]}", "stop")
+        return choice(f"<answer>{(re.findall(r'-?[0-9.]+', result) or ['none'])[-1]}", "stop")
 
 
 def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, mon
         roles = [message["role"] for message in each["messages"]]
         assert roles == ["assistant", "user", "assistant"] and "23" in each["messages"][1]["content"]
         assert each["messages"][0]["content"].endswith("</math_exp>")
-        assert each["messages"][2]["content"] == "<answer>23</answer>"
+        assert each["messages"][2]["content"] == "<answer>23.0</answer>"
     assert not says.faults and all(each["stop"] == ["</math_exp>", "</answer>"] for each in asked[1:])
     assert {each["temperature"] for each in asked} == {0.0, 1.0}
     assert len({each["seed"] for each in asked if "seed" in each}) == 16 * 2

@@ -247,6 +247,18 @@ def test_without_a_reference_no_figure_speaks_of_one(tmp_path: Path, capsys: pyt
     assert "no numbers for: kl\n" in capsys.readouterr().out
 
 
+def test_kl_of_the_reference_lengths_and_cuts_are_curves(tmp_path: Path) -> None:
+    shown = {"kl": "kl/reference", "length": "episode/tokens", "cut": "episode/token_limit"}
+    values = {"kl/reference": (0.1, 0.2), "episode/tokens": (9.0, 12.0), "episode/token_limit": (0.25, 0.5)}
+    steps = [{key: each[step] for key, each in values.items()} for step in (0, 1)]
+    path, folder = rl(tmp_path / "a", *steps).path, tmp_path / "out"
+    assert run(["analyse", str(path), "--figures", ",".join(shown), "--output", str(folder)]) == 0
+    for figure, key in shown.items():
+        charts = json.loads((folder / f"{figure}.json").read_text())["charts"]
+        (chart,) = [each for each in charts if each["key"] == key]
+        assert [point["mean"] for point in chart["curves"][0]["points"]] == list(values[key])
+
+
 def test_the_share_of_groups_with_a_signal(tmp_path: Path) -> None:
     (row,) = add_derived(rl(tmp_path / "a", {"groups/trained": 5.0, "groups/filtered": 27.0}).rows, False)
     assert row.values["derived/signal_share"] == 5 / 32

@@ -1,0 +1,92 @@
+"""Every command that docs/papers.md names, run dry: on small data that `rlsys data prepare` made, without engines."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.cli import run
+from tests.made import jsonl
+from tests.papers_page import ROOT, commands
+from tests.public_sets import FEWER, prepare_all
+from tests.run_directory import result, run_directory
+
+pytestmark = pytest.mark.slow
+SAID = {"task": {"question": "2 + 3?", "answers": ["5"]}, "response": "<answer>\\boxed{5}</answer>"}
+ROWS = [
+    {"step": step, "reward/mean": 1.0, "kl/reference": 0.1, "episode/tokens": 9.0, "episode/token_limit": 0.5}
+    | {"episode/calls": 2.0, "episode/valid_calls": 1.0, "episode/repeated_calls": 0.0, "episode/answered_by_1": 0.5}
+    for step in (1, 2, 3, 4)
+]
+RESULTS = [
+    {
+        "step": step,
+        "stage": "rl",
+        "when": "during",
+        "greedy/accuracy": 0.1 * step,
+        "greedy/mean_reward": step**2,
+        "greedy/episodes": 4,
+    }
+    for step in (1, 2, 3, 4)
+]
+EPISODE = {
+    "task": {}, "sequence": 0, "sibling": 0, "prompt": [], "end": "answered", "truncated": False, "reward": 1.0,
+    "messages": [{"role": "assistant", "content": "Wait, alternatively, ```python```"}], "judgements": ["GOOD"],
+    "num_tokens": 10, "weight_versions": [],
+}  # fmt: skip
+WHOLE = ("generate", "judge-errors")  # nothing of them is dry but their help
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    prepare_all(folder)
+    jsonl(folder / "answers.jsonl", [SAID])
+    (folder / "said.txt").write_text("I do not know.\n" * 20)
+    for name in ("RUN_DIR", *"ABCD"):
+        made = run_directory(folder / name, ROWS, evaluations=RESULTS)
+        jsonl(made / "trajectories" / "step-000001.jsonl", [EPISODE])
+        result(made, "rl-after", {"a": 1.0, "b": 0.0})
+    for name in ("A.json", "B.json", "C.json", "b.json"):
+        (folder / name).write_text((folder / "A" / "evaluations" / "rl-after.json").read_text())
+    return folder
+
+
+def dry(words: list[str], folder: Path) -> list[str]:
+    """The command with what keeps it from starting anything."""
+    command, *rest = words
+    small = {"DIR": "downloads", "env.data_tasks=100": "env.data_tasks=5"}
+    given = [small.get(word, word) for word in rest]
+    if "--help" in given or command in WHOLE:
+        return [command, *given, "--help"]
+    if command in ("train", "eval"):
+        return [command, *given, *FEWER.get(given[0], []), *([] if "--dry-run" in given else ["--dry-run"])]
+    if command == "play":
+        return [command, *given, "--answers", str(folder / "said.txt")]
+    if given[:1] == ["prepare"]:
+        return [command, *given, "--output", str(folder / f"again-{given[1]}"), "--partial", "--eval-tasks", "5"]
+    return [command, *given]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_it_runs_dry(
+    command: str, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(prepared)
+    monkeypatch.setenv("SEARCH_KEY", "abc123")
+    monkeypatch.setenv("OPENAI_API_KEY", "abc123")
+    monkeypatch.setattr("envs.made_worlds", {})  # by paths that are relative to that folder
+    program, *words = shlex.split(command)
+    if program == "python":
+        asked = [sys.executable, str(ROOT / words[0]), "--help"]
+        assert subprocess.run(asked, cwd=ROOT, capture_output=True, timeout=120).returncode == 0
+        return
+    try:
+        code = run(dry(words, prepared))
+    except SystemExit as helped:
+        code = helped.code
+    assert code == 0, capsys.readouterr().err
