@@ -23,6 +23,7 @@ TAUGHT, STEPS = 450, 50  # of the teaching, and of reinforcement learning in eit
 FADING, NONE = "examples", "none"
 RUNS = {FADING: "with fading examples", NONE: "without examples"}
 GREEDY, SAMPLED = "exact match, greedy", "exact match, sampled"
+READS = 0.6  # of those that search, sampled: less, and a policy could not be rewarded for what it finds
 HALF, GATE = "steps without examples until half search", "exact match of those that search, after three examples"
 
 PREDICTIONS = (
@@ -84,6 +85,10 @@ def tell(report: Report, found: study.Found) -> None:
     taught = [arms["taught"] for arms in found.values()]
     report.head("taught, three examples in the prompt", "searched", GATE)
     report.row("before any reward", *(spread([each[key] for each in taught]) for key in ("searched", GATE)))
+    if cannot := [str(seed) for seed, arms in found.items() if arms["taught"][GATE] < READS]:
+        report.note(
+            f"cannot read after the teaching, so that a failure says nothing of examples: seeds {', '.join(cannot)}"
+        )
     report.head("no example in the prompt", GREEDY, SAMPLED, HALF)
     before = [arms[FADING]["before"][SAMPLED] for arms in found.values()]
     report.row("supervised alone", None, spread(before), None)

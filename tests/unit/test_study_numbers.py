@@ -1,0 +1,70 @@
+"""What the studies of ICRL and ReSearch read out of a run directory, and when their predictions hold."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module(request.param)
+
+
+def write(path: Path, *rows: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def asked(stage: str, match: float, calls: float) -> dict[str, Any]:
+    """Calls that were never made have no key in a row."""
+    others = {f"{way}/greedy/exact_match": 0.02 for way in ("direct", "cot", "rag")}
+    return {"stage": stage, "step": 300, "research/greedy/exact_match": match, "research/greedy/calls": calls} | others
+
+
+@pytest.mark.parametrize("script", ["research"], indirect=True)
+def test_a_second_search_is_read_from_a_run_of_research(script: ModuleType, tmp_path: Path) -> None:
+    during = [
+        {"stage": "rl", "step": step, "greedy/exact_match": step / 1000, "greedy/calls": 1.0} for step in (300, 305)
+    ]
+    write(tmp_path / "evaluations.jsonl", asked("before", 0.0, 1.0), *during, asked("test", 0.5, 1.9))
+    found = script.numbers(tmp_path)
+    assert found["curve"] == {
+        "0": {"exact match": 0.3, "searches": 1.0},
+        "5": {"exact match": 0.305, "searches": 1.0},
+    }
+    assert found["after"]["ReSearch"] == {"exact match": 0.5, "searches": 1.9}
+    assert found["before"]["RAG"] == {"exact match": 0.02, "searches": 0.0}
+    assert [each.holds({"research": found}) for each in script.PREDICTIONS] == [True, True, True]
+    found["after"]["ReSearch"] |= {"exact match": 0.39, "searches": 1.8}
+    found["after"]["CoT"]["exact match"] = 0.1
+    assert [each.holds({"research": found}) for each in script.PREDICTIONS] == [False, False, False]
+
+
+@pytest.mark.parametrize("script", ["icrl"], indirect=True)
+def test_fading_examples_are_read_from_a_run_of_icrl(script: ModuleType, tmp_path: Path) -> None:
+    steps = [
+        {"stage": "shots_3", "episode/calls": 0.9},
+        {"stage": "shots_0"},
+        {"stage": "shots_0", "episode/calls": 0.5},
+    ]
+    write(tmp_path / "metrics.jsonl", {"stage": "read"}, *steps)
+    tested = {"stage": "test", "zero_shot/greedy/exact_match": 0.8, "zero_shot/sampled/exact_match": 0.7}
+    write(tmp_path / "evaluations.jsonl", {"stage": "shots_3", "zero_shot/sampled/exact_match": 0.0}, tested)
+    found = script.numbers(tmp_path)
+    assert (found["searches"], found[script.HALF]) == ([0.9, 0.0, 0.5], 2)  # the second step without examples
+    assert found["after"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}
+    never = {"after": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}}
+    assert [each.holds({"examples": found, "none": never}) for each in script.PREDICTIONS] == [True, True]
+    assert [each.holds({"examples": never, "none": found}) for each in script.PREDICTIONS] == [False, False]
+    said = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
+    write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *said)
+    assert script.gate(tmp_path) == pytest.approx({"searched": 2 / 3, script.GATE: 0.5})
