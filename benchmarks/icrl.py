@@ -40,7 +40,7 @@ PREDICTIONS = (
 
 def changes(name: str, seed: int, runs: Path) -> list[str]:
     """Of one run; the one without examples begins with what the teaching left."""
-    seeds = [f"seed={seed}", f"env.seed={seed}"]
+    seeds = [f"seed={seed}", f"env.seed={seed}", "report=none"]
     if name == FADING:
         return [*seeds, "checkpoint.keep=9"]
     left_out = [f"stages.{stage}=null" for stage in ("read", "follow", "shots_3", "shots_2")]

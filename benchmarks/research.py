@@ -71,7 +71,7 @@ def _numbers(row: dict[str, Any], kind: str) -> dict[str, float]:
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     folder = runs / f"{seed}-{ARM}"
-    study.train("research/tiny", folder, [f"seed={seed}", f"env.seed={seed}"])
+    study.train("research/tiny", folder, [f"seed={seed}", f"env.seed={seed}", "report=none"])
     return {ARM: numbers(folder)}
 
 
