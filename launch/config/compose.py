@@ -18,7 +18,16 @@ from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config import scope
 from launch.config.keys import known_names, named_sections
-from launch.config.layers import Layer, Raw, find_config, is_written, label_of, parse_overrides, read_files
+from launch.config.layers import (
+    Layer,
+    Raw,
+    check_left_out_sets,
+    find_config,
+    is_written,
+    label_of,
+    parse_overrides,
+    read_files,
+)
 from launch.config.synonyms import suggest_key
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
@@ -115,6 +124,11 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
     add_search_paths(path)
     files, stages = read_files(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
+    of_files = [layer.values for layer in files]
+    check_left_out_sets("command line", everywhere, [*of_files, *stages])
+    for index, given in by_stage.items():
+        name = label_of(stages[index])
+        check_left_out_sets(f"command line: stages.{name}", given, [*of_files, everywhere, stages[index]])
     command_line = Layer("command line", everywhere)
     found: list[StageSource] = []
     for index, stage in enumerate(stages):
@@ -212,8 +226,11 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
         elif (named := named_sections(hints[key])) is not None and isinstance(value, dict):
             for name, each in value.items():
                 where = f"{prefix}{key}.{name}"
+                if each is None:
+                    continue  # it is left out
                 if not isinstance(each, dict):
-                    raise BadInput(where=source, key=where, found=each, expected="keys and values")
+                    expected = "keys and values, or null to leave it out"
+                    raise BadInput(where=source, key=where, found=each, expected=expected)
                 _check_keys(source, each, named, parts, f"{where}.")
 
 
@@ -234,9 +251,12 @@ def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
     recipe = asdict(config.recipe)
     stages = [_head(stage) | _difference(asdict(stage.config), recipe) for stage in config.stages]
-    for stage in stages:
+    for stage, resolved in zip(stages, config.stages, strict=True):
         if not holds(stage_of(stage["kind"]).reads, "algorithm"):
             stage.pop("algorithm", None)  # it trains nothing: its kind says which
+        if left_out := config.recipe.eval.sets.keys() - resolved.config.eval.sets.keys():
+            sets = stage.setdefault("eval", {}).setdefault("sets", {})
+            sets |= dict.fromkeys(sorted(left_out))
     recipe |= {"stages": stages}
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 

@@ -94,8 +94,12 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
     base = raw.pop("extends", None)
     if base is not None:
         layers, stages = read_files(_find_base(path, str(base)), (*seen, path.resolve()))
+    check_left_out_sets(str(path), raw, [*(layer.values for layer in layers), *stages])
     own = raw.pop("stages", None)
     if isinstance(own, dict):
+        for name, change in own.items():
+            known = [*(layer.values for layer in layers), raw, *(each for each in stages if label_of(each) == name)]
+            check_left_out_sets(f"{path}: stages.{name}", change, known)
         stages = _apply_changes(path, stages, own)
     elif own is not None:
         if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
@@ -127,6 +131,31 @@ def _apply_changes(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]
         for stage, name in zip(stages, names, strict=True)
         if changes.get(name, {}) is not None
     ]
+
+
+def check_left_out_sets(where: str, values: Any, known: Sequence[Any]) -> None:
+    """Raises BadInput for `eval.sets.NAME: null` of a set that none of the `known` layers has."""
+    names = {name for each in known for name, value in _sets(each).items() if value is not None}
+    for name, value in _sets(values).items():
+        if value is None and name not in names:
+            hint = nearest(str(name), sorted(names), otherwise="; there is none")
+            raise BadInput(f"no such set to leave out{hint}", where=where, key=f"eval.sets.{name}")
+
+
+def _sets(values: Any) -> Raw:
+    """What a layer says of `eval.sets`; what is no section there is refused elsewhere."""
+    for key in ("eval", "sets"):
+        values = values.get(key) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+def without_left_out_sets(values: Raw) -> Raw:
+    """The same without the sets that are null: they are left out."""
+    sets = _sets(values)
+    if all(each is not None for each in sets.values()):
+        return values
+    kept = {name: each for name, each in sets.items() if each is not None}
+    return values | {"eval": values["eval"] | {"sets": kept}}
 
 
 def label_of(stage: Raw) -> str:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from launch.config.keys import keys_of
-from launch.config.layers import Layer, Raw, check_plain, over
+from launch.config.layers import Layer, Raw, check_plain, over, without_left_out_sets
 from launch.config.scope import has
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
@@ -27,6 +27,7 @@ def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> Recipe
     try:
         window = _part("window", None, reduce(over, (layer.values for layer in layers), {})).made
         given = reduce(over, (layer.values for layer in layers), _window_values(window, schemas))
+        given = without_left_out_sets(given)
         parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
@@ -104,7 +105,7 @@ def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas
         schema[key] = OmegaConf.structured(chosen)
     for layer in layers:
         try:
-            OmegaConf.merge(schema, layer.values)
+            OmegaConf.merge(schema, without_left_out_sets(layer.values))
         except OmegaConfBaseException as alone:
             parts = {f"{key}.": of for key, of in schemas.items()}
             return BadInput(_wrong_value(alone, schema, layer.values, parts), where=layer.source)

@@ -77,8 +77,8 @@ class EvalConfig:
     max_response_tokens: Optional[int] = None
     """Limit of a whole response in tokens, in evaluations. null: as `rollout.max_response_tokens`."""
     sets: dict[str, EvalSet] = field(default_factory=dict)
-    """Named sets of tasks that are played instead of the held-out ones. {}: the held-out tasks are played, from the
-    first."""
+    """Named sets of tasks that are played instead of the held-out ones. null in the place of a set leaves it out. {}:
+    the held-out tasks are played, from the first."""
     judge: dict[str, Any] = field(default_factory=dict)
     """Judge configuration in place of `reward.judge`, for every set whose reward uses a judge and that does not set one
     itself: it summarises or judges the answers of the set."""

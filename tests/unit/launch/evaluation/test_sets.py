@@ -164,3 +164,45 @@ def test_what_is_refused_is_one_line(override: str, line: str, tmp_path: Path) -
     with pytest.raises(BadInput) as caught:
         recipe(tmp_path, *override.split())
     assert line in str(caught.value) and "\n" not in str(caught.value)
+
+
+STAGED = HEAD.replace(
+    "kind: rl, steps: 1}]", "kind: rl, steps: 1}, {name: test, kind: eval, eval: {sets: {long: {tasks: 9}}}}]"
+)
+LEFT_OUT = (
+    (("eval.sets.short=null",), ["small", "other"], ["small", "other", "long"]),
+    (("eval.sets.long=null",), ["small", "short", "other"], ["small", "short", "other"]),
+    (("stages.test.eval.sets.small=null",), ["small", "short", "other"], ["short", "other", "long"]),
+    (("eval.sets.small=null", "stages.test.eval.sets.long=null"), ["short", "other"], ["short", "other"]),
+)
+
+
+@pytest.mark.parametrize(("overrides", "rl", "test"), LEFT_OUT)
+def test_a_set_is_left_out_by_null(tmp_path: Path, overrides: tuple[str, ...], rl: list[str], test: list[str]) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text(STAGED)
+    config = compose(str(path), list(overrides))
+    assert [list(stage.config.eval.sets) for stage in config.stages] == [rl, test]
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(config))  # a run that is continued leaves it out too
+    again = compose(str(written), [], saved=True)
+    assert [set(stage.config.eval.sets) for stage in again.stages] == [set(rl), set(test)]
+
+
+def test_a_file_leaves_out_sets_of_the_one_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(STAGED)
+    text = (
+        "extends: base.yaml\neval: {sets: {other: null}}\nstages: {test: {eval: {sets: {long: null, short: null}}}}\n"
+    )
+    assert list(recipe(tmp_path, text=text).eval.sets) == ["small", "short"]
+    assert list(compose(str(tmp_path / "many.yaml"), []).stages[1].config.eval.sets) == ["small"]
+    with refused("eval.sets.smal", where="many.yaml", says="did you mean 'small'"):
+        recipe(tmp_path, text="extends: base.yaml\neval: {sets: {smal: null}}\n")
+    with refused("eval.sets.smal", where="stages.test", says="did you mean 'small'"):
+        recipe(tmp_path, text="extends: base.yaml\nstages: {test: {eval: {sets: {smal: null}}}}\n")
+
+
+def test_a_set_that_is_left_out_has_to_be_there(tmp_path: Path) -> None:
+    for key in ("eval.sets.smal", "stages.rl.eval.sets.smal"):
+        with refused("eval.sets.smal", where="command line", says="did you mean 'small'"):
+            recipe(tmp_path, f"{key}=null")
