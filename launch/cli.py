@@ -115,7 +115,7 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError as error:
         return unread(error)
     except BadInput as error:
-        print(f"rlsys: error: {visible_lines(str(error))}", file=sys.stderr)
+        print(f"rlsys: error: {visible_lines(explain(error))}", file=sys.stderr)
         return 2
     except RunFailed as error:
         print(f"rlsys: failed: {visible_lines(str(error))}", file=sys.stderr)
@@ -129,6 +129,15 @@ def run(argv: list[str]) -> int:
         return 2
     except Exception as error:
         return report_failure(error)
+
+
+def explain(error: BadInput) -> str:
+    """Its line, with the command that makes a file of a recipe where that is missing."""
+    if "o such file" not in str(error) or error.key.startswith("--"):  # a file to write has no maker
+        return str(error)
+    from launch.data.makers import with_maker  # every public set behind it
+
+    return with_maker(str(error))
 
 
 def refuse_lost_folder() -> None:

@@ -168,13 +168,7 @@ def _paths(source: str, split: str | None) -> Sequence[str]:
     if is_hub_name(source) and not source.lower().endswith(SUFFIXES):
         return download(source, split)
     expected = "a path, or owner/name or owner/name:config on the hub"
-    raise BadInput(f"cannot be read (No such file or directory){_maker(source)}", where=source, expected=expected)
-
-
-def _maker(source: str) -> str:
-    """Who makes a file of a shipped recipe: its folder in data/ bears the recipe's name."""
-    top, *inside = source.split("/")
-    return f": `rlsys data prepare {inside[0]}` makes it" if top == "data" and len(inside) > 1 else ""
+    raise BadInput("cannot be read (No such file or directory)", where=source, expected=expected)
 
 
 def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -203,15 +204,32 @@ class LocalSearch:
 def check_files(config: SearchConfig) -> None:
     """Whether this machine has what the server to start reads. Raises BadInput."""
     for key, path, there in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
-        if path is not None and not there(path):
-            found = "cannot be used" if os.path.exists(path) else "no such file or folder"
-            raise BadInput(found, key=f"env.retriever.{key}", found=path)
+        if path is None or there(path):
+            continue
+        found = "cannot be used" if os.path.exists(path) else "no such file or folder"
+        command = index_command(config) if key == "index" and not os.path.exists(path) else None
+        raise BadInput(found + (f": `{command}` makes it" if command else ""), key=f"env.retriever.{key}", found=path)
+
+
+def index_command(config: SearchConfig) -> str | None:
+    """What builds the index that the server to start reads; None where it reads none."""
+    if config.index is None or config.corpus is None or config.url is not None or config.kind == WEB:
+        return None
+    words = ["rlsys", "index", "--corpus", config.corpus, "--index", config.index]
+    usual, unread = RankingConfig(), UNREAD.get(config.kind, ())
+    words += ["--retriever", config.kind] * (config.kind != usual.kind)
+    words += ["--encoder", config.encoder] * ("encoder" not in unread)
+    for key in ("faiss", "k1", "b"):
+        if key not in unread and getattr(config, key) != getattr(usual, key):
+            words += [f"--{key}", str(getattr(config, key))]
+    return shlex.join(words)
 
 
 def start_server(
     config: SearchConfig, documents: Sequence[Document] | None, *, host: str, port: int, token: str
 ) -> RetrieverServer:
     """Serve `config.corpus`, or `documents`, from a thread of this process. Raises BadInput."""
+    check_files(config)
     from envs.services.retriever.service import RetrieverServer  # the HTTP server behind it
 
     corpus = config.corpus or "made-up passages"

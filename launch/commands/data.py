@@ -10,10 +10,12 @@ from typing import Any
 
 from envs.services.judge.config import JudgeConfig
 from launch.checks.preflight import check_output
+from launch.commands.needs import next_commands
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import config_from_options
 from launch.data.build import Options
 from launch.data.extract import extract, write_solved
+from launch.data.makers import ROOT
 from launch.data.manifest import Folder, read_manifest
 from launch.data.phrases import USUAL, Phrases, read_phrases, search, table, write_hits
 from launch.data.prepare import prepare, sets_of
@@ -34,7 +36,6 @@ EXAMPLES = """examples:
   rlsys data solved --input tries.jsonl --output filtered.jsonl       the tasks that rlsys generate solved
   rlsys data search --corpus pages.jsonl --output found.jsonl         sentences like those of long thoughts
 """
-ROOT = "data"  # where recipes look for their files
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -132,11 +133,8 @@ def _prepare(options: argparse.Namespace) -> int:
     if recipe.missing:
         _say(f"not made here: {recipe.missing}")
     _say(f"{output}: {len(made.files)} files, manifest.json says of what")
-    for note in made.files:
-        if note.role == "corpus":
-            _say(
-                f"next: rlsys index --corpus {output / note.file} --index {(output / note.file).with_suffix('')}-index"
-            )
+    for command in next_commands(recipe.name, output):
+        _say(f"next: {command}")
     return 0
 
 

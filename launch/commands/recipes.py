@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
 
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
+from launch.data.makers import maker_of
 
 HELP = "list the included recipes: paper, stages, whether their data is prepared"
 WIDE = 120
@@ -45,9 +47,10 @@ def indent(line: str) -> str:
 
 
 def describe_data(env: object) -> str:
-    from pathlib import Path
-
     data = getattr(env, "data", None)
     if data is None:
         return "made up"
-    return f"prepared in {Path(data).parent}" if Path(data).exists() else f"not prepared: {data} is missing"
+    if Path(data).exists():
+        return f"prepared in {Path(data).parent}"
+    command = maker_of(data)
+    return f"not prepared: `{command}`" if command else f"not prepared: {data} is missing"

@@ -10,6 +10,7 @@ from launch.checkpoints.beginning import refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
+from launch.commands.needs import list_commands
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
@@ -63,9 +64,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="STEP",
         help="continue from this checkpoint (step-000100); newer checkpoints are set aside",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved config and its arithmetic without starting anything"
-    )
+    dry = "print the resolved config, its arithmetic and what is missing, and start nothing; 2 if data are missing"
+    parser.add_argument("--dry-run", action="store_true", help=dry)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,7 +137,8 @@ def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progr
 
 
 def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
-    """What is known is shown, also where something is missing: that is raised at the end."""
+    """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
+    numbers are not known without it; an index, which a start needs too, is listed."""
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
     here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
@@ -147,7 +148,9 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     print("# what follows from it")
     timed = time_recipe(config)
     time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
-    for line in [*follows, *time, f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"]:
+    disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"
+    lacking = [f"{'missing':<25} {what}: {command}" for what, command in list_commands(config)]
+    for line in [*follows, *time, disk, *lacking]:
         print(f"#   {line}")
     check_gpus(config)
     check_services(config)

@@ -61,6 +61,9 @@ ICRL = Recipe(
     ),
 )
 
+_GENERATED = "rlsys generate long_cot --output data/long_cot/"
+_ON_WEB = "env.data=data/long_cot/webinstruct.jsonl"
+
 LONG_COT = Recipe(
     name="long_cot",
     parts=(
@@ -78,6 +81,15 @@ LONG_COT = Recipe(
         ),
     ),
     missing="WebInstruct: its 462k questions are published without the settings they were deduplicated with",
+    own={  # configs/long_cot/README.md has the whole commands
+        "distilled.jsonl": _GENERATED + "distilled.jsonl",
+        "constructed.jsonl": _GENERATED + "constructed.jsonl generate.teacher.constructs=true",
+        "webinstruct.jsonl": "rlsys data extract --input WebInstruct.jsonl --output data/long_cot/webinstruct.jsonl",
+        "webinstruct_distilled.jsonl": f"{_GENERATED}webinstruct_distilled.jsonl --samples 1 --keep all {_ON_WEB}",
+        "webinstruct_sft.jsonl": f"{_GENERATED}webinstruct_sft.jsonl --samples 2 {_ON_WEB}",
+        "webinstruct_filtered.jsonl": "rlsys data solved --input data/long_cot/webinstruct_sft.jsonl "
+        "--output data/long_cot/webinstruct_filtered.jsonl",
+    },
 )
 
 REAL = (  # a set and its splits

@@ -108,6 +108,7 @@ class Recipe:
     name: str
     parts: tuple[Part, ...]
     missing: str = ""  # what of the paper's data is not made here, and why
+    own: Mapping[str, str] = field(default_factory=dict)  # by file that another command makes: how that begins
 
 
 def with_metadata(fields: Mapping[str, Any]) -> dict[str, Any]:

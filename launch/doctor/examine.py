@@ -14,6 +14,7 @@ from envs.tools.sandbox import SandboxConfig
 from launch.checkpoints.disk_space import check_disk, room_for
 from launch.checks import preflight
 from launch.checks.machine import expected_device
+from launch.data.makers import with_maker
 from launch.doctor.facts import ClusterFacts, NodeFacts, Wanted
 from launch.doctor.probe import Request, collect, existing, read_all
 from launch.evaluation.sets import recipes_of
@@ -63,7 +64,7 @@ def make_plan(config: RunConfig | None, name: str | None, run_dir: str | None, s
         seconds=seconds,
         playing=tuple(playing[int(number)] for number in sorted(made, key=int)),
         runs_code=any(_runs_code(recipe.env) for recipe in playing),
-        unread=tuple(dict.fromkeys(failed.values())),
+        unread=tuple(dict.fromkeys(map(with_maker, failed.values()))),
     )
 
 

@@ -232,9 +232,8 @@ def look_at_data(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     if wanted.config is None:
         return
     for problem in facts.data:
-        what, mark, way = problem.partition(": `rlsys data prepare")
-        cure = f"`rlsys data prepare{way.partition(',')[0]}" if mark else "put it where the configuration says"
-        yield Finding("data", "error", what, cure)
+        what, mark, way = problem.partition(": `rlsys ")
+        yield Finding("data", "error", what, f"`rlsys {way}" if mark else "put it where the configuration says")
     if not facts.data:
         yield Finding("data", "ok", "the data of the config is there, or made up by its environment")
 

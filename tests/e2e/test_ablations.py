@@ -39,3 +39,17 @@ def test_every_one_starts_with_what_is_prepared(
     monkeypatch.setattr("envs.made_worlds", {})  # by paths that are relative to that folder
     code = run(["train", name_of(path), "--dry-run", *FEWER.get(name_of(path), [])])
     assert (code, capsys.readouterr().err) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_without_data_every_one_is_planned_and_names_what_makes_them(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("envs.made_worlds", {})
+    code = run(["train", name_of(path), "--dry-run"])
+    out, err = capsys.readouterr()
+    reads = "#   missing " in out
+    assert code == (2 if reads else 0) and "# what follows from it" in out and "devices (GPU)" in out
+    assert ("makes it" in err) == reads and ("memory (GPU)" in out or "memory (CPU)" in out)

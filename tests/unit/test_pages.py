@@ -40,7 +40,7 @@ NO_KEYS = {
     "algorithm.adv_estimator", "algorithm.use_kl_in_reward",  # verl's
     "env.name=MODULE.CLASS", "env.name=my_module.MyWorld", "env.protocol=NAME", "env.width=31",
     "kernel.apparmor_restrict_unprivileged_userns=0", "reward.name=my_package.MyReward",
-    "stages.NAME.key=value", "stages.NAME=null",
+    "stages.NAME.key=value", "stages.NAME=null", "eval.sets.NAME=null",
 }  # fmt: skip
 KEYS = {*known_names(TABLES, {})}
 PATH = re.compile(

@@ -286,6 +286,14 @@ def test_what_a_cpu_has_no_use_for_is_refused_in_a_dry_run(capsys: pytest.Captur
     assert code == 2 and "# what follows from it" in out and "expected 'none' on a CPU" in err
 
 
+DENSE = "--retriever dense --encoder e5"
+INDEXES = {  # the end of the commands that build what each reads
+    "swirl": [f"indexes/{name} {DENSE}" for name in ("hotpotqa_train", "hotpotqa_dev", "musique_dev")],
+    "research": [f"indexes/wiki18 {DENSE}"],
+    "icrl": ["indexes/wiki18-bm25 --k1 0.9 --b 0.4"],
+}
+
+
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_missing_data_are_said_with_their_command_behind_what_is_known(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -296,6 +304,9 @@ def test_missing_data_are_said_with_their_command_behind_what_is_known(
     code, out, err = rlsys(capsys, "train", name, "--dry-run")
     assert code == 2 and f"`rlsys data prepare {name}` makes it" in err and err.count("\n") == 1
     assert "devices (GPU)" in out
+    listed = [line.partition(": rlsys ")[2] for line in out.splitlines() if line.startswith("#   missing ")]
+    assert listed[0] == f"data prepare {name}"
+    assert [line.partition("--index ")[2] for line in listed if line.startswith("index ")] == INDEXES.get(name, [])
 
 
 def test_a_path_below_configs_is_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def test_without_its_data_a_dry_run_shows_the_rest_and_says_what_is_missing(
     assert run(["train", "research", "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert cards_filled(out) == 2
-    assert err.startswith("rlsys: error: data/research/train.jsonl: cannot be read") and err.count("\n") == 1
+    assert err.startswith("rlsys: error: data/research/train.jsonl: no such file") and err.count("\n") == 1
 
 
 def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

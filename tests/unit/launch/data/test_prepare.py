@@ -101,6 +101,29 @@ def test_a_recipe_is_made_of_public_files(downloads: Path, tmp_path: Path, rlsys
     assert len(world.tasks("train")) == 6 and world.tasks("held_out")[0].answers == ("1815",)
 
 
+def nexts(out: str) -> list[str]:
+    return [line.partition("next: ")[2] for line in out.splitlines() if "next: " in line]
+
+
+def test_what_comes_next_is_what_the_recipe_reads(
+    downloads: Path, tmp_path: Path, rlsys: Rlsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ask = ("--from", downloads, "--partial")
+    dense = "rlsys index --corpus {}/corpus.jsonl --index indexes/wiki18 --retriever dense --encoder e5"
+    index = dense.format("data/wiki18")
+    _, out, _ = rlsys("data", "prepare", "research", *ask)
+    assert nexts(out) == ["rlsys data prepare wiki18", index, "rlsys train research --dry-run"]
+    write(downloads / "wiki-18.jsonl", [{"id": "0", "contents": '"Ada"\nAbout Ada.'}])
+    _, out, _ = rlsys("data", "prepare", "wiki18", *ask)
+    assert index in nexts(out) and all("data/wiki18/corpus.jsonl" in each for each in nexts(out))
+    _, out, _ = rlsys("data", "prepare", "wiki18", *ask, "--output", "mine")
+    assert dense.format("mine") in nexts(out)
+    (tmp_path / "indexes" / "wiki18").mkdir(parents=True)
+    _, out, _ = rlsys("data", "prepare", "research", *ask)
+    assert nexts(out) == ["rlsys train research --dry-run"]
+
+
 def test_counts_that_differ_stop_before_anything_is_written(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
     code, _, err = rlsys("data", "prepare", "bamboogle", "--from", downloads, "--output", tmp_path / "made")
     assert (code, err.count("\n")) == (2, 1)

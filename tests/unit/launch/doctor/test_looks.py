@@ -173,9 +173,9 @@ def test_the_time_of_a_delivery_follows_from_the_slowest_direction() -> None:
 
 
 def test_missing_data_name_the_command_that_makes_them() -> None:
-    problem = "data/research/train.jsonl: cannot be read: `rlsys data prepare research` makes it, expected a path"
+    problem = "data/research/train.jsonl: no such file: `rlsys data prepare research` makes it"
     (found,) = wrong(cluster(data=(problem,)))
-    assert (found.look, found.text) == ("data", "data/research/train.jsonl: cannot be read")
+    assert (found.look, found.text) == ("data", "data/research/train.jsonl: no such file")
     assert found.cure == "`rlsys data prepare research` makes it"
 
 
