@@ -14,7 +14,7 @@ from envs.episode import OneMessage
 from envs.problems.graphs.encodings import Encoding, wording
 from envs.problems.graphs.generate import generate
 from envs.problems.graphs.read import of_task, read_problems, to_task
-from envs.problems.graphs.solution import NLGIFT_PATHS, solve, spoil
+from envs.problems.graphs.solution import NLGIFT_PATHS, Mistakes, solve, spoil
 from envs.protocols import Answer
 from envs.protocols.graph_rl import GRAPH_RL
 from envs.tasks.config import TaskConfig
@@ -52,6 +52,9 @@ class GraphConfig(TaskConfig):
     """System message of the prompt. Empty: none, because some chat templates have no system role."""
     demo_paths: int = NLGIFT_PATHS
     """Largest number of paths that a demonstrated search for a shortest path looks at."""
+    demo_mistakes: Mistakes = "all"
+    """Kind of the mistakes in demonstrations. all: drawn from those that the graph allows. shortcut: an edge between
+    the two nodes themselves, where the graph has none; with it a right yes is shown by nothing."""
     demo_think: Literal["none", "search"] = "search"
     """Text between <think> and </think> in a demonstration. none: nothing, as in NLGift's targets. search: the rows of
     the graph that lead to the steps, looked up one after the other."""
@@ -110,8 +113,11 @@ class GraphWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """NLGift's solution in the three parts; in a share `demo_error_rate` of the seeds one with a mistake."""
         config, rng = self._config, self._config.drawn_for(task, seed)
-        show = spoil if rng.random() < config.demo_error_rate else solve
-        shown = show(of_task(task), config.encoding, rng, num_paths=config.demo_paths)
+        problem, paths = of_task(task), config.demo_paths
+        if rng.random() < config.demo_error_rate:
+            shown = spoil(problem, config.encoding, rng, num_paths=paths, mistakes=config.demo_mistakes)
+        else:
+            shown = solve(problem, config.encoding, rng, num_paths=paths)
         if config.demo_think == "none":
             shown = replace(shown, think="")
         reply = Message(role="assistant", content=shown.text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from typing import Literal
 
 import networkx
 
@@ -14,6 +15,7 @@ from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
 VERDICTS = {True: "The answer is yes.", False: "The answer is no."}
+Mistakes = Literal["all", "shortcut"]
 NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
 
 
@@ -45,25 +47,33 @@ def solve(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths
     return _path_solution(problem, encoding, paths, best, weigh(problem, best))
 
 
-def spoil(problem: Problem, encoding: Encoding, rng: random.Random, *, num_paths: int = NLGIFT_PATHS) -> Solution:
+def spoil(
+    problem: Problem,
+    encoding: Encoding,
+    rng: random.Random,
+    *,
+    num_paths: int = NLGIFT_PATHS,
+    mistakes: Mistakes = "all",
+) -> Solution:
     """A solution with one mistake, drawn from those that the graph allows: the answer is wrong, or a step is invented.
 
     Connectivity: the wrong verdict, or the shortcut, an edge between the two nodes that does not exist, which makes
-    a yes right that nothing shows. Shortest path: a longer path; a wrong sum; a wrong weight; an edge that does not
-    exist. Raises BadInput as `solve` does.
+    a yes right that nothing shows. Shortest path: a longer path; a wrong sum; a wrong weight; the shortcut. mistakes:
+    `shortcut` is always that, unless such an edge exists. Raises BadInput as `solve` does.
     """
     good = solve(problem, encoding, rng, num_paths=num_paths)
     direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
     if problem.kind is Kind.CONNECTIVITY:
         # Without a path the shortcut is the only way to a yes; with one of several edges it is half of the mistakes.
-        if not is_connected(problem) or (not direct and rng.random() < 0.5):
+        if not is_connected(problem) or (not direct and (mistakes == "shortcut" or rng.random() < 0.5)):
             invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
             return replace(good, steps=invented, answer=VERDICTS[True])
         return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
     longer = _other_paths(problem, best, NLGIFT_PATHS)
-    mistake = rng.choice(["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer))
+    known = ["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer)
+    mistake = "edge" if mistakes == "shortcut" and not direct else rng.choice(known)
     if mistake == "longer":
         path = rng.choice(longer)
         return _path_solution(problem, encoding, [path], path, weigh(problem, path))

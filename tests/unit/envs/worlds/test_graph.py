@@ -145,6 +145,17 @@ def test_a_demonstration_without_a_thought_is_nlgifts_target_in_the_three_parts(
         assert bare == "<think>" + shown[shown.index("</think>") :]
 
 
+def test_the_kind_of_mistakes_reaches_the_demonstrations() -> None:
+    config = dataclasses.replace(
+        SMALL, min_hops=2, shortest_path_share=0.0, demo_error_rate=1.0, demo_mistakes="shortcut"
+    )
+    world = GraphWorld(config)
+    for task in world.tasks("train")[:20]:
+        said = world.demonstration(task, 3).messages[-1].content
+        assert said.endswith("The answer is yes.</answer>") and said.count(" is connected to ") > 1
+        assert said.split("<response>")[1].count(" is connected to ") == 1
+
+
 def test_labels_and_distance_reach_the_prompts() -> None:
     world = GraphWorld(dataclasses.replace(SMALL, encoding="letters", node_labels=26, min_hops=2))
     assert len({task.question.split("between node ")[1][0] for task in world.tasks("train")}) > 15

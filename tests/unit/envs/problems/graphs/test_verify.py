@@ -301,6 +301,16 @@ def test_half_of_the_mistakes_about_nodes_some_edges_apart_are_the_shortcut() ->
     assert set(texts(APART)) == {shortcut.replace("5", "2")}
 
 
+def test_all_mistakes_may_be_the_shortcut() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        assert spoil(LINKS, "incident", rng, mistakes="shortcut").steps == "0 is connected to 5."
+        path = spoil(ROADS, "incident", rng, mistakes="shortcut").answer
+        assert path.startswith("The shortest path is 0->2. ")
+        direct = replace(LINKS, target=4)  # an edge joins these
+        assert spoil(direct, "incident", rng, mistakes="shortcut").answer == "The answer is no."
+
+
 def test_nlgifts_frame_is_no_step() -> None:
     step = "0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
     framed = f"Some possible paths from node 0 to node 2 are:\n{step}\nThe answer is 4."
