@@ -25,7 +25,7 @@ STUDIES = {
     "curriculum": "curve",
     "graph_rl": "numbers",
     "long_cot": "numbers",
-    "swirl_sets": "numbers",
+    "swirl": "numbers",
     "learning": "numbers",
 }
 
