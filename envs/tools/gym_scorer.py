@@ -21,6 +21,7 @@ from envs.problems.procedural.families import FAMILIES, compare
 from envs.services.stats import ToolStats
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import Outcome, SandboxConfig
+from rlsys.seeds import hash_order
 
 MODULE = "gym_program"
 MAX_ANSWER = 8192  # characters; the longest answers of the library have about 2000
@@ -49,7 +50,7 @@ class GymScorer:
         """needed: whether any task has a scorer; `check` tries the sandbox only then."""
         self._needed = needed
         self._python = PythonTool(replace(config, preload=[*config.preload, MODULE]), (FOLDER, find_library()))
-        self._known: LRUCache[str, Scored] = LRUCache(REMEMBERED)
+        self._known: LRUCache[bytes, Scored] = LRUCache(REMEMBERED)
         self._unscorable = 0
 
     async def score(self, asked: Mapping[str, Any], answer: str) -> Scored:
@@ -60,9 +61,10 @@ class GymScorer:
         if len(answer) > MAX_ANSWER or (family.grammar is not None and not family.grammar.fullmatch(answer)):
             return Scored(0.0, How.GRAMMAR)
         question = json.dumps({**asked, "answer": answer})
-        known = self._known.get(question)
+        place = hash_order(question)
+        known = self._known.get(place)
         if known is None:
-            known = self._known[question] = await self._run(question)
+            known = self._known[place] = await self._run(question)
         return known
 
     def stats(self) -> Mapping[str, ToolStats]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from envs.problems.procedural.entries import Part, make_entries
+from envs.problems.procedural.entries import PROGRAM, Part, make_entries
 from envs.problems.procedural.families import FAMILIES
 from envs.problems.procedural.tasks import FamilyConfig
 from envs.services.guard import ToolFailed
@@ -31,7 +32,7 @@ SANDBOX = SandboxConfig(workers=1, timeout_s=5.0)
 HASHED = ("isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder")
 PRINT = """
 import json, sys
-from envs.problems.procedural.entries import Part, make_entries
+from envs.problems.procedural.entries import PROGRAM, Part, make_entries
 print(json.dumps(make_entries([Part(family=name, train=2, held_out=1) for name in sys.argv[1:]], 3)))
 """
 WRONG = ("", "zzz not an answer", "0", "1", "-1", "nan", "inf", "1e999", "[]", "{}", "[[0]]", "True", "no", "1/0", "x")
@@ -94,6 +95,7 @@ def test_levels_of_the_curriculum_are_levels_of_the_environment() -> None:
     families = {"chain_sum": FamilyConfig(levels=[0, 2]), "lcm": FamilyConfig()}
     world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=40, held_out_tasks=4))
     tasks = world.tasks("train")
+    assert len({task.task_id for task in world.tasks("all")}) == 44
     assert sorted(map(world.level, tasks[:4])) == ["chain_sum 0", "chain_sum 2", "lcm", "lcm"]
     terms = {level: [task.question.count(" + ") + task.question.count(" - ") + 1 for task in tasks
                      if world.level(task) == level] for level in ("chain_sum 0", "chain_sum 2")}  # fmt: skip
@@ -138,24 +140,26 @@ def test_hostile_answers_cost_their_own_score_and_nothing_else(tmp_path: Path, m
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
-    """Six problems of each: the scorer's verdict on the task's answer, another task's and what is no answer at all."""
+    """Four problems of each: the task's answer, another task's, and what is no answer at all."""
     names = list(FAMILIES)
-    made = dict(zip(names, make_entries([Part(family=name, train=6) for name in names], 5), strict=True))
+    made = dict(zip(names, make_entries([Part(family=name, train=4) for name in names], 5), strict=True))
+    own = runpy.run_path(PROGRAM)["score"]  # of the library's answers, which are no policy's
+    right = {
+        (name, own({**asked(name, entry), "answer": entry["answer"]}))
+        for name, (entries, _) in made.items()
+        for entry in entries
+        if entry["answer"]
+    }
+    assert {name: score for name, score in right if score < 1} == {}
 
     async def judge(scorer: GymScorer) -> list[str]:
-        wrong: list[str] = []
+        lenient: list[str] = []
         for name, (entries, _) in made.items():
-            texts = [entry["answer"] for entry in entries if entry["answer"]]
-            for text in (*WRONG, *texts[:2]):
-                right = sum((await scorer.score(asked(name, entry), text)).value > 0.999 for entry in entries)
-                own = sum(entry["answer"] == text for entry in entries)
-                if right > max(own, len(entries) // 2):
-                    wrong.append(f"{name} accepts {text!r} for {right} of {len(entries)} problems")
-            for entry in entries[:2]:
-                if entry["answer"] and not FAMILIES[name].compares:
-                    given = await scorer.score(asked(name, entry), f" {entry['answer']}\n")
-                    if given.how not in (How.SCORER, How.GRAMMAR):
-                        wrong.append(f"{name} cannot score its own answer with a space: {given}")
-        return wrong
+            for text in () if FAMILIES[name].compares else (*WRONG, *[entry["answer"] or "" for entry in entries[:1]]):
+                scores = [(await scorer.score(asked(name, entry), text)).value for entry in entries]
+                accepted = sum(score > 0.999 for score in scores)
+                if accepted > max(2, sum(entry["answer"] == text for entry in entries)):
+                    lenient.append(f"{name} accepts {text!r} for {accepted} of {len(entries)} problems")
+        return lenient
 
     assert in_scorer(judge, SandboxConfig(workers=2, timeout_s=10.0)) == []

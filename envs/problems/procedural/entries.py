@@ -54,7 +54,8 @@ def make_entries(parts: Sequence[Part], seed: int) -> list[tuple[list[Entry], li
     """
     find_library()
     with _program() as ask:
-        return [_make_part(ask, part, seed) for part in parts]
+        seen: set[str] = set()  # a level may make a problem of an easier one
+        return [_make_part(ask, part, seed, seen) for part in parts]
 
 
 def find_library() -> str:
@@ -65,19 +66,20 @@ def find_library() -> str:
     return str(Path(found.origin).parents[1])
 
 
-def _make_part(ask: Any, part: Part, seed: int) -> tuple[list[Entry], list[Entry]]:
-    sides: tuple[dict[str, Entry], dict[str, Entry]] = ({}, {})
+def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[Entry], list[Entry]]:
+    sides: tuple[list[Entry], list[Entry]] = ([], [])
     wanted = (part.train, part.held_out)
     batch = fruitless = 0
     while fruitless < FRUITLESS:
         if all(len(side) >= count for side, count in zip(sides, wanted, strict=True)):
-            train, held_out = (list(side.values())[:count] for side, count in zip(sides, wanted, strict=True))
-            return train, held_out
-        before = len(sides[0]) + len(sides[1])
+            return sides[0][: part.train], sides[1][: part.held_out]
+        before = len(seen)
         batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
         for entry in ask(part, batch_seed):
-            sides[is_held_out(entry["question"])].setdefault(entry["question"], entry)
-        fruitless = 0 if len(sides[0]) + len(sides[1]) > before else fruitless + 1
+            if entry["question"] not in seen:
+                seen.add(entry["question"])
+                sides[is_held_out(entry["question"])].append(entry)
+        fruitless = 0 if len(seen) > before else fruitless + 1
         batch += 1
     raise BadInput(
         f"{part.name} has {len(sides[0])} different training and {len(sides[1])} held-out problems with these settings",

@@ -114,12 +114,16 @@ def _read(record: Located) -> Task:
 def asked_of(task: Task) -> dict[str, Any]:
     """What the scorer of a task is given beside the answer: family, level, options, entry."""
     record = task.record
-    entry = {"question": task.question, "answer": record.get("answer"), "metadata": record.get("metadata")}
+    level, options, answer = (record.get(key) for key in ("level", "options", "answer"))
     return {
         "family": record["family"],
-        "level": record.get("level"),
-        "options": record.get("options") or {},
-        "entry": entry,
+        "level": level if isinstance(level, int) else None,
+        "options": options if isinstance(options, Mapping) else {},
+        "entry": {
+            "question": task.question,
+            "answer": answer if isinstance(answer, str) else None,
+            "metadata": record.get("metadata"),
+        },
     }
 
 
