@@ -1,7 +1,11 @@
-"""Every command that docs/papers.md names, run dry: on small data that `rlsys data prepare` made, without engines."""
+"""Every command that docs/papers.md names, run dry: on small data that `rlsys data prepare` made, without engines.
+
+A recipe as it is, without another key, is started by tests/e2e/test_ablations.py.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +42,8 @@ EPISODE = {
     "messages": [{"role": "assistant", "content": "Wait, alternatively, ```python```"}], "judgements": ["GOOD"],
     "num_tokens": 10, "weight_versions": [],
 }  # fmt: skip
+AS_IT_IS = re.compile(r"rlsys train [\w./-]+( --dry-run)?")
+COMMANDS = [command for command in commands() if not AS_IT_IS.fullmatch(command)]
 WHOLE = ("generate", "judge-errors")  # nothing of them is dry but their help
 
 
@@ -72,7 +78,7 @@ def dry(words: list[str], folder: Path) -> list[str]:
     return [command, *given]
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[:80])
 def test_it_runs_dry(
     command: str, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
