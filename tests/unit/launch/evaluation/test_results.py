@@ -12,7 +12,15 @@ from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.played import EvalResult
-from launch.evaluation.report import describe_results, metric_lines, of_several, papers_of, report, table
+from launch.evaluation.report import (
+    describe_results,
+    failure_lines,
+    metric_lines,
+    of_several,
+    papers_of,
+    report,
+    table,
+)
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
 from launch.run.rundir import RunDir
@@ -118,6 +126,8 @@ def test_failures_are_told_with_the_first_reason() -> None:
         "greedy 0.500, sampled 1.000; greedy: 16 of 24 graded, 8 failed; "
         "the first: data in reward: ValueError: it broke"
     )
+    (line,) = failure_lines({"greedy": some, "sampled": whole})
+    assert line.startswith("greedy: 8 of 24 failed; the first: ") and "it broke" in line
 
 
 def test_above_the_limit_there_is_no_number() -> None:
