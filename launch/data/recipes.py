@@ -161,7 +161,8 @@ SWIRL = Recipe(
         ),
         Part(file="gsm8k_train.jsonl", sources=("gsm8k.train",), role=TRAIN),
     ),
-    missing="CofCA and BeerQA, whose formats are not known here; the 300 ids, damaged in print: ours are drawn",
+    missing="CofCA and BeerQA, whose formats are not known here (configs/swirl/README.md says how they are added); "
+    "the 300 ids, damaged in print: ours are drawn",
 )
 
 RECIPES = {recipe.name: recipe for recipe in (RESEARCH, ICRL, LONG_COT, GRAPH_RL, SWIRL)}
