@@ -1,4 +1,4 @@
-"""What the studies of ICRL and ReSearch read out of a run directory, and when their predictions hold."""
+"""What the studies of ICRL, ReSearch and SWiRL read out of a run directory, and when their predictions hold."""
 
 from __future__ import annotations
 
@@ -68,3 +68,28 @@ def test_fading_examples_are_read_from_a_run_of_icrl(script: ModuleType, tmp_pat
     said = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
     write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *said)
     assert script.gate(tmp_path) == pytest.approx({"searched": 2 / 3, script.GATE: 0.5})
+
+
+def learnt(greedy: float, sampled: float, labels: float) -> dict[str, float]:
+    return {"greedy/outcome": greedy, "sampled/outcome": sampled, "sampled/part/process": labels}
+
+
+@pytest.mark.parametrize("script", ["swirl"], indirect=True)
+def test_judged_steps_are_read_from_a_run_of_swirl(script: ModuleType, tmp_path: Path) -> None:
+    around = [("before", learnt(0.1, 0.2, 0.5)), ("after", learnt(0.8, 0.7, 0.8))]
+    tested = {"stage": "test", "when": "eval", "without_tool/greedy/outcome": 0.0}
+    write(tmp_path / "evaluations.jsonl", *({"stage": "swirl", "when": when} | row for when, row in around), tested)
+    sets = {"none": 500, "process": 100, "outcome": 101, "both": 100}
+    write(tmp_path / "summary.json", {"status": "done", "generated": {"judged": {"steps": 9} | sets}})
+    found = script.numbers(tmp_path)
+    assert found["before"] == {"greedy": 0.1, "sampled": 0.2, "process labels": 0.5}
+    assert (found["sets"], found["without the tool"]) == (sets, 0.0)
+    imitated = {"before": found["before"], "after": {"greedy": 0.1, "sampled": 0.7, "process labels": 0.5}}
+    fewer = {"after": {"greedy": 0.74}}
+    learners = dict.fromkeys(("swirl-process", "swirl-none", "calculator-swirl-none"), found)
+    imitations = dict.fromkeys(("sft-none", "sft-process", "calculator-sft-none"), imitated)
+    arms = learners | imitations | {"swirl-1": fewer, "swirl-10": fewer}
+    assert [each.holds(arms) for each in script.PREDICTIONS] == [True] * 10
+    turned = dict.fromkeys(learners, imitated) | dict.fromkeys(imitations, found)
+    arms = turned | {"swirl-1": fewer, "swirl-10": fewer}
+    assert [each.holds(arms) for each in script.PREDICTIONS] == [True, *[False] * 5, True, True, False, False]
