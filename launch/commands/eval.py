@@ -17,6 +17,7 @@ import yaml
 
 from actors.renderer import ChatRenderer
 from envs import make_world
+from envs.services.first_question import ask_all
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
@@ -44,6 +45,7 @@ from launch.evaluation.transcripts import Transcripts, file_name, transcript_fol
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, Plays, play_each
+from launch.stages.addresses import addresses_of_recipe
 from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
@@ -106,6 +108,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
+    ask_all(addresses_of_recipe(recipe), progress.say)
     if options.output is not None:
         preflight.check_output(options.output)
     with orderly_exit():

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from actors.renderer import ChatRenderer
 from envs import make_world
+from envs.services.first_question import ask_all
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
 from launch.commands.shared import add_checkpoint, add_config
 from launch.config.compose import compose
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
+from launch.stages.addresses import addresses_of_reward, addresses_of_teacher
 from launch.stages.generate import (
     check_keep,
     generate_missing,
@@ -92,6 +94,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)
+    ask_all(list(addresses_of_reward("reward.judge", recipe)), progress.say)
 
     async def work(playing: RecipeConfig, pool: RolloutPool) -> None:
         plan = plan_of(playing, "generate")
@@ -124,6 +127,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
         raise BadInput(key="--checkpoint", found=options.checkpoint, expected=f"none, {weights_of(teacher)} plays")
     check_ready(teacher)
     nodes.check_rollouts(recipe)
+    ask_all([*addresses_of_teacher(teacher), *addresses_of_reward("reward.judge", recipe)], progress.say)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards.asks import RETRY_SEED
+from envs.services.first_question import address_of_judge, ask_all
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Asks, JudgeRequest, ask_each
@@ -71,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
         )
     records = read_labelled(options.input, options.kind)
     config = _judge(options)
+    address = address_of_judge("judge", config)
+    ask_all([address] if address is not None else [], print)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
     shown = report(counts, kind.values, reject_unparsable=rule == "wrong")

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from envs.services.first_question import ask_all
 from launch.checkpoints.beginning import refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
@@ -21,6 +22,7 @@ from launch.plan.show import time_lines
 from launch.report.at_end import reporting
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
+from launch.stages.addresses import addresses_of
 from launch.stages.base import needs_engines
 from launch.stages.train import (
     arithmetic,
@@ -99,6 +101,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
         if checkpoint is not None:
             refuse_impossible(entered, state, checkpoint, directory.checkpoints())
+        progress.doing("asking judges and teachers one question")
+        ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
         if extended and checkpoint is not None:
             directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
             directory.write("config.yaml", text)

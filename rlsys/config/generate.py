@@ -39,6 +39,9 @@ class TeacherConfig(EndpointConfig):
     """Another model behind an endpoint that writes the trajectories in place of the engines. Its text is tokenised when
     it is trained on."""
 
+    ask_first: bool = True
+    """Whether the teacher is asked one question before anything starts, so that a wrong name, key or address ends the
+    run at once. false: for a teacher that is started later."""
     requests_per_minute: Optional[int] = None
     """Limit on requests to the teacher per minute, evenly spaced. null: no limit. `generate.concurrency` limits how
     many are in flight at once."""

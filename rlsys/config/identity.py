@@ -7,7 +7,9 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 # Keys that may differ between machines: addresses, numbers of processes, patience, secrets.
-PLACES = ("url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers", "threads")
+PLACES = (
+    "url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers", "threads", "ask_first",
+)  # fmt: skip
 
 
 def config_key(config: Any) -> str:

@@ -35,6 +35,9 @@ class JudgeConfig(GuardConfig):
     plain_http: bool = False
     """Whether the key may be sent over plain http to another machine. Only for a private network on which no one else
     can read the traffic."""
+    ask_first: bool = True
+    """Whether a judge at an address is asked one question before a run starts, so that a wrong name, key or address
+    ends it at once. false: for a judge that is started later."""
     prompts: Optional[str] = None
     """Folder with prompts, one file per kind (process.md), or the name of a paper whose printed prompts are included:
     swirl, graph_rl. null, and kinds without a file: the built-in prompts."""
@@ -48,7 +51,8 @@ class JudgeConfig(GuardConfig):
     max_concurrent: int = 32
     """Number of questions in flight at once; further questions queue."""
     requests_per_minute: Optional[int] = None
-    """Limit on questions to the judge per minute, evenly spaced. null: no limit."""
+    """Limit on questions to the judge per minute, evenly spaced. With `endpoint` each rollout worker has its own
+    limit. null: no limit."""
     cache_size: int = 10_000
     """Number of answers in the memory cache, least recently used evicted first."""
     cache_file: Optional[str] = None

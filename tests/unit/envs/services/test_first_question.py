@@ -1,0 +1,110 @@
+"""One question to each model at an address before a run: against a real HTTP server whose answers are scripted."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from envs.services import first_question
+from envs.services.first_question import Address, address_of_judge, ask_all
+from envs.services.judge.config import JudgeConfig
+from rlsys.errors import BadInput
+from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
+
+KEY = "sk-very-secret-key"
+GONE = (404, {"x": "y"}, json.dumps({"error": {"message": "models/gone is not found"}}))
+
+
+def judged(endpoint: ScriptedEndpoint, **more: Any) -> Address:
+    found = address_of_judge("reward.judge", JudgeConfig(endpoint=endpoint.url, model="gone", **more))
+    assert found is not None
+    return found
+
+
+def refusal(addresses: list[Address]) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        ask_all(addresses, print)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_what_answers_is_asked_once_whoever_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    said: list[str] = []
+    with scripted(lambda prompt: "YES") as endpoint:
+        ask_all([judged(endpoint, key_env="JUDGE_KEY"), judged(endpoint, key_env="JUDGE_KEY", attempts=9)], said.append)
+        assert (endpoint.greeted, endpoint.asked, said) == (["gone"], [], [])
+        endpoint.greet = lambda model: choice("", "length")  # it was still thinking
+        ask_all([judged(endpoint)], said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "key", "found"),
+    [
+        (GONE, "reward.judge.model", "gone"),
+        (400, "reward.judge.model", "gone"),
+        (401, "reward.judge.key_env", "JUDGE_KEY"),
+        (403, "reward.judge.key_env", "JUDGE_KEY"),
+        (500, "reward.judge.endpoint", "http"),
+        ((301, {"Location": "http://127.0.0.1:1/"}, ""), "reward.judge.endpoint", "http"),
+        ((200, {"x": "y"}, "<html>"), "reward.judge.endpoint", "http"),
+        ((200, {"x": "y"}, "{}"), "reward.judge.endpoint", "http"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_with_its_key(
+    answer: Any, key: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
+    with scripted(lambda prompt: "YES") as endpoint:
+        endpoint.greet = lambda model: answer
+        error = refusal([judged(endpoint, key_env="JUDGE_KEY")])
+    assert error.key == key and str(error.found).startswith(found)
+    assert KEY not in str(error)
+
+
+def test_a_dead_address_a_silent_one_and_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
+    monkeypatch.setattr(first_question, "ANSWER_S", 0.2)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = Address(where="generate.teacher", url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1", model="m")
+        assert refusal([dead]).key == "generate.teacher.endpoint"
+        assert refusal([Address(where="reward.judge", key="service", url=dead.url)]).key == "reward.judge.service"
+    with scripted(lambda prompt: "YES") as endpoint:
+        endpoint.greet = lambda model: None
+        error = refusal([judged(endpoint)])
+        assert error.key == "reward.judge.endpoint" and "no answer" in str(error)
+        assert "reward.judge.key_env" in str(refusal([judged(endpoint, key_env="NOT_SET")]))
+
+
+def test_a_server_that_is_busy_is_waited_for_and_then_taken_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
+    said: list[str] = []
+    answers = iter([(429, {"Retry-After": "0"}, ""), (503, {"Retry-After": "0"}, ""), "yes"])
+    with scripted(lambda prompt: "YES") as endpoint:
+        endpoint.greet = lambda model: next(answers)
+        ask_all([judged(endpoint)], said.append)
+        assert said == [] and len(endpoint.greeted) == 3
+        monkeypatch.setattr(first_question, "BUSY_S", 0.1)
+        endpoint.greet = lambda model: (429, {"Retry-After": "0"}, "")
+        ask_all([judged(endpoint)], said.append)
+    assert len(said) == 1 and re.match(r"reward\.judge: .* answered 429", said[0])
+
+
+def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
+    answers = iter([502, "yes"])
+    with scripted(lambda prompt: "YES") as endpoint:
+        endpoint.greet = lambda model: next(answers)
+        ask_all([judged(endpoint)], print)
+
+
+@pytest.mark.parametrize("judge", [{}, {"model": "own"}, {"endpoint": "http://h/v1", "model": "m", "ask_first": False}])
+def test_no_judge_one_of_the_runs_own_and_one_that_comes_later_are_not_asked(judge: dict[str, Any]) -> None:
+    assert address_of_judge("reward.judge", JudgeConfig(**judge)) is None
