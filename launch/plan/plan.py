@@ -188,13 +188,16 @@ def overrides_for(request: Request, nodes: Nodes | None = None, keys: Sequence[s
     return [*request.overrides, *found, *keys]
 
 
-def time_recipe(config: RunConfig) -> Timed | None:
-    """Of a step on the machines that the recipe takes, by their data sheets; None where nothing is known of them."""
+def time_recipe(config: RunConfig, answer_tokens: int | None = None) -> Timed | None:
+    """Of a step on the machines that the recipe takes, by their data sheets; None where nothing is known of them.
+
+    answer_tokens: of an answer with its prompt; None takes the longest that the limits allow.
+    """
     nodes = assume_machines(config, gpus_of_services(config))
     recipe = rl_recipe(config, nodes)
     if nodes.card is None or recipe is None:
         return None
-    return _time(config, Source(shape=shape_for(config), nodes=nodes), None)[0]
+    return _time(config, Source(shape=shape_for(config), nodes=nodes, answer_tokens=answer_tokens), None)[0]
 
 
 def assume_machines(config: RunConfig, served: int) -> Nodes:

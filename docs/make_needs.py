@@ -1,0 +1,111 @@
+"""Writes the table of docs/recipes.md from the recipes and the planner: `python docs/make_needs.py`.
+
+A test makes it again and compares.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.checks.gpu_memory import GIGA
+from launch.config.compose import compose
+from launch.plan.memory import device_of, plan_memory
+from launch.plan.nodes import Nodes
+from launch.plan.plan import assume_machines, time_recipe
+from launch.stages.train import gpus_of_services, services_of
+from rlsys.config.recipe import RunConfig
+
+PAGE = Path(__file__).parent / "recipes.md"
+BEGIN, END = "<!-- python docs/make_needs.py -->\n", "<!-- end -->\n"
+HEAD = ("recipe and keys", "GPUs", "a rank, GB", "RAM of its node, GB", "/dev/shm, GB", "disk, GB", "services", "hours")
+
+
+@dataclass(frozen=True)
+class Division:
+    """A recipe on so many GPUs."""
+
+    recipe: str
+    keys: tuple[str, ...] = ()
+    answer_tokens: int | None = None  # of an answer with its prompt; None where there is no rl stage
+
+
+HALF = ("rollout.workers=4", "learner.ranks=4")
+DIVISIONS = (
+    Division("research", answer_tokens=3000),
+    Division("research", ("rollout.workers=7", "learner.ranks=8"), 3000),
+    Division("research", ("rollout.workers=3", "learner.ranks=4", "learner.zero_stage=3"), 3000),
+    Division("research/ablations/32b", answer_tokens=3000),
+    Division("icrl", answer_tokens=5000),
+    Division("icrl", HALF, 5000),
+    Division("icrl/code", answer_tokens=8000),
+    Division("graph_rl", answer_tokens=1500),
+    Division("graph_rl", (*HALF, "cluster.gpu_memory_gb=80"), 1500),
+    Division("swirl"),
+    Division("swirl", ("rollout.workers=4", "learner.ranks=8", "learner.offload=optimizer")),
+    Division("swirl", ("rollout.workers=2", "learner.ranks=4", "learner.offload=optimizer")),
+    Division("long_cot", answer_tokens=6000),
+    Division("long_cot", (*HALF, "learner.offload=optimizer"), 6000),
+)
+
+
+def make_table() -> str:
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row(each))} |" for each in DIVISIONS)]) + "\n"
+
+
+def row(division: Division) -> tuple[str, ...]:
+    config = compose(division.recipe, list(division.keys))
+    served = gpus_of_services(config)
+    nodes = assume_machines(config, served)
+    memory = plan_memory(config, nodes, served)
+    assert memory.problem is None, f"{division}: {memory.problem}"
+    rows = {each.name: each for each in memory.rows}
+    split = config.recipe.rollout.workers * config.recipe.engine.tensor_parallel, config.recipe.learner.ranks, served
+    parts = " + ".join(str(part) for part in split if part)
+    assert nodes.card is not None
+    return (
+        f"`{division.recipe}`" + "".join(f" `{key}`" for key in division.keys),
+        f"{parts} = {sum(split)} of {nodes.card.memory_gb:.0f} GB",
+        f"{rows['rank'].needed / GIGA:.1f}",
+        f"{rows['host'].needed / GIGA:.0f}",
+        f"{rows['/dev/shm'].needed / GIGA:.0f}",
+        f"{rows['disk'].needed / GIGA:,.0f}",
+        services(config, nodes),
+        hours(config, division.answer_tokens),
+    )
+
+
+def services(config: RunConfig, nodes: Nodes) -> str:
+    needs = services_of(config, device_of(nodes))
+    kinds = []
+    for name in ("retriever", "judge"):
+        found = [need for need in needs if need.name.startswith(name)]
+        if found:
+            cpus, index = sum(need.cpus for need in found), sum(need.host_bytes for need in found) / GIGA
+            gpus = sum(need.gpus for need in found)
+            takes = (
+                [f"{gpus} GPU{'s' * (gpus > 1)}"] * bool(gpus)
+                + [f"{cpus} CPU{'s' * (cpus > 1)}"]
+                + [f"{index:.0f} GB"] * bool(index)
+            )
+            kinds.append(f"{len(found)} {name}{'s' * (len(found) > 1)}: {', '.join(takes)}")
+    return "; ".join(kinds) or "none"
+
+
+def hours(config: RunConfig, answer_tokens: int | None) -> str:
+    """Of the rl stages alone."""
+    timed = None if answer_tokens is None else time_recipe(config, answer_tokens)
+    if timed is None:
+        return "not planned"
+    steps = sum(stage.steps for stage in config.stages if stage.kind == "rl")
+    return f"{steps * timed.forecast.seconds / 3600:.0f} at {answer_tokens:,} tokens"
+
+
+def main() -> None:
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(before + BEGIN + "\n" + make_table() + "\n" + END + after)
+
+
+if __name__ == "__main__":
+    main()
