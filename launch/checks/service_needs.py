@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from envs import new_player
 from envs.rewards import judge_of
 from envs.services.judge.config import JudgeConfig
-from envs.services.retriever.sizes import GPU_FLOPS, THREAD_FLOPS, IndexSize, index_size
+from envs.services.retriever.sizes import (
+    GPU_FLOPS,
+    POSTING,
+    POSTINGS,
+    THREAD_FLOPS,
+    IndexSize,
+    count_passages,
+    index_size,
+)
 from envs.tools.search import SearchConfig
 from launch.checks.gpu_memory import BYTES, GIGA, shape_of
 from launch.checks.gpu_plan import VLLM_SHARE, card_gb
@@ -28,7 +36,7 @@ class ServiceNeed:
     gpus: int
     cpus: int
     holds: str = ""  # its index or its model, in words; "" where that is not known
-    host_bytes: float = 0.0  # of its node's RAM, while an index is loaded at least
+    host_bytes: float = 0.0  # of its node's RAM: what an index is read from
     problem: str | None = None  # why it cannot work
     warning: str | None = None  # why it may be too slow
 
@@ -61,9 +69,11 @@ def _of_recipe(recipe: RecipeConfig, device: Device) -> Iterator[ServiceNeed]:
 
 def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) -> ServiceNeed:
     """On GPUs it keeps up: for a batch of 64 it reads 32 GB there in a fiftieth of a second."""
-    size = index_size(config, config.corpus)
-    if config.kind == "bm25" or config.corpus is None:
+    if config.corpus is None:
         return bare
+    if config.kind == "bm25":
+        return _of_words(bare, config.corpus)
+    size = index_size(config, config.corpus)
     if size is None:
         return replace(bare, holds=f"an index of {config.corpus}, whose size is not known here")
     on_gpus = f", {size.gpu_bytes / GIGA:.1f} GB on its {plural(bare.gpus, 'GPU')}" if bare.gpus else ""
@@ -75,6 +85,15 @@ def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) 
         holds += f"; `rlsys index` takes {build_time(size)}"
     problem, warning = (None, None) if bare.gpus else keeping_up(size, config, recipe, bare.cpus)
     return replace(bare, holds=holds, host_bytes=float(size.bytes), problem=problem, warning=warning)
+
+
+def _of_words(bare: ServiceNeed, corpus: str) -> ServiceNeed:
+    passages = count_passages(corpus)
+    if passages is None:
+        return bare
+    postings = float(passages * POSTINGS * POSTING)
+    words = f"{corpus}, {passages / 1e6:.2f} M passages in BM25, about {postings / GIGA:.1f} GB mapped from disk"
+    return replace(bare, holds=words, host_bytes=postings)
 
 
 def build_time(size: IndexSize) -> str:

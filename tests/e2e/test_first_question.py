@@ -28,8 +28,8 @@ def test_a_retired_model_of_a_later_evaluation_ends_a_run_before_it_begins(tmp_p
         error = found.output.strip().splitlines()[-1]
         assert "eval.sets.sums.reward.judge.model='gone'" in error and "does not exist" in error
         assert not list((tmp_path / "run").glob("checkpoints/*")) and not (tmp_path / "run" / "metrics.jsonl").exists()
-        evaluated = rlsys("eval", "quickstart", "--checkpoint", str(tmp_path), judged_set(endpoint.url))
-        assert evaluated.code == 2 and endpoint.asked == []
+        evaluated = rlsys("eval", "quickstart", judged_set(endpoint.url))
+        assert evaluated.code == 2 and endpoint.greeted == ["gone"] * 2 and endpoint.asked == []
     assert not left_behind()
 
 

@@ -18,6 +18,7 @@ GPU_FLOPS = 100e12
 THREAD_FLOPS = 40e9
 PASSAGE_TOKENS = 140  # 100 words and a title
 QUERY_TOKENS = 24
+POSTINGS, POSTING = 60, 8  # of a passage of 100 words: its different ones without stop words; bytes of each
 SAMPLE = 1 << 20  # bytes of a corpus whose lines stand for all of them
 
 

@@ -58,6 +58,8 @@ def test_patience_is_part_of_keeping_up() -> None:
 def test_a_small_corpus_and_words_need_nothing_special() -> None:
     (words,) = needs(searching(corpus="none.jsonl"))
     assert (words.cpus, words.gpus, words.problem, words.warning) == (1, 0, None, None)
+    (wiki,) = needs(searching(corpus=WIKI["corpus"]))
+    assert wiki.cpus == 1 and "10.1 GB" in wiki.holds  # 21.0 M passages x 60 words x 8 bytes
     (unknown,) = needs(searching(corpus="none.jsonl", kind="dense"))
     assert (unknown.cpus, unknown.problem) == (8, None) and "none.jsonl" in unknown.holds
 
