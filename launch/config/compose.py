@@ -17,6 +17,7 @@ import yaml
 from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config import scope
+from launch.config.figures import find_foreign, without_figures
 from launch.config.keys import known_names, named_sections
 from launch.config.layers import (
     Layer,
@@ -130,6 +131,8 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
         name = label_of(stages[index])
         check_left_out_sets(f"command line: stages.{name}", given, [*of_files, everywhere, stages[index]])
     command_line = Layer("command line", everywhere)
+    given_here = [everywhere, *(given for given in by_stage.values() if given is not None)]
+    foreign = find_foreign(files, stages, given_here)
     found: list[StageSource] = []
     for index, stage in enumerate(stages):
         where, name = f"{config}: stages.{stage.get('name', index)}", label_of(stage)
@@ -141,13 +144,13 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
             for source, values in ((where, stage), (f"command line: stages.{name}", given))
         )
         head = StageKeys(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
-        layers = (*files, own, command_line, asked)
+        layers = (*files, own, without_figures(foreign, (*files, own)), command_line, asked)
         checked = (asked,) if is_written(files) else (own, asked)
         of_kind = checked if head.kind == stage.get("kind") else (asked,)
         found.append(StageSource(where=where, name=name, head=head, layers=layers, own=checked, of_kind=of_kind))
     for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
-    return [*files, command_line], found
+    return [*files, without_figures(foreign, files), command_line], found
 
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:

@@ -47,7 +47,8 @@ class EvalSet:
     """Field of the tasks by whose values the results are also broken down. null: as `eval.by`."""
     paper: dict[str, Optional[float]] = field(default_factory=dict)
     """Figures of a paper for this set, shown next to the measured ones: `exact_match: 0.4057`, or for one kind of
-    decoding `greedy/exact_match`. null removes a figure that another file gives."""
+    decoding `greedy/exact_match`. null removes a figure that another file gives. A command line that changes the model,
+    the data, `env`, `reward` or `algorithm` removes all that the files give, and says so."""
 
     def __post_init__(self) -> None:
         _check(self, "eval.sets: ")

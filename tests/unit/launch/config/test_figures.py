@@ -1,0 +1,89 @@
+"""A paper's figures: next to the runs of its setting, and removed by a command line that changes it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from launch.config.compose import compose, to_yaml
+
+TEXT = """
+name: paper
+model: {path: org/model-7B}
+env: {name: search_qa, protocol: icrl, data: data/icrl/train.jsonl, retriever: {corpus: data/wiki18/corpus.jsonl}}
+reward: {name: icrl}
+eval: {paper: {accuracy: 0.1}}
+stages:
+  - {name: rl, kind: rl, steps: 1, algorithm: {kl_coef: 0.01}}
+  - name: test
+    kind: eval
+    eval:
+      sets:
+        one: {env: {eval_data: data/icrl/eval/one.jsonl}, paper: {accuracy: 0.5}}
+        two: {env: {eval_data: data/icrl/eval/two.jsonl}, paper: {accuracy: 0.6}}
+        none: {env: {eval_data: data/icrl/eval/none.jsonl}}
+"""
+ALL = {"": 0.1, "one": 0.5, "two": 0.6}
+
+
+def shown(tmp_path: Path, *overrides: str) -> dict[str, float]:
+    """By set, and "" for the held-out tasks of the rl stage: the figures that are left."""
+    path = tmp_path / "paper.yaml"
+    path.write_text(TEXT)
+    config = compose(str(path), list(overrides))
+    rl, test = config.stages
+    assert not rl.config.eval.sets  # those of the other stage have not come into it
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(config))
+    assert to_yaml(compose(str(written), [], saved=True)) == to_yaml(config)
+    papers = {"": rl.config.eval.paper} | {name: each.paper for name, each in test.config.eval.sets.items()}
+    return {name: each["accuracy"] for name, each in papers.items() if each.get("accuracy") is not None}
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.path=org/other-8B",
+        "env.data=data/icrl/code_train.jsonl",
+        "env.topk=1",
+        "env.retriever.kind=dense",
+        "reward.clamp=false",
+        "algorithm.kl_coef=0.1",
+        "stages.rl.algorithm.kl_coef=0.1",
+    ],
+)
+def test_another_setting_has_no_figures_of_the_paper(
+    override: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "rlsys.config"):
+        assert shown(tmp_path, override) == {}
+    said = [record.getMessage() for record in caplog.records if "figures" in record.getMessage()]
+    assert len(said) == 1 and override.removeprefix("stages.rl.").partition("=")[0] in said[0]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.path=/tmp",  # a folder: a copy
+        "env.data=/elsewhere/train.jsonl",
+        "env.retriever.url=http://127.0.0.1:8000",
+        "algorithm.kl_coef=0.01",  # what the stage has
+        "learner.ranks=2",
+        "rollout.workers=1",
+        "seed=1",
+        "stages.rl.steps=2",
+    ],
+)
+def test_the_same_setting_elsewhere_keeps_them(override: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert shown(tmp_path, override) == ALL
+    assert "figures" not in caplog.text
+
+
+def test_a_change_of_one_set_removes_its_figures_alone(tmp_path: Path) -> None:
+    assert shown(tmp_path, "stages.test.eval.sets.one.env.topk=1") == {"": 0.1, "two": 0.6}
+    assert shown(tmp_path, "stages.test.eval.sets.one.env.eval_data=/copy/one.jsonl") == ALL
+    assert shown(tmp_path, "stages.test.eval.sets.one=null", "env.topk=1") == {}
+    given = ("env.topk=1", "stages.test.eval.sets.two.paper.accuracy=0.7")
+    assert shown(tmp_path, *given) == {"two": 0.7}
