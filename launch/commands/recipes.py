@@ -12,6 +12,7 @@ from launch.data.makers import maker_of
 
 HELP = "list the included recipes: paper, stages, whether their data is prepared"
 WIDE = 120
+WHOLE = "\N{NO-BREAK SPACE}"  # in the place of a command's spaces, until lines are wrapped
 EXAMPLES = """examples:
   rlsys recipes                              all of them; `rlsys train NAME --dry-run` says what follows from one
 """
@@ -42,8 +43,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def indent(line: str) -> str:
-    """Wrapped between words alone: a name that is broken at its hyphens cannot be copied."""
-    return textwrap.fill(line, WIDE, subsequent_indent=" " * 28, break_on_hyphens=False, break_long_words=False)
+    """Wrapped between words alone: a name or a command that is broken cannot be copied."""
+    text = textwrap.fill(line, WIDE, subsequent_indent=" " * 28, break_on_hyphens=False, break_long_words=False)
+    return text.replace(WHOLE, " ")
 
 
 def describe_data(env: object) -> str:
@@ -53,4 +55,4 @@ def describe_data(env: object) -> str:
     if Path(data).exists():
         return f"prepared in {Path(data).parent}"
     command = maker_of(data)
-    return f"not prepared: `{command}`" if command else f"not prepared: {data} is missing"
+    return f"not prepared: `{command.replace(' ', WHOLE)}`" if command else f"not prepared: {data} is missing"

@@ -25,11 +25,10 @@ def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say:
     paths, missing = find_files(named, options.origin, options.files, show, partial=options.partial)
     absent = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
-        raise BadInput(
-            f"{'; '.join(absent)} (--file SET.SPLIT=PATH, or --partial without them)",
-            key="--from",
-            found=options.origin,
-        )
+        reasons = dict.fromkeys(missing.values())
+        said = "; ".join(f"{', '.join(name for name in missing if missing[name] == why)}: {why}" for why in reasons)
+        ways = "give the folder of what you downloaded with --from DIR, a file with --file SET.SPLIT=PATH, or --partial"
+        raise BadInput(f"{said} ({ways})", key="--from", found=options.origin)
     if not paths:
         raise BadInput(f"nothing of {recipe.name} is there: {'; '.join(absent)}", key="--from", found=options.origin)
     for line in absent:

@@ -356,4 +356,5 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert not [line for line in out.splitlines() if line.endswith("-") or len(line) > 120]  # names stay whole
     assert {"quickstart", "worlds/sums", "gpu/qwen2.5-7b-8xa100"} <= {line.split()[0] for line in out.splitlines()}
+    assert "`rlsys data prepare icrl`" in out  # in one line
     assert "arXiv 2503.19470" in out and "research/ablations/NAME: 32b" in out and "rl (rl 154), test (eval)" in out
