@@ -13,8 +13,10 @@ from launch.config.scope import leaves
 
 log = logging.getLogger("rlsys.config")
 # What the rows of a paper's tables differ in.
-SETTING = ("model.path", "model.scratch", "window", "env", "reward", "algorithm", "verdicts", "loop.group_size")
-SETTING += ("generate.samples", "generate.keep", "generate.teacher.model", "generate.teacher.constructs")
+SETTING = (
+    *("model.path", "model.scratch", "window", "env", "reward", "algorithm", "verdicts", "loop.group_size"),
+    *("generate.samples", "generate.keep", "generate.teacher.model", "generate.teacher.constructs"),
+)
 OF_SERVICES = {  # of their keys, those that change an answer; the others say where and how fast they are
     "retriever": ("kind", "encoder", "corpus", "k1", "b", "query_tokens"),
     "judge": ("model", "prompts"),
