@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from envs import new_player
@@ -23,6 +23,7 @@ from launch.checks.gpu_plan import VLLM_SHARE, card_gb
 from launch.checks.memory_table import plural
 from launch.checks.models import load_model_config
 from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
 from rlsys.system.device import Device
 
 HOUR = 3600.0
@@ -55,6 +56,13 @@ def service_needs(played: Sequence[RecipeConfig], device: Device) -> list[Servic
     return list(found.values())
 
 
+def check_needs(needs: Iterable[ServiceNeed]) -> None:
+    """Raises BadInput for a server that cannot keep up, or that its GPUs cannot hold."""
+    for need in needs:
+        if need.problem is not None:
+            raise BadInput(need.problem, where=need.name)
+
+
 def _of_recipe(recipe: RecipeConfig, device: Device) -> Iterator[ServiceNeed]:
     world = new_player(recipe.env)
     if world.service:
@@ -76,15 +84,28 @@ def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) 
     size = index_size(config, config.corpus)
     if size is None:
         return replace(bare, holds=f"an index of {config.corpus}, whose size is not known here")
-    on_gpus = f", {size.gpu_bytes / GIGA:.1f} GB on its {plural(bare.gpus, 'GPU')}" if bare.gpus else ""
+    on_gpus = (
+        f", {size.gpu_bytes / GIGA:.1f} GB on its {plural(bare.gpus, 'GPU')}" if bare.gpus and size.gpu_bytes else ""
+    )
     holds = (
         f"{config.corpus}, {size.passages / 1e6:.2f} M passages x {size.encoder.dimension} in {size.faiss}, "
         f"{size.bytes / GIGA:.1f} GB of its node's RAM{on_gpus}"
     )
     if config.index is not None and not size.built:
         holds += f"; `rlsys index` takes {build_time(size)}"
-    problem, warning = (None, None) if bare.gpus else keeping_up(size, config, recipe, bare.cpus)
+    if bare.gpus:  # of its encoder at least: a graph is searched on CPUs, which read little of it
+        problem, warning = _too_large(size, bare.gpus, VLLM_SHARE * card_gb(recipe.cluster)), None
+    else:
+        problem, warning = keeping_up(size, config, recipe, bare.cpus)
     return replace(bare, holds=holds, host_bytes=float(size.bytes), problem=problem, warning=warning)
+
+
+def _too_large(size: IndexSize, gpus: int, room: float) -> str | None:
+    """room: GB of a card that the index may take; its encoder has less than the rest."""
+    each = size.gpu_bytes / gpus / GIGA
+    if each <= room:
+        return None
+    return f"its index has {each:.0f} GB on each GPU, of {room:.0f}: try env.retriever.gpus={2 * gpus}"
 
 
 def _of_words(bare: ServiceNeed, corpus: str) -> ServiceNeed:

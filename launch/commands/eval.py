@@ -21,6 +21,8 @@ from envs.services.first_question import ask_all
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
+from launch.checks.machine import expected_device
+from launch.checks.service_needs import check_needs, service_needs
 from launch.checks.software import versions
 from launch.commands.served import add_served, read_served
 from launch.commands.shared import add_checkpoint, add_config, add_test
@@ -108,6 +110,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
+    check_needs(service_needs(recipes_of(recipe), expected_device(recipe.cluster)))
     ask_all(addresses_of_recipe(recipe), progress.say)
     if options.output is not None:
         preflight.check_output(options.output)

@@ -12,6 +12,8 @@ from envs import make_world
 from envs.services.first_question import ask_all
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
+from launch.checks.machine import expected_device
+from launch.checks.service_needs import check_needs, service_needs
 from launch.commands.shared import add_checkpoint, add_config
 from launch.config.compose import compose
 from launch.observe.progress import Progress, process_start
@@ -94,6 +96,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)
+    check_needs(service_needs([recipe], expected_device(recipe.cluster)))
     ask_all(list(addresses_of_reward("reward.judge", recipe)), progress.say)
 
     async def work(playing: RecipeConfig, pool: RolloutPool) -> None:

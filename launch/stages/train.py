@@ -15,7 +15,7 @@ from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
-from launch.checks.service_needs import ServiceNeed, service_needs
+from launch.checks.service_needs import ServiceNeed, check_needs, service_needs
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
@@ -161,9 +161,7 @@ def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
 
 def check_services(config: RunConfig) -> None:
     """Raises BadInput for one that cannot keep up, or that its GPUs cannot hold."""
-    for need in services_of(config, expected_device(config.recipe.cluster)):
-        if need.problem is not None:
-            raise BadInput(need.problem, where=need.name)
+    check_needs(services_of(config, expected_device(config.recipe.cluster)))
 
 
 def has_trained_nothing(state: DriverState) -> bool:

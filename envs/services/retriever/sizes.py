@@ -60,7 +60,9 @@ class IndexSize:
 
     @property
     def gpu_bytes(self) -> int:
-        """On GPUs vectors have half as many bytes a number, codes as many as before."""
+        """On GPUs vectors have half as many bytes a number, codes as many as before. A graph stays in host memory."""
+        if self.faiss.startswith("HNSW"):
+            return 0
         return self.bytes if ",PQ" in self.faiss or ",SQ" in self.faiss else self.bytes // 2
 
     @property

@@ -41,6 +41,8 @@ def test_a_flat_index_of_wikipedia_is_too_much_for_a_few_threads() -> None:
     (on_gpu,) = needs(searching(*keys, **WIKI, gpus=1))
     assert on_gpu.problem is on_gpu.warning is None and "32.3 GB" in on_gpu.holds
     assert on_gpu.host_bytes == 21_015_324 * 768 * 4
+    (too_small,) = needs(searching(*keys, "cluster.gpu_memory_gb=24", **WIKI, gpus=1))
+    assert too_small.problem is not None and "env.retriever.gpus=2" in too_small.problem
     (without,) = needs(searching(*keys, **WIKI, gpus=1, threads=16), "cpu")
     assert (without.gpus, without.problem) == (0, None)
     (graph,) = needs(searching(*keys, **WIKI, faiss="HNSW32"))

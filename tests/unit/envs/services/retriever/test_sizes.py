@@ -38,7 +38,9 @@ def test_wikipedia_with_e5() -> None:
     assert found.encoder.parameters == 12 * 12 * 768**2  # 85 million
     assert found.query_flops == 2 * 21_015_324 * 768 + 2 * found.encoder.parameters * 24
     graph = IndexSize(passages=21_015_324, encoder=found.encoder, faiss="HNSW32")
-    assert graph.query_flops == 2 * found.encoder.parameters * 24  # it reads little of the graph
+    assert (
+        graph.gpu_bytes == 0 and graph.query_flops == 2 * found.encoder.parameters * 24
+    )  # it reads little of the graph
 
 
 def test_words_have_no_vectors_and_an_unknown_encoder_or_corpus_no_size(tmp_path: Path) -> None:
