@@ -22,12 +22,13 @@ class Family:
 # Scorers that execute an answer (`eval`, sympy's `parse_expr`) get no text with names other than those of functions and
 # variables of mathematics, and none with an attribute or a text inside: nothing in it can be called that does anything.
 MATRIX = re.compile(r"[-0-9,\[\]\s]*")
-LETTERS = re.compile(r"[A-Z\s]*|\[(?:\s*(?:'[A-Z]'|\"[A-Z]\")\s*,?)*\]")
+LETTER = r"(?:'[A-Z]'|\"[A-Z]\")"
+LETTERS = re.compile(rf"[A-Z\s]*|\[\s*(?:{LETTER}(?:\s*,\s*{LETTER})*\s*)?\]")
 COMPLEX = re.compile(r"[-+0-9.ij\s]*")  # its scorer takes nan for the right number
 BOARD = re.compile(r"[Q_\s]*")
 ARITHMETIC = re.compile(r"[-+*/()0-9\s]*")
 FUNCTIONS = "exp|log|ln|sqrt|sin|cos|tan|sec|csc|cot|asin|acos|atan|sinh|cosh|tanh|Abs|pi|C|E"
-ALGEBRA = re.compile(rf"(?:(?:{FUNCTIONS}|[a-zA-Z])(?![A-Za-z_])|[0-9]+(?:\.[0-9]+)?(?![A-Za-z_.])|[-+*/^(),\s])*")
+ALGEBRA = re.compile(rf"(?:(?:{FUNCTIONS}|[a-zA-Z])(?![A-Za-z_])|[0-9]+(?:\.[0-9]+)?(?![0-9A-Za-z_.])|[-+*/^(),\s])*")
 
 GRAMMARS: Mapping[str, re.Pattern[str]] = {
     "binary_matrix": MATRIX,

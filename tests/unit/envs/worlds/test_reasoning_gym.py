@@ -59,6 +59,16 @@ def test_what_a_scorer_would_execute_is_text_in_which_no_code_can_stand(name: st
     assert [text for text in HOSTILE if grammar.fullmatch(text)] == []
 
 
+@pytest.mark.parametrize("name", GRAMMARS)
+@pytest.mark.parametrize(
+    "piece", ["1", "12", "x", "E", "'A'  ", "'A' , ", "  ", "x  ", "1.1", "exp ", "1 ", "Q _ ", "[[", "3.0 - "]
+)
+def test_a_grammar_is_read_in_one_pass(name: str, piece: str) -> None:
+    """Not a time: with a pattern that goes back, one of these would take longer than there is."""
+    for opening in ("", "["):
+        assert not GRAMMARS[name].fullmatch(opening + piece * (8000 // len(piece)) + "!")
+
+
 def test_answers_as_they_are_asked_for_are_within_their_grammars() -> None:
     for name, text in {
         "binary_matrix": "0 1\n1 2",
@@ -69,8 +79,9 @@ def test_answers_as_they_are_asked_for_are_within_their_grammars() -> None:
         "simple_integration": "x**3/3 - 5*log(x) + C",
         "spiral_matrix": "[1, 2, 3]",
         "string_insertion": "DDABCDEA",
+        "string_insertion ": "['D', 'A' , \"B\"]",
     }.items():
-        assert GRAMMARS[name].fullmatch(text), name
+        assert GRAMMARS[name.strip()].fullmatch(text), name
 
 
 def test_a_family_without_a_scorer_compares() -> None:
