@@ -252,7 +252,7 @@ ANSWER = {
     "question": "1 + 0?",
 }
 TASK = {"question": "1 + 0?", "answers": ["1"], "solution": "1"}
-OWN = {  # files of the user's own, in the form of the commands that the recipe's page has for them
+OWN: dict[str, Row] = {  # files of the user's own, in the form of the commands that the recipe's page has for them
     "long_cot/constructed.jsonl": ANSWER,
     "long_cot/distilled.jsonl": ANSWER,
     "long_cot/webinstruct_distilled.jsonl": ANSWER,

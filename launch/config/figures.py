@@ -82,12 +82,17 @@ def _changes(key: str, path: str, value: Any, before: Sequence[Raw]) -> bool:
     service = next((OF_SERVICES[part] for part in parts[1:-1] if part in OF_SERVICES), None)
     if not names or (service is not None and parts[-1] not in service):
         return False
-    if key == "model.path" and Path(str(value)).is_dir():
+    if key == "model.path" and _is_folder(str(value)):
         return False  # a copy of the model, or what an earlier run of this setting has made
     known = [_find(each, path.split(".")) for each in before]
     if key in COPIED:
         return Path(str(value)).name not in {Path(str(each)).name for each in known}
     return value not in known
+
+
+def _is_folder(path: str) -> bool:
+    """Of this machine or of another, and not owner/name on the hub."""
+    return path.startswith(("/", ".", "~")) or path.count("/") > 1 or Path(path).is_dir()
 
 
 def _find(values: Any, parts: Sequence[str]) -> Any:

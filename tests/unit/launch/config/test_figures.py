@@ -39,7 +39,8 @@ def shown(tmp_path: Path, *overrides: str) -> dict[str, float]:
     written.write_text(to_yaml(config))
     assert to_yaml(compose(str(written), [], saved=True)) == to_yaml(config)
     papers = {"": rl.config.eval.paper} | {name: each.paper for name, each in test.config.eval.sets.items()}
-    return {name: each["accuracy"] for name, each in papers.items() if each.get("accuracy") is not None}
+    figures = {name: each.get("accuracy") for name, each in papers.items()}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,8 @@ def test_another_setting_has_no_figures_of_the_paper(
 @pytest.mark.parametrize(
     "override",
     [
-        "model.path=/tmp",  # a folder: a copy
+        "model.path=/shared/models/model-7B",  # a folder, here or on a cluster: a copy
+        "model.path=runs/sft/checkpoints/step-000100/hf",
         "env.data=/elsewhere/train.jsonl",
         "env.retriever.url=http://127.0.0.1:8000",
         "algorithm.kl_coef=0.01",  # what the stage has
