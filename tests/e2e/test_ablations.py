@@ -37,6 +37,7 @@ def test_every_one_starts_with_what_is_prepared(
 ) -> None:
     monkeypatch.chdir(prepared)
     monkeypatch.setattr("envs.made_worlds", {})  # by paths that are relative to that folder
+    monkeypatch.setenv("SERPER_KEY", "x")  # of the live web
     code = run(["train", name_of(path), "--dry-run", *FEWER.get(name_of(path), [])])
     assert (code, capsys.readouterr().err) == (0, "")
 
@@ -48,6 +49,7 @@ def test_without_data_every_one_is_planned_and_names_what_makes_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("envs.made_worlds", {})
+    monkeypatch.setenv("SERPER_KEY", "x")  # of the live web
     code = run(["train", name_of(path), "--dry-run"])
     out, err = capsys.readouterr()
     reads = "#   missing " in out
