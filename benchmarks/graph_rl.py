@@ -84,6 +84,7 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
         when = "reader" if row["stage"] == "reader" else row["when"]
         found[when] = {name: row[f"graphs/{key}"] for name, key in NUMBERS.items() if f"graphs/{key}" in row}
         if when != "reader":
+            found[when].setdefault("invented steps", 0.0)  # nothing is counted where no answer has a step
             found[when][LARGER] = row["larger/greedy/right_by_real_steps"]
             answers = study.answers(folder, f"eval-{row['stage']}-{when}-graphs-sampled")
             found[when][NO] = statistics.mean("The answer is no." in text for text in answers)

@@ -41,8 +41,8 @@ class GraphConfig(TaskConfig):
     """Fewest edges between the two nodes of a made-up connectivity problem whose answer is yes. From 2 on no row of the
     prompt alone says yes."""
     node_labels: Optional[int] = None
-    """Number of labels that each made-up graph draws its nodes' names from, such as 26 for the letters. null: as many
-    as it has nodes, the first ones."""
+    """Number of labels that each made-up graph draws its nodes' names from, such as 26 for the letters; a task's
+    `num_nodes` is then this number. null: as many as it has nodes, the first ones."""
     encoding: Encoding = "incident"
     """Wording of the graph in the prompt: the paper trains on `incident`. letters: the same with letters as names, one
     token each for a policy from scratch."""
