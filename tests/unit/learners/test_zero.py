@@ -123,6 +123,33 @@ def test_a_model_and_its_own_optimizer_become_an_engine(
     assert len(external) == 2 * linear_head and given["config"]["bf16"] == {"enabled": True}
 
 
+def test_the_optimizers_steps_are_adamws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loshchilov and Hutter 2019, algorithm 2, with veRL's betas and decay: by hand, and torch's own AdamW."""
+    given: dict[str, Any] = {}
+    deepspeed = ModuleType("deepspeed")
+    vars(deepspeed).update(initialize=lambda **options: (given.update(options), None, None, None))
+    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
+    model, lr, (fast, slow), decay = torch.nn.Linear(2, 1), 0.1, (0.9, 0.999), 0.01
+    whole: Any = model
+    learner = LearnerConfig(betas=(fast, slow), weight_decay=decay)
+    make_engine(whole, learner, DEVICES["cpu"], dtype="float32", lr=lr)
+    weight, bias = model.weight[0, 0].item(), model.bias[0].item()
+    plain = torch.nn.Parameter(model.weight.detach().clone())
+    torchs = torch.optim.AdamW([plain], lr=lr, betas=(fast, slow), weight_decay=decay)
+    first = second = 0.0
+    for step, slope in enumerate((2.0, -1.0, 0.5), start=1):
+        model.weight.grad, model.bias.grad = torch.full((1, 2), slope), torch.full((1,), slope)
+        plain.grad = torch.full((1, 2), slope)
+        given["optimizer"].step()
+        torchs.step()
+        first, second = fast * first + (1 - fast) * slope, slow * second + (1 - slow) * slope**2
+        moved = lr * (first / (1 - fast**step)) / ((second / (1 - slow**step)) ** 0.5 + 1e-8)
+        weight, bias = weight * (1 - lr * decay) - moved, bias - moved  # a bias does not decay
+        assert model.weight[0, 0].item() == pytest.approx(weight, abs=1e-6)
+        assert model.bias[0].item() == pytest.approx(bias, abs=1e-6)
+        torch.testing.assert_close(model.weight, plain)
+
+
 class Engine:
     """What DeepSpeed's does with an optimizer: it loads the saved one over its own."""
 
