@@ -1,6 +1,6 @@
 """ICRL in miniature: `python benchmarks/icrl.py [--seeds 0 1 2 3 4] [--runs DIR]`, with fading examples and without.
 
-For each seed `rlsys train icrl/tiny` teaches a policy to search and to read, and then to hardly ever do it, unless its
+For each seed `rlsys train icrl/tiny` teaches a policy to search and to read, and then not to, unless its
 prompt has examples; then come the paper's stages, with three examples, two and none. From the weights that the teaching
 leaves, a second run has as many steps without any example. Runs that are done are not repeated. Writes the numbers into
 `docs/icrl.json`, prints them with the spread over seeds and what became of the predictions, and draws `docs/icrl.svg`;
@@ -19,7 +19,7 @@ from study import ROOT, Prediction, spread
 from launch.analysis.draw import COLOURS, DARK, GREY
 
 RESULTS, PICTURE = ROOT / "docs" / "icrl.json", ROOT / "docs" / "icrl.svg"
-TAUGHT, STEPS = 450, 50  # of the teaching, and of reinforcement learning in either run
+TAUGHT, STEPS = 450, 45  # of the teaching, and of reinforcement learning in either run
 FADING, NONE = "examples", "none"
 RUNS = {FADING: "with fading examples", NONE: "without examples"}
 GREEDY, SAMPLED = "exact match, greedy", "exact match, sampled"
@@ -114,7 +114,7 @@ def draw(found: study.Found) -> None:
             for curve in curves:
                 axis.plot(at, curve[: len(at)], color=colour, linewidth=0.7, alpha=0.5)
             axis.plot(at, [sum(each) / len(each) for each in zip(*curves, strict=False)], color=colour, linewidth=2)
-            for step, shown in ((1, "3 examples"), (16, "2"), (26, "none")) if name == FADING else ((1, "none"),):
+            for step, shown in ((1, "3 examples"), (13, "2"), (21, "none")) if name == FADING else ((1, "none"),):
                 axis.axvline(step, color=GREY, linewidth=0.7, linestyle=":")
                 axis.text(step + 0.5, 1.08, shown, color=DARK, fontsize=8)
             axis.set(title=label.capitalize(), xlabel="step", ylabel="searches per episode", ylim=(0, 1.2))

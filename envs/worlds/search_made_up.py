@@ -85,13 +85,14 @@ class MadeUpQuestions:
         config, base, protocol = self._config, self._made.base, self._protocol
         count, searches = rng.randint(0, config.demonstrations.count), rng.random() < 0.5
         follows = rng.random() < rates[count if searches else 0]
-        others = [question for question in self._made.train if question.text != task.question]
+        drawn = rng.sample(self._made.train, count + 1)  # one more than needed: the task itself may be among them
+        others = [question for question in drawn if question.text != task.question][:count]
         solved = (
             (
                 other.text,
                 self._write_search(protocol, other, None) if searches else at_once(other, base, protocol, None),
             )
-            for other in rng.sample(others, count)
+            for other in others
         )
         shown = examples_of(replace(config.demonstrations, count=count), solved)
         if follows:
