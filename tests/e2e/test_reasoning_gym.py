@@ -96,6 +96,8 @@ def test_levels_of_the_curriculum_are_levels_of_the_environment() -> None:
     world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=40, held_out_tasks=4))
     tasks = world.tasks("train")
     assert len({task.task_id for task in world.tasks("all")}) == 44
+    assert not any("level" in task.record for task in tasks)  # `eval.by=level` asks the environment only then
+    assert {task.record["difficulty"] for task in tasks} == {0, 2, None}
     assert sorted(map(world.level, tasks[:4])) == ["chain_sum 0", "chain_sum 2", "lcm", "lcm"]
     terms = {level: [task.question.count(" + ") + task.question.count(" - ") + 1 for task in tasks
                      if world.level(task) == level] for level in ("chain_sum 0", "chain_sum 2")}  # fmt: skip

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,9 @@ def _program() -> Iterator[Any]:
             yield lambda part, seed: _ask(process, part, seed)
         finally:
             process.kill()
+            with suppress(BrokenPipeError):  # of a request that it no longer read
+                assert process.stdin is not None
+                process.stdin.close()
 
 
 def _ask(process: subprocess.Popen[str], part: Part, seed: int) -> list[Entry]:

@@ -81,7 +81,8 @@ def take_turns(groups: Sequence[Sequence[Task]]) -> list[Task]:
 
 
 def _to_task(part: Part, entry: Entry) -> Task:
-    record = {"family": part.family, "level": part.level, "options": dict(part.options), **entry}
+    # Not "level": `eval.by=level` would take that field for what the environment calls the level, `gcd 0`.
+    record = {"family": part.family, "difficulty": part.level, "options": dict(part.options), **entry}
     task = make_generated_task(part.family, entry["question"], "", record)
     return Task(task_id=task.task_id, question=task.question, answers=answers_of(entry), record=record)
 
@@ -114,7 +115,7 @@ def _read(record: Located) -> Task:
 def asked_of(task: Task) -> dict[str, Any]:
     """What the scorer of a task is given beside the answer: family, level, options, entry."""
     record = task.record
-    level, options, answer = (record.get(key) for key in ("level", "options", "answer"))
+    level, options, answer = (record.get(key) for key in ("difficulty", "options", "answer"))
     return {
         "family": record["family"],
         "level": level if isinstance(level, int) else None,
@@ -129,5 +130,5 @@ def asked_of(task: Task) -> dict[str, Any]:
 
 def level_of(task: Task) -> str:
     """`chain_sum 1`; the family alone where the config names no levels."""
-    level = task.record.get("level")
+    level = task.record.get("difficulty")
     return str(task.record["family"]) if level is None else f"{task.record['family']} {level}"

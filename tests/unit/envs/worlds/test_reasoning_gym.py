@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from envs.problems.procedural import entries
 from envs.problems.procedural.families import COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
 from envs.problems.procedural.tasks import FamilyConfig, plan_parts, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
@@ -37,8 +38,8 @@ def entry(question: str, answer: str | None, family: str = "gcd") -> dict[str, A
     return {"question": question, "answer": answer, "metadata": {"source_dataset": family}}
 
 
-def world_of(tmp_path: Path, *entries: dict[str, Any], **keys: Any) -> ReasoningGymWorld:
-    data = jsonl(tmp_path / "entries.jsonl", entries)
+def world_of(tmp_path: Path, *given: dict[str, Any], **keys: Any) -> ReasoningGymWorld:
+    data = jsonl(tmp_path / "entries.jsonl", given)
     return ReasoningGymWorld(ReasoningGymConfig(data=data, held_out_tasks=1, instruction="", **keys))
 
 
@@ -164,9 +165,9 @@ def test_text_outside_of_its_grammar_reaches_no_scorer() -> None:
 
 
 def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_path: Path) -> None:
-    entries = [entry(f"gcd {n}", str(n)) for n in range(9)] + [entry("colour this", None, "graph_color")]
-    entries += [entry(f"lcm {n}", f"l{n}", "lcm") for n in range(9)]
-    world = world_of(tmp_path, *entries, demo_error_rate=1.0)
+    problems = [entry(f"gcd {n}", str(n)) for n in range(9)] + [entry("colour this", None, "graph_color")]
+    problems += [entry(f"lcm {n}", f"l{n}", "lcm") for n in range(9)]
+    world = world_of(tmp_path, *problems, demo_error_rate=1.0)
     shown = {task.record["family"]: task for task in world.tasks("all")}
     with refused(where=shown["graph_color"].task_id):
         world.demonstration(shown["graph_color"], 0)
@@ -189,3 +190,16 @@ def test_the_page_names_every_family_and_why_the_others_are_left_out() -> None:
     offered, _, left_out = page.partition("## The families")[2].partition("Left out")
     assert [name for name in FAMILIES if f" {name} " not in offered] == []
     assert [name for name in LEFT_OUT if f"`{name}`" not in left_out] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "why"), [("raise RuntimeError('broken')", "broken"), ("import time\ntime.sleep(60)", "not done")]
+)
+def test_a_generator_that_dies_or_hangs_is_said(
+    program: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setattr(entries, "PROGRAM", str(tmp_path / "program.py"))
+    monkeypatch.setattr(entries, "DEADLINE_S", 0.2)
+    with refused("env.families.gcd", says=why):
+        entries.make_entries([entries.Part(family="gcd", train=1)], 0)
