@@ -41,8 +41,8 @@ QUICKSTART = [
     ),
     (
         "env.name=maze",
-        "command line: env.name='maze': expected one of calculator, search_qa, python_math, questions, graph, "
-        "blocksworld, or module.Class",
+        "command line: env.name='maze': expected one of calculator, search_qa, python_math, questions, "
+        "reasoning_gym, graph, blocksworld, or module.Class",
     ),
     ("cluster.device=gpu", "command line: cluster.device='gpu': expected one of auto, cpu, cuda"),
     (

@@ -38,7 +38,8 @@ FILES = {
     "rl": (*TRAINED, *PLAYED, *LOOP, "rlsys/curriculum.py"),
     "stepwise": (*TRAINED, *PLAYED, *LOOP, *GIVEN, "launch/stages/stepwise.py"),
     "generate": (*TRAINED, *PLAYED, "launch/stages/generate.py", "launch/stages/trajectories.py", "actors/teacher.py",
-                 "envs/services/teacher.py", "envs/services/guard.py", "rlsys/config/generate.py"),
+                 "envs/services/teacher.py", "envs/services/guard.py", "rlsys/config/generate.py",
+                 "launch/stages/addresses.py"),
     "judge": (*TRAINED, "launch/stages/judge.py"),
     "eval": (*TRAINED, *PLAYED),
 }  # fmt: skip
