@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     ),
     "play": ("launch.commands.play", "play an episode: you write the model's messages"),
     "new": ("launch.commands.new", "create a folder of your own to start from"),
-    "view": ("launch.commands.view", "show the report of runs in a browser, also while they go on"),
+    "view": ("launch.commands.view", "show the report of runs in a browser, also while they are in progress"),
     "show": ("launch.commands.show", "show trajectories of a run in the terminal"),
     "report": ("launch.commands.report", "make one page of a run or several"),
     "analyse": ("launch.commands.analyse", "draw curves and tables of runs"),
