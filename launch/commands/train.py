@@ -91,21 +91,22 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     text = to_yaml(config)
     with files_or_bad_input():
         directory, checkpoint, state = open_run(config, text, options)
-        finished = state.stage_index >= len(config.stages)
-        extended = finished and checkpoint is not None and has_more_steps(state, directory.path, config)
-        if finished and not extended:
-            return say_finished(config, directory, state, progress)
-        entered = config.stages[state.stage_index]
-        progress.doing("comparing the checkpoint with its digests")
-        checked = checkpoint is None or directory.verify(checkpoint, progress.say)
-        check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
-        if checkpoint is not None:
-            refuse_impossible(entered, state, checkpoint, directory.checkpoints())
-        progress.doing("asking judges and teachers one question")
-        ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
-        if extended and checkpoint is not None:
-            directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
-            directory.write("config.yaml", text)
+        with directory.removed_if_refused():
+            finished = state.stage_index >= len(config.stages)
+            extended = finished and checkpoint is not None and has_more_steps(state, directory.path, config)
+            if finished and not extended:
+                return say_finished(config, directory, state, progress)
+            entered = config.stages[state.stage_index]
+            progress.doing("comparing the checkpoint with its digests")
+            checked = checkpoint is None or directory.verify(checkpoint, progress.say)
+            check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
+            if checkpoint is not None:
+                refuse_impossible(entered, state, checkpoint, directory.checkpoints())
+            progress.doing("asking judges and teachers one question")
+            ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
+            if extended and checkpoint is not None:
+                directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
+                directory.write("config.yaml", text)
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
     engines = any(stage in playing for stage in config.stages[state.stage_index :])
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)

@@ -16,8 +16,8 @@ import os
 import pwd
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -75,6 +75,20 @@ class RunDir:
             with suppress(OSError):  # a full disk: what could not be flushed has been reported, and comes here again
                 self._metrics.close()
         self._lock.close()
+
+    @contextmanager
+    def removed_if_refused(self) -> Iterator[None]:
+        """A start that is refused leaves no empty directory, which the next one would pass over for another name."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # it is not empty: an earlier start has used it
+                (self.path / "checkpoints").rmdir()
+                (self.path / "trajectories").rmdir()
+                if not any(each.name != ".lock" for each in self.path.iterdir()):
+                    (self.path / ".lock").unlink()
+                    self.path.rmdir()
+            raise
 
     def keep_reserve(self) -> None:
         """Room for the end of the journal and the summary, should the disk be full by then."""

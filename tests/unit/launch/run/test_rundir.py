@@ -123,3 +123,15 @@ def test_whole_groups_are_kept_spread_over_all(
     groups: int, size: int, episodes: int | None, expected: list[int]
 ) -> None:
     assert sample_groups(range(groups), size, episodes) == expected
+
+
+def test_a_start_that_is_refused_leaves_no_directory_unless_an_earlier_one_used_it(tmp_path: Path) -> None:
+    for used in (False, True):
+        directory = RunDir(tmp_path / "run")
+        if used:
+            directory.write("config.yaml", "name: run\n")
+        with pytest.raises(BadInput), directory.removed_if_refused():
+            raise BadInput("a wrong key")
+        directory.close()
+        assert (tmp_path / "run").exists() == used
+    assert (tmp_path / "run" / "config.yaml").read_text() == "name: run\n"
