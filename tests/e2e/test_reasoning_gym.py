@@ -28,8 +28,8 @@ from tests.refused import refused
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, timeout_s=5.0)
 
-# Of these the library makes other problems under another PYTHONHASHSEED.
-HASHED = ("isomorphic_strings", "polynomial_multiplication", "ransom_note", "word_ladder")
+# Of these the library makes other problems under another PYTHONHASHSEED, or of list_functions in any other process.
+HASHED = ("isomorphic_strings", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder")
 PRINT = """
 import json, sys
 from envs.problems.procedural.entries import PROGRAM, Part, make_entries

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import random
 import sys
 import types
 from typing import Any
@@ -68,6 +69,7 @@ def curriculum_fields(family: str, level: int) -> dict[str, Any]:
 
 def entries(asked: dict[str, Any]) -> list[dict[str, Any]]:
     """The first `count` entries of a seed: question, answer (None where the library gives none), metadata."""
+    random.seed(asked["seed"])  # a few families draw from the module's own generator
     dataset = make_dataset(asked, asked["seed"])
     return [dataset[index] for index in range(asked["count"])]
 
