@@ -63,10 +63,12 @@ def address_of_model(where: str, config: EndpointConfig) -> Address:
 def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
     """Ask each different one, all at once. Raises BadInput, which names the key, for the first that cannot be used.
 
-    One that is busy for `BUSY_S` has been found: `say` hears of it.
+    One that is busy for `BUSY_S` has been found: a sentence says so.
     """
-    different = list({each.same: each for each in reversed(addresses)}.values())[::-1]
-    for sentence in filter(None, asyncio.run(_ask_all(different))):
+    different: dict[object, Address] = {}
+    for each in addresses:
+        different.setdefault(each.same, each)
+    for sentence in filter(None, asyncio.run(_ask_all(list(different.values())))):
         say(sentence)
 
 

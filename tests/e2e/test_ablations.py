@@ -36,7 +36,6 @@ def test_every_one_starts_with_what_is_prepared(
     path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(prepared)
-    monkeypatch.setenv("SERPER_KEY", "key-of-a-test")
     monkeypatch.setattr("envs.made_worlds", {})  # by paths that are relative to that folder
     monkeypatch.setenv("SERPER_KEY", "x")  # of the live web
     code = run(["train", name_of(path), "--dry-run", *FEWER.get(name_of(path), [])])
@@ -49,7 +48,6 @@ def test_without_data_every_one_is_planned_and_names_what_makes_them(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SERPER_KEY", "key-of-a-test")
     monkeypatch.setattr("envs.made_worlds", {})
     monkeypatch.setenv("SERPER_KEY", "x")  # of the live web
     code = run(["train", name_of(path), "--dry-run"])
