@@ -1,4 +1,4 @@
-"""`rlsys eval graph_rl/ablations/single-steps`: whole tasks beside their steps, of a model and a judge at addresses."""
+"""`rlsys eval graph_rl/ablations/single-steps`: whole tasks and their steps, of a model and a judge at addresses."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KEY = "sk-very-secret-key"
 
 
 def say(prompt: str) -> str:
-    """A verdict by the length of what is judged: an answer is told from a step by its question."""
+    """A verdict by the length of what is judged: an answer differs from a step by its question."""
     if "The answer key says:" in prompt:
         return "It is the same.\nYES" if len(prompt) % 3 else "It is another.\nNO"
     return "It may help.\nGOOD" if len(prompt) % 4 else "It does not help.\nBAD"

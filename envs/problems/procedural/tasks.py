@@ -113,7 +113,7 @@ def _read(record: Located) -> Task:
 
 
 def asked_of(task: Task) -> dict[str, Any]:
-    """What the scorer of a task is given beside the answer: family, level, options, entry."""
+    """What the scorer of a task is given with the answer: family, level, options, entry."""
     record = task.record
     level, options, answer = (record.get(key) for key in ("difficulty", "options", "answer"))
     return {
