@@ -11,9 +11,11 @@ Which families are offered is decided in `envs.problems.procedural.families`. Pr
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 from typing import Any, Literal, Optional
 
 from envs.base import Demonstration, World
@@ -77,7 +79,8 @@ class ReasoningGymWorld(World):
         return ReasoningGymEnv(self._prompt(task), task, self._config.style, self._scorer)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
-        """The task's answer alone; that of another task of its level in a share `demo_error_rate` of the seeds.
+        """The task's answer alone; in a share `demo_error_rate` of the seeds another text, the answer of another task
+        of its level. Where all tasks of a level have one answer, that one is shown.
 
         Raises BadInput for a task without an answer: some families have only a scorer.
         """
@@ -86,14 +89,13 @@ class ReasoningGymWorld(World):
         rng = self._config.drawn_for(task, seed)
         given = task.answers[0]
         if rng.random() < self._config.demo_error_rate:
-            others = self._others(level_of(task))
-            given = others[rng.randrange(len(others))] if others else given
+            given = _draw_other(self._in_order(level_of(task)), given, rng)
         message = Message(role="assistant", content=self._style.write(given))
         return Demonstration(task=task, messages=(*self._prompt(task), message))
 
-    def _others(self, level: str) -> list[str]:
+    def _in_order(self, level: str) -> list[str]:
         if not self._answers:
-            self._answers = group_answers(self.tasks("train"))
+            self._answers = {name: sorted(found) for name, found in group_answers(self.tasks("train")).items()}
         return self._answers.get(level, [])
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
@@ -109,6 +111,16 @@ def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:
     for task in tasks:
         found.setdefault(level_of(task), []).extend(task.answers[:1])
     return found
+
+
+def _draw_other(answers: Sequence[str], right: str, rng: Random) -> str:
+    """One of the sorted answers that is not `right`, each as often as it stands there; `right` where there is none."""
+    first, after = bisect_left(answers, right), bisect_right(answers, right)
+    others = len(answers) - (after - first)
+    if not others:
+        return right
+    at = rng.randrange(others)
+    return answers[at if at < first else at + (after - first)]
 
 
 class ReasoningGymEnv:

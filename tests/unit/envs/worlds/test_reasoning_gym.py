@@ -175,6 +175,17 @@ def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_pa
     assert len(given) > 3 and all(text.startswith("<answer>l") for text in given)
 
 
+def test_a_wrong_demonstration_is_never_right_by_chance(tmp_path: Path) -> None:
+    """Four problems in five have the same answer, as in families with few different ones."""
+    problems = [entry(f"gcd {n}", "5" if n % 5 else str(n)) for n in range(50)]
+    world = world_of(tmp_path, *problems, demo_error_rate=1.0)
+    for task in world.tasks("train"):
+        given = {world.demonstration(task, seed).messages[-1].content for seed in range(40)}
+        assert world.write_answer(task.answers[0]) not in given and len(given) > 1
+    same = world_of(tmp_path, *[entry(f"gcd {n}", "5") for n in range(4)], demo_error_rate=1.0)
+    assert same.demonstration(same.tasks("train")[0], 0).messages[-1].content == "<answer>5</answer>"
+
+
 def test_entries_are_read_in_the_form_of_the_library(tmp_path: Path) -> None:
     packed = {**entry("q?", "1"), "metadata": json.dumps({"source_dataset": "gcd"})}  # as a hub's table has it
     world = world_of(tmp_path, packed, entry("lcm?", "6", "lcm"))
