@@ -14,13 +14,13 @@ import statistics
 from pathlib import Path
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, spread
 
 from launch.analysis.draw import COLOURS
 from launch.report.over_seeds import average_changes
 
-RESULTS, PICTURE = ROOT / "docs" / "curriculum.json", ROOT / "docs" / "curriculum.svg"
+RESULTS = ROOT / "docs" / "curriculum.json"
 TAUGHT = 200  # steps of the first stage
 FIRST = "uniform"
 RUNS = {FIRST: [], "difficulty": ["curriculum.name=difficulty"], "oversample": ["loop.oversample=3"]}
@@ -98,12 +98,12 @@ def tell(report: Report, found: study.Found) -> None:
             report.row(name, *means, *ratios)
 
 
-def draw(found: study.Found) -> None:
+def draw(found: study.Found, path: Path) -> None:
     """What each setting costs until the target is reached: a dot for each seed, a line at their mean."""
     target = TARGETS[-1]
     note = f"dots: {len(found)} seeds; line: their mean; sampled answers"
     title = f"Cost of {target:.0%} held-out accuracy"
-    with study.picture(PICTURE, title, note, sharey=True) as grid:
+    with study.picture(path, title, note, sharey=True) as grid:
         for axis, cost in zip(grid, COSTS, strict=True):
             for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
                 reached = [reach(arms[name], target, cost) for arms in found.values()]
@@ -119,8 +119,4 @@ def draw(found: study.Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1, 2)).parse_args()
-    measured = study.collect(options, RESULTS, play_seed)
-    draw(measured)
-    with Report(options) as made:
-        tell(made, measured)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, seeds=(0, 1, 2))

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Arms, Found, Prediction, spread
 
 from launch.analysis.draw import COLOURS, DARK
 
-RESULTS, PICTURE = ROOT / "docs" / "graph_rl.json", ROOT / "docs" / "graph_rl.svg"
+RESULTS = ROOT / "docs" / "graph_rl.json"
 FIRST = "grpo-process"  # the run that teaches
 ARMS = {
     FIRST: ("graph_rl/tiny", "process"),
@@ -117,17 +117,16 @@ def tell(report: Report, found: Found) -> None:
     report.head("mean difference over seeds, and its 95 % interval", *DIFFERENCES)
     for a, b in PAIRS:
         report.row(f"{a} less {b}", *(study.paired(found, partial(difference, a, b, number)) for number in DIFFERENCES))
-    study.tell_predictions(report, found, PREDICTIONS)
 
 
 def difference(a: str, b: str, number: str, arms: Arms) -> float:
     return after(arms, a, number) - after(arms, b, number)
 
 
-def draw(found: Found) -> None:
+def draw(found: Found, path: Path) -> None:
     title = "What a reward for each step changes"
     note = f"sampled answers; bars: means of {len(found)} seeds; dots: each of them"
-    with study.picture(PICTURE, title, note, columns=len(DIFFERENCES), sharey=True) as grid:
+    with study.picture(path, title, note, columns=len(DIFFERENCES), sharey=True) as grid:
         for axis, number in zip(grid, DIFFERENCES, strict=True):
             before = statistics.mean(arms[FIRST]["before"][number] for arms in found.values())
             axis.axhline(before, color=DARK, linestyle="--", linewidth=1, label="before")
@@ -144,8 +143,4 @@ def draw(found: Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    found = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(found)
-    with Report(options) as made:
-        tell(made, found)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Prediction, spread
 
 from launch.analysis.draw import COLOURS, DARK, GREY
 
-RESULTS, PICTURE = ROOT / "docs" / "icrl.json", ROOT / "docs" / "icrl.svg"
+RESULTS = ROOT / "docs" / "icrl.json"
 TAUGHT, STEPS = 450, 45  # of the teaching, and of reinforcement learning in either run
 FADING, NONE = "examples", "none"
 RUNS = {FADING: "with fading examples", NONE: "without examples"}
@@ -101,13 +101,12 @@ def tell(report: Report, found: study.Found) -> None:
         for kind in (GREEDY, SAMPLED)
     ]
     report.row("difference", *differences, None)
-    study.tell_predictions(report, found, PREDICTIONS)
 
 
-def draw(found: study.Found) -> None:
+def draw(found: study.Found, path: Path) -> None:
     title = "Searches, with examples that fade and without any"
     note = f"thin lines: {len(found)} seeds; thick line: their mean; sampled episodes of each training step"
-    with study.picture(PICTURE, title, note, sharey=True) as grid:
+    with study.picture(path, title, note, sharey=True) as grid:
         for axis, (name, label), colour in zip(grid, RUNS.items(), COLOURS, strict=False):
             curves = [arms[name]["searches"] for arms in found.values()]
             at = range(1, 1 + min(map(len, curves)))
@@ -121,8 +120,4 @@ def draw(found: study.Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    found = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(found)
-    with Report(options) as made:
-        tell(made, found)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import study
 from omegaconf import OmegaConf
-from report import Report, parser
+from report import Report
 from study import ROOT
 
 RESULTS = ROOT / "docs" / "learning.json"
@@ -72,12 +72,13 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return found
 
 
+def tell(report: Report, found: study.Found) -> None:
+    report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
+    for seed, arms in found.items():
+        for name, each in arms.items():
+            scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
+            report.row(f"{seed}-{name}", *scores, each["wall_s"])
+
+
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS, seeds=(0, 1)).parse_args()
-    measured = study.collect(options, RESULTS, play_seed)
-    with Report(options) as report:
-        report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
-        for seed, arms in measured.items():
-            for name, each in arms.items():
-                scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
-                report.row(f"{seed}-{name}", *scores, each["wall_s"])
+    study.main(__doc__, RESULTS, play_seed, tell, seeds=(0, 1))

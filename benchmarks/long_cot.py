@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Arms, Prediction, paired, spread
 
 from launch.analysis.draw import COLOURS
 
-RESULTS, PICTURE = ROOT / "docs" / "long_cot.json", ROOT / "docs" / "long_cot.svg"
+RESULTS = ROOT / "docs" / "long_cot.json"
 FIRST = "cosine, penalty"  # the run that is taught
 REWARDS: dict[str, list[str]] = {
     FIRST: [],
@@ -177,11 +177,14 @@ def tell(report: Report, found: study.Found) -> None:
         lengths = ([arm["curve"][end]["tokens"] for arm in arms] for end in (0, -1))
         values = [map(before, arms), map(after, arms), map(gain, arms), *lengths]
         report.row(name, *(spread(list(each)) for each in values))
+    report.head("difference over the seeds", "with its 95 % interval")
+    for name, difference in DIFFERENCES.items():
+        report.row(name, paired(found, difference))
 
 
-def draw(found: study.Found) -> None:
+def draw(found: study.Found, path: Path) -> None:
     note = f"lines: means of {len(found)} seeds; dots: each of them; held-out sums, sampled answers"
-    with study.picture(PICTURE, "Long CoT in miniature", note, columns=3) as (cut, accuracy, starts):
+    with study.picture(path, "Long CoT in miniature", note, columns=3) as (cut, accuracy, starts):
         for name, colour in zip(REWARDS, COLOURS, strict=False):
             arms = [each[name] for each in found.values()]
             steps = [point["step"] for point in arms[0]["curve"]]
@@ -211,11 +214,4 @@ def lines(
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    measured = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(measured)
-    with Report(options) as made:
-        tell(made, measured)
-        study.tell_predictions(made, measured, PREDICTIONS)
-        for name, difference in DIFFERENCES.items():
-            made.note(f"{name}: {paired(measured, difference)}")
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Prediction, spread
 
 from launch.analysis.draw import COLOURS
 
-RESULTS, PICTURE = ROOT / "docs" / "reasoning_gym.json", ROOT / "docs" / "reasoning_gym.svg"
+RESULTS = ROOT / "docs" / "reasoning_gym.json"
 ARM = "grpo"
 LEVELS = ("aiw 0", "family_relationships 0")  # the families of the recipe, each at the easiest level
 KINDS = ("greedy", "sampled")
@@ -79,13 +79,12 @@ def tell(report: Report, found: study.Found) -> None:
             values = [[_asked(arms, when, level, kind) for arms in found.values()] for when in ("before", "after")]
             gain = study.paired(found, partial(_gain, level=level, kind=kind))
             report.row(f"{level}, {kind}", *map(spread, values), gain)
-    study.tell_predictions(report, found, PREDICTIONS)
 
 
-def draw(found: study.Found) -> None:
+def draw(found: study.Found, path: Path) -> None:
     title = "Problems of reasoning-gym, by the scores of its scorers"
     note = f"thin lines: {len(found)} seeds; thick: their mean; held-out problems, one sampled answer each"
-    with study.picture(PICTURE, title, note, columns=len(LEVELS)) as grid:
+    with study.picture(path, title, note, columns=len(LEVELS)) as grid:
         for axis, level in zip(grid, LEVELS, strict=True):
             curves = [arms[ARM]["curve"] for arms in found.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
@@ -100,8 +99,4 @@ def draw(found: study.Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    found = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(found)
-    with Report(options) as made:
-        tell(made, found)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

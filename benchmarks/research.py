@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Prediction, spread
 
 from launch.analysis.draw import COLOURS, DARK
 
-RESULTS, PICTURE = ROOT / "docs" / "research.json", ROOT / "docs" / "research.svg"
+RESULTS = ROOT / "docs" / "research.json"
 ARM = "research"
 WAYS = {"direct answer": "direct", "CoT": "cot", "RAG": "rag", "ReSearch": "research"}
 MATCH, CALLS = "exact match", "searches"
@@ -87,15 +87,14 @@ def tell(report: Report, found: study.Found) -> None:
     for step in next(iter(found.values()))[ARM]["curve"]:
         rows = [arms[ARM]["curve"][step] for arms in found.values() if step in arms[ARM]["curve"]]
         report.row(step, *(spread([row[number] for row in rows]) for number in (MATCH, CALLS)))
-    study.tell_predictions(report, found, PREDICTIONS)
 
 
-def draw(found: study.Found) -> None:
+def draw(found: study.Found, path: Path) -> None:
     title, note = (
         "A second search, by reward alone",
         f"thin lines: {len(found)} seeds; thick: their mean; greedy answers",
     )
-    with study.picture(PICTURE, title, note) as grid:
+    with study.picture(path, title, note) as grid:
         for axis, number, label in zip(grid, (CALLS, MATCH), ("per question", "share of questions"), strict=True):
             curves = [arms[ARM]["curve"] for arms in found.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
@@ -111,8 +110,4 @@ def draw(found: study.Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    found = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(found)
-    with Report(options) as made:
-        tell(made, found)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import Report
+from report import Report, parser
 
+from launch.config.compose import compose
 from launch.report.over_seeds import average_changes
+from rlsys.errors import BadInput
 from rlsys.files import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
+
+FEWEST = 4  # seeds: with fewer, no prediction is said to be shown
 
 Arms = dict[str, Any]  # the numbers of one seed's runs, by the name of the arm
 Found = dict[int, Arms]  # by seed
@@ -37,10 +41,32 @@ class Prediction:
     """Of the seeds in which it has to hold, for the claim to be shown."""
 
 
-def add_options(
-    parser: argparse.ArgumentParser, results: Path, *, seeds: Sequence[int] = (0, 1, 2, 3, 4)
-) -> argparse.ArgumentParser:
-    """Those of a study whose numbers stand in `results`."""
+def main(
+    description: str | None,
+    results: Path,
+    play_seed: Callable[[int, Path], Arms],
+    tell: Callable[[Report, Found], None],
+    *,
+    draw: Callable[[Found, Path], None] | None = None,
+    predictions: Sequence[Prediction] = (),
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+) -> None:
+    """The command of a study: plays the seeds, draws, prints what `tell` says and what became of the predictions."""
+    options = add_options(parser(description), results, seeds).parse_args()
+    try:
+        found = collect(options, play_seed, predictions)
+    except BadInput as error:
+        sys.exit(f"error: {error}")
+    if draw is not None:
+        draw(found, options.results.with_suffix(".svg"))
+    with Report(options) as report:
+        tell(report, found)
+        if predictions:
+            tell_predictions(report, found, predictions)
+
+
+def add_options(parser: argparse.ArgumentParser, results: Path, seeds: Sequence[int]) -> argparse.ArgumentParser:
+    """Those of a study whose numbers stand in `results`. Trials on other seeds belong elsewhere: `--results FILE`."""
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=list(seeds), metavar="N", help="which to run (default: %(default)s)"
     )
@@ -48,21 +74,33 @@ def add_options(
     parser.add_argument(
         "--runs", type=Path, default=folder, metavar="DIR", help="where the runs are; what is done is not repeated"
     )
-    parser.add_argument("--draw", action="store_true", help=f"train nothing, take what {results.relative_to(ROOT)} has")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=results,
+        metavar="FILE",
+        help=f"where the numbers and, as .svg, the picture are written (default: {results.relative_to(ROOT)})",
+    )
+    parser.add_argument("--draw", action="store_true", help="train nothing, take what the results have")
     return parser
 
 
 def collect(
     options: argparse.Namespace,
-    results: Path,
     play_seed: Callable[[int, Path], Arms],
     predictions: Sequence[Prediction] = (),
 ) -> Found:
-    """Plays the seeds asked for, and writes `results` after each: a study that is interrupted loses no seed.
+    """Plays the seeds asked for, and writes the results after each: a study that is interrupted loses no seed.
 
-    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs.
+    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs. Raises
+    BadInput where a prediction that the file has is not among `predictions` any more (it was made before the runs), and
+    where there is no seed at all.
     """
+    results: Path = options.results
     kept = json.loads(results.read_text()) if results.is_file() else {}
+    for each in kept.get("predictions", []):
+        if each["text"] not in [prediction.text for prediction in predictions]:
+            raise BadInput("a prediction was changed after runs", where=str(results), expected=each["text"])
     found = {int(seed): arms for seed, arms in kept.get("seeds", {}).items()}
     minutes = {int(seed): value for seed, value in kept.get("minutes", {}).items()}
     for seed in [] if options.draw else options.seeds:
@@ -76,6 +114,8 @@ def collect(
             "seeds": {str(each): arms for each, arms in found.items()},
         }
         replace_file(results, json.dumps(record, indent=1) + "\n")
+    if not found:
+        raise BadInput("there are no seeds to draw", where=str(results))
     return found
 
 
@@ -93,7 +133,7 @@ def _outcome(prediction: Prediction, found: Found) -> dict[str, Any]:
         "held": held,
         "of": list(found),
         "needed": needed,
-        "shown": len(held) >= needed,
+        "shown": len(held) >= needed and len(found) >= FEWEST,
     }
 
 
@@ -113,15 +153,6 @@ def paired(found: Found, difference: Callable[[Arms], float]) -> str:
         return f"{values[0]:+.2f}"
     mean = average_changes(values)
     return f"{mean.mean:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]"
-
-
-def measured(options: argparse.Namespace, results: Path, play: Callable[[int, Path], Arms]) -> tuple[Arms, int]:
-    """(what `play` finds of each run, seeds), which then stand in `results`."""
-    if not options.draw:
-        runs = play(len(options.seeds), options.runs)
-        results.write_text(json.dumps({"seeds": len(options.seeds), "runs": runs}, indent=1) + "\n")
-    kept = json.loads(results.read_text())
-    return kept["runs"], kept["seeds"]
 
 
 @contextmanager
@@ -147,8 +178,11 @@ def picture(path: Path, title: str, note: str, columns: int = 2, **how: Any) -> 
 
 
 def train(config: str, folder: Path, changes: Sequence[str]) -> None:
-    """Raises CalledProcessError where the run fails."""
-    if summary(folder) is None:
+    """Raises CalledProcessError where the run fails, BadInput where `folder` has a finished run of other settings."""
+    if summary(folder) is not None:
+        if compose(config, changes) != compose(str(folder / "config.yaml"), [], saved=True):
+            raise BadInput("a finished run with other settings", where=str(folder), expected="another --runs DIR")
+    else:
         folder.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "launch", "train", config, "--run-dir", str(folder), *changes]
         subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
@@ -190,4 +224,4 @@ def spread(values: Sequence[float]) -> str:
     """The mean, with the smallest and the largest."""
     if max(values) >= 10:
         return f"{statistics.mean(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-    return f"{statistics.mean(values):.3f} ({min(values):.2f} to {max(values):.2f})"
+    return f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import study
-from report import Report, parser
+from report import Report
 from study import ROOT, Arms, Found, Prediction, spread
 
 from launch.analysis.draw import COLOURS, DARK
 
-RESULTS, PICTURE = ROOT / "docs" / "swirl.json", ROOT / "docs" / "swirl.svg"
+RESULTS = ROOT / "docs" / "swirl.json"
 TAUGHT = 300  # steps of the stage whose weights generated
 FIRST, CALCULATOR = "swirl-process", "calculator-swirl-none"  # the runs that teach, generate and judge
 RECIPES = {FIRST: "swirl/tiny", CALCULATOR: "swirl/tiny-calculator"}
@@ -152,10 +152,10 @@ def tell(report: Report, found: Found) -> None:
         report.row(f"{better} - {worse}", *columns)
 
 
-def draw(found: Found) -> None:
+def draw(found: Found, path: Path) -> None:
     title, note = "What a judged step teaches", f"bars: means of {len(found)} seeds; dots: each of them"
     learners = ((-0.2, "swirl", "SWiRL", COLOURS[0]), (0.2, "sft", "imitation", COLOURS[1]))
-    with study.picture(PICTURE, title, note, columns=3, sharey=True) as grid:
+    with study.picture(path, title, note, columns=3, sharey=True) as grid:
         sets, sizes, steps = grid
         for axis, number, head in ((sets, "greedy", "Right answers, greedy"), (steps, LABELS, "Good steps")):
             taught = statistics.mean(before(FIRST, number)(arms) for arms in found.values())
@@ -178,9 +178,4 @@ def draw(found: Found) -> None:
 
 
 if __name__ == "__main__":
-    options = study.add_options(parser(__doc__), RESULTS).parse_args()
-    collected = study.collect(options, RESULTS, play_seed, PREDICTIONS)
-    draw(collected)
-    with Report(options) as made:
-        tell(made, collected)
-        study.tell_predictions(made, collected, PREDICTIONS)
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

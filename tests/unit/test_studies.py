@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from launch.config.compose import compose, to_yaml
+from rlsys.errors import BadInput
 from tests.paths import ROOT
 
 
@@ -21,7 +23,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def asked(tmp_path: Path, *seeds: int, draw: bool = False) -> argparse.Namespace:
-    return argparse.Namespace(seeds=list(seeds), runs=tmp_path / "runs", draw=draw)
+    return argparse.Namespace(seeds=list(seeds), runs=tmp_path / "runs", results=tmp_path / "results.json", draw=draw)
 
 
 def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, tmp_path: Path) -> None:
@@ -38,9 +40,9 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
         return {"a": seed / 10}
 
     with pytest.raises(OSError):
-        study.collect(asked(tmp_path, 1, 2), results, play_seed)
-    study.collect(asked(tmp_path, 2), results, play_seed)
-    found = study.collect(asked(tmp_path, 9, draw=True), results, play_seed)
+        study.collect(asked(tmp_path, 1, 2), play_seed)
+    study.collect(asked(tmp_path, 2), play_seed)
+    found = study.collect(asked(tmp_path, 9, draw=True), play_seed)
     assert found == {1: {"a": 0.1}, 2: {"a": 0.2}} and played == [1, 2]
     assert json.loads(results.read_text())["minutes"] == {"1": 1.5, "2": 1.5}
 
@@ -51,7 +53,7 @@ def test_a_prediction_is_shown_by_its_share_of_the_seeds(
 ) -> None:
     results = tmp_path / "results.json"
     prediction = study.Prediction("a is below 4", lambda arms: arms["a"] < 4, share=share)
-    study.collect(asked(tmp_path, *range(5)), results, lambda seed, _: {"a": seed}, [prediction])
+    study.collect(asked(tmp_path, *range(5)), lambda seed, _: {"a": seed}, [prediction])
     written = json.loads(results.read_text())["predictions"][0]
     assert (written["held"], written["needed"], written["shown"]) == ([0, 1, 2, 3], needed, shown)
 
@@ -60,3 +62,28 @@ def test_paired_differences_have_students_interval(study: ModuleType) -> None:
     found = {0: {"a": 0.1, "b": 0.0}, 1: {"a": 0.2, "b": 0.0}, 2: {"a": 0.3, "b": 0.0}}
     # 0.2 -+ 4.303 * 0.1 / sqrt(3)
     assert study.paired(found, lambda arms: arms["a"] - arms["b"]) == "+0.20 [-0.05, +0.45]"
+
+
+def test_a_prediction_cannot_be_changed_after_runs(study: ModuleType, tmp_path: Path) -> None:
+    first, other = (study.Prediction(text, lambda arms: True) for text in ("a is above 1", "a is above 0"))
+    study.collect(asked(tmp_path, 1), lambda seed, _: {"a": seed}, [first])
+    with pytest.raises(BadInput, match="a is above 1"):
+        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [other])
+    assert list(study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [other, first])) == [1, 2]
+
+
+def test_few_seeds_show_nothing(study: ModuleType, tmp_path: Path) -> None:
+    prediction = study.Prediction("a is below 9", lambda arms: arms["a"] < 9)
+    study.collect(asked(tmp_path, *range(3)), lambda seed, _: {"a": seed}, [prediction])
+    written = json.loads((tmp_path / "results.json").read_text())["predictions"][0]
+    assert written["held"] == [0, 1, 2] and not written["shown"]
+
+
+def test_a_finished_run_is_taken_for_its_own_settings_alone(study: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "0-a"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(to_yaml(compose("quickstart", ["seed=3"])))
+    (folder / "summary.json").write_text(json.dumps({"status": "done"}))
+    study.train("quickstart", folder, ["seed=3"])  # nothing is trained: it is there
+    with pytest.raises(BadInput, match="other settings"):
+        study.train("quickstart", folder, ["seed=3", "learner.lr=0.5"])
