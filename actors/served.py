@@ -1,7 +1,6 @@
 """A model at an address in the place of the rollout workers, to be evaluated: without Ray and without an engine.
 
-Episodes, environments, tools and rewards are those of a worker. What an environment says between two messages of the
-model is the user's, whatever the protocol, and a tokenizer counts tokens as it would for a policy.
+What an environment says between two messages of the model is the user's, whatever the protocol.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from actors.playing_here import completion_of, play_group, playing_here, question_of
 from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
-from actors.teacher import completion_of, playing_here
-from actors.watched import CannotStart, EnvWorkerSpec
+from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.endpoint import Question, with_stop
-from envs.services.teacher import Teacher, as_chat, message_text
+from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig
-from rlsys.errors import BadInput, RunFailed
-from rlsys.group_rollout import run_group
+from rlsys.errors import BadInput
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Message, Ticket
 
@@ -39,26 +37,17 @@ class ServedPlays:
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Raises RunFailed where the environment cannot be made."""
-        try:
-            with self._worlds.play(plan, ticket.task) as playing:
-                turns = await playing.max_turns()
-                plan = replace(plan, timeout_s=plan.timeout_s + turns * self._model.patience_s)
-                return await run_group(self._player, playing, ticket, plan)
-        except CannotStart as error:
-            raise RunFailed(f"the environment cannot be made: {error}") from error
+        return await play_group(self._player, self._worlds, ticket, plan, self._patience_s)
+
+    def _patience_s(self, turns: int) -> float:
+        return turns * self._model.patience_s
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
-        question = Question(
-            messages=as_chat(request.messages),
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            seed=request.seed if request.temperature else 0,
-            stop=request.stop[:MOST_STOPS],
-        )
+        seed = request.seed if request.temperature else 0
+        question = replace(question_of(request), seed=seed, stop=request.stop[:MOST_STOPS])
         choice = await self._model.answer(question, {"sample": request.seed})
         whole = replace(choice, text=with_stop(choice, question.stop))
-        return completion_of(self._renderer, message_text(whole), request, truncated=choice.truncated)
+        return completion_of(self._renderer, whole, request)
 
     async def try_out(self, plan: RolloutPlan) -> None:
         """Ask one short question, sampled as the plan has it. Raises BadInput where no answer comes."""

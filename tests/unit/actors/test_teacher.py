@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import actors.playing_here
 import actors.teacher
 from actors.services import ServiceSpec
 from actors.teacher import TeacherPlays, teaching
@@ -95,7 +96,7 @@ def test_an_episode_may_take_what_the_teachers_patience_does(
         seen.append((player, await source.max_turns(), played))
         return made.group(asked)
 
-    monkeypatch.setattr(actors.teacher, "run_group", run_group)
+    monkeypatch.setattr(actors.playing_here, "run_group", run_group)
     config = TeacherConfig(constructs=constructs, max_steps=4)
     asyncio.run(plays(turns, config).group(ticket(), plan(timeout_s=20.0), lambda _: None))
     ((player, asked_turns, played),) = seen
@@ -162,7 +163,7 @@ def test_what_lives_beside_a_teacher_ends_with_it(
         teachers.append(Teacher(*given, **more))
         return teachers[0]
 
-    monkeypatch.setattr(actors.teacher, "EnvWorkerPool", lambda spec: worlds)
+    monkeypatch.setattr(actors.playing_here, "EnvWorkerPool", lambda spec: worlds)
     monkeypatch.setattr(actors.teacher, "Teacher", made_teacher)
     generate = SimpleNamespace(teacher=TeacherConfig(), concurrency=2, samples=5)
     recipe: Any = SimpleNamespace(generate=generate, seed=3)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.teacher import TeacherPlays
 from envs.services.endpoint import Choice, Question, read_choice
 from envs.services.guard import GuardConfig, ToolFailed
 from envs.services.judge.actions import construct
@@ -21,8 +19,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.config.generate import TeacherConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import TurnRequest
-from rlsys.types import FailureKind, Message, TurnStop
+from rlsys.types import FailureKind, Message
 from tests.judge_endpoint import scripted
 
 ASKED = Question(messages=(Message(role="user", content="2 + 3?"),), max_tokens=64, temperature=0.7, seed=5, top_p=0.9)
@@ -139,51 +136,6 @@ def test_a_chain_of_thought_is_constructed_and_the_second_model_reflects() -> No
     assert len({seed for *_, seed in teacher.asked}) == 6  # what had not the form is asked again, sampled anew
     with pytest.raises(ToolFailed, match="action_clarify asks for, 3 times"):
         asyncio.run(construct(Scripted(*"abc"), Prompts(), "What is 2 + 3?", ASKED, 40))  # type: ignore[arg-type]
-
-
-class Letters:
-    """A token for each letter, and one for the end."""
-
-    class tokenizer:
-        eos_token_id = 0
-
-    def text_ids(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids))
-
-
-def asks(*stop: str, max_tokens: int = 9) -> TurnRequest:
-    return TurnRequest(max_tokens=max_tokens, temperature=1.0, top_p=1.0, seed=0, stop=stop)
-
-
-def test_an_answer_is_no_longer_than_the_policy_could_write_it() -> None:
-    """Whoever wrote it in how many tokens: a constructed chain of thought is as long as its actions make it."""
-    plays = TeacherPlays(TeacherConfig(), None, None, Letters(), 0)  # type: ignore[arg-type]
-    found = [plays.completion("abc", asks(max_tokens=most), truncated=False) for most in (4, 3, 2)]
-    assert [(each.text, each.stop, len(each.token_ids)) for each in found] == [
-        ("abc", TurnStop.EOS, 4),
-        ("abc", TurnStop.LENGTH, 3),  # there was no room for its end
-        ("ab", TurnStop.LENGTH, 2),
-    ]
-    ended = plays.completion("abc</s>", asks("</s>", max_tokens=6), truncated=False)
-    assert (ended.text, ended.stop) == ("abc</s", TurnStop.LENGTH)
-
-
-def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
-    plays = TeacherPlays(TeacherConfig(), None, None, Letters(), 0)  # type: ignore[arg-type]
-    found = [
-        plays.completion("a</s>b", asks("</s>", "b"), truncated=True),
-        plays.completion("ab", asks(), truncated=True),
-        plays.completion("ab", asks("</s>"), truncated=False),
-    ]
-    assert [(each.text, each.stop) for each in found] == [
-        ("a</s>", TurnStop.STOP),
-        ("ab", TurnStop.LENGTH),
-        ("ab", TurnStop.EOS),
-    ]
-    assert [each.token_ids.tolist()[-1] for each in found] == [ord(">"), ord("b"), 0]  # its end counts as a token
 
 
 @pytest.mark.parametrize(

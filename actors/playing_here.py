@@ -1,0 +1,95 @@
+"""What a model at an address needs to play groups in the place of the rollout workers: in this process, without Ray.
+
+Environments, tools and rewards are those of a worker. What the model says is text: a tokenizer counts its tokens, for
+limits and for rewards that look at them, and nothing says that a policy sampled them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from actors.renderer import ChatRenderer
+from actors.services import ServiceSpec
+from actors.watched import CannotStart, EnvWorkerSpec
+from actors.worlds import EnvWorkerPool
+from envs.services.endpoint import Choice, Question
+from envs.services.teacher import Teacher, as_chat, message_text
+from rlsys.errors import RunFailed
+from rlsys.group_rollout import run_group
+from rlsys.rollout import Player, RolloutPlan, TurnRequest
+from rlsys.system.calls import SERVICE_TOKEN
+from rlsys.types import Completion, Group, Ticket, TurnStop
+
+
+async def play_group(
+    player: Player, worlds: EnvWorkerPool, ticket: Ticket, plan: RolloutPlan, patience_s: Callable[[int], float]
+) -> Group:
+    """One group, whose episodes may take as much longer as the model's answers are waited for.
+
+    patience_s: of an episode of so many turns. Raises RunFailed where the environment cannot be made.
+    """
+    try:
+        with worlds.play(plan, ticket.task) as playing:
+            more_s = patience_s(await playing.max_turns())
+            return await run_group(player, playing, ticket, replace(plan, timeout_s=plan.timeout_s + more_s))
+    except CannotStart as error:
+        raise RunFailed(f"the environment cannot be made: {error}") from error
+
+
+def question_of(request: TurnRequest) -> Question:
+    """What a policy would be asked, as a chat endpoint takes it; without its stop strings."""
+    return Question(
+        messages=as_chat(request.messages),
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+    )
+
+
+def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) -> Completion:
+    """What the model wrote, in the policy's tokens, ended as an engine would have ended it: after the first stop
+    string, which the text keeps, or where as many tokens of the policy's are spent as the policy itself would have."""
+    text = message_text(choice)
+    ends = [text.find(each) + len(each) for each in request.stop if each in text]
+    text = text[: min(ends)] if ends else text
+    how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
+    ids = [*renderer.text_ids(text), *([renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
+    if len(ids) > request.max_tokens:
+        ids, how = ids[: request.max_tokens], TurnStop.LENGTH
+        text = renderer.decode(ids)
+    return Completion(
+        token_ids=np.asarray(ids, np.int32), logprobs=np.zeros(len(ids), np.float32), spans=(), stop=how, text=text
+    )
+
+
+@asynccontextmanager
+async def playing_here(
+    model: Teacher, spec: EnvWorkerSpec, services: Sequence[ServiceSpec]
+) -> AsyncIterator[EnvWorkerPool]:
+    """Environments, and the servers that they need, as long as a model at an address plays; it is closed with them.
+
+    Of services with one name one is started.
+    """
+    os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
+    started: dict[str, Any] = {}
+    worlds = EnvWorkerPool(spec)
+    try:
+        for name, each in {each.name: each for each in services}.items():
+            started[name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
+        worlds.connect({name: service.url for name, service in started.items()})
+        yield worlds
+    finally:
+        await worlds.stop()
+        await model.close()
+        del os.environ[SERVICE_TOKEN]
+        for service in started.values():
+            await asyncio.to_thread(service.stop)
