@@ -20,8 +20,9 @@ from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import CannotStart, EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
+from envs.protocols.thoughts import write_thought
 from envs.services.endpoint import Choice, Question
-from envs.services.teacher import Teacher, as_chat, message_text
+from envs.services.teacher import Teacher, as_chat
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
@@ -57,10 +58,12 @@ def question_of(request: TurnRequest) -> Question:
 
 def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) -> Completion:
     """What the model wrote, in the policy's tokens, ended as an engine would have ended it: after the first stop
-    string, which the text keeps, or where as many tokens of the policy's are spent as the policy itself would have."""
-    text = message_text(choice)
-    ends = [text.find(each) + len(each) for each in request.stop if each in text]
-    text = text[: min(ends)] if ends else text
+    string, which the text keeps, or where as many tokens of the policy's are spent as the policy itself would have.
+
+    A thought that came apart stands before the text, and ends nothing.
+    """
+    ends = [choice.text.find(each) + len(each) for each in request.stop if each in choice.text]
+    text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
     ids = [*renderer.text_ids(text), *([renderer.tokenizer.eos_token_id] * (how is TurnStop.EOS))]
     if len(ids) > request.max_tokens:

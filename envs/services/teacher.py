@@ -142,8 +142,3 @@ def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
     """As a chat endpoint takes it: what the environment says between two messages of the model is the user's."""
     roles = {"system": "system", "assistant": "assistant"}
     return tuple(Message(role=roles.get(each.role, "user"), content=each.content) for each in messages)
-
-
-def message_text(choice: Choice) -> str:
-    """Its message, as the policy would write it: a thought that came apart stands before the answer, in its tags."""
-    return f"<think>\n{choice.thought.strip()}\n</think>\n\n{choice.text}" if choice.thought else choice.text

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from actors.playing_here import completion_of
+from envs.protocols import PROTOCOLS
 from envs.services.endpoint import Choice
 from rlsys.rollout import TurnRequest
 from rlsys.types import Completion, TurnStop
@@ -56,3 +59,21 @@ def test_an_answer_ends_where_an_engine_would_have_ended_it() -> None:
         ("ab", TurnStop.EOS),
     ]
     assert [each.token_ids.tolist()[-1] for each in found] == [ord(">"), ord("b"), 0]  # its end counts as a token
+
+
+@pytest.mark.parametrize("protocol", ["research", "icrl", "swirl", "o2_searcher", "retool", "ircot"])
+def test_what_a_thought_mentions_ends_nothing_and_is_no_call(protocol: str) -> None:
+    rules = PROTOCOLS[protocol]
+    call, answer = rules.write_call("2 + 3"), rules.write_answer("5")
+    thought = f"I could write {rules.write_call('7')} or {rules.write_answer('7')}, or open {rules.tags[2]}. </think>"
+    request = asks(*rules.stop, max_tokens=999)
+    for said in (call, answer, "neither"):
+        plain, thinking = (completion(f"So: {said}", request, thought=each) for each in ("", thought))
+        assert rules.parse(thinking.text) == rules.parse(plain.text)
+        assert (thinking.stop, thinking.text.endswith(plain.text)) == (plain.stop, True)
+
+
+def test_a_thought_that_came_apart_stands_before_the_answer() -> None:
+    found = completion("5</s>6", asks("</s>", max_tokens=99), thought="two\n</s> and <s> vector<int>\n")
+    assert found.text == "<think>\ntwo\n[/s] and [s] vector<int>\n</think>\n\n5</s>"
+    assert completion("5", asks("</think>", max_tokens=99), thought="two").text == "5"  # it would end the message
