@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from envs import new_player
@@ -47,35 +48,63 @@ class ServiceNeed:
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
 
-def service_needs(played: Sequence[RecipeConfig], device: Device) -> list[ServiceNeed]:
-    """One for each server, in the order in which stages ask for them. played: stages and evaluation sets that play."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What asks the servers."""
+
+    episodes: int | None = None  # at once; None: those of a step of training
+    workers: int | None = None  # processes that play them; None: `rollout.workers`
+
+    def searches(self, recipe: RecipeConfig, config: SearchConfig) -> int:
+        """At once, at most: a process has `guard.max_concurrent` of them under way."""
+        step = recipe.loop.groups_per_step * recipe.loop.group_size
+        workers = recipe.rollout.workers if self.workers is None else self.workers
+        return min(workers * config.guard.max_concurrent, step if self.episodes is None else self.episodes)
+
+
+def with_every_core(device: Device) -> Device:
+    """For servers in this process: null in `threads` is every core there, not an engine's share."""
+    return replace(device, engine_threads=len(os.sched_getaffinity(0)))
+
+
+def service_needs(played: Sequence[RecipeConfig], device: Device, load: Load | None = None) -> list[ServiceNeed]:
+    """One for each server, in the order in which stages ask for them. played: stages and evaluation sets that play.
+
+    load: None is that of training.
+    """
     found: dict[str, ServiceNeed] = {}
     for recipe in played:
-        for need in _of_recipe(recipe, device):
-            found.setdefault(need.name, need)
+        for need in _of_recipe(recipe, device, load or Load()):
+            first = found.setdefault(need.name, need)
+            if (first.gpus, first.cpus) != (need.gpus, need.cpus):
+                each = " and ".join(f"{one.gpus} GPUs and {one.cpus} CPUs" for one in (first, need))
+                problem = f"one server is asked for with {each}: give it the same gpus and threads everywhere"
+                found[need.name] = replace(first, problem=first.problem or problem)
     return list(found.values())
 
 
-def check_needs(needs: Iterable[ServiceNeed]) -> None:
-    """Raises BadInput for a server that cannot keep up, or that its GPUs cannot hold."""
+def check_needs(needs: Iterable[ServiceNeed], say: Callable[[str], None]) -> None:
+    """Say which may be too slow. Raises BadInput for a server that cannot keep up, or that its GPUs cannot hold."""
     for need in needs:
         if need.problem is not None:
             raise BadInput(need.problem, where=need.name)
+        if need.warning is not None:
+            say(f"{need.name}: {need.warning}")
 
 
-def _of_recipe(recipe: RecipeConfig, device: Device) -> Iterator[ServiceNeed]:
+def _of_recipe(recipe: RecipeConfig, device: Device, load: Load) -> Iterator[ServiceNeed]:
     world = new_player(recipe.env)
     if world.service:
         cpus, gpus = world.service_threads or device.engine_threads, world.service_gpus * device.gpus_per_actor
         bare = ServiceNeed(name=world.service, gpus=gpus, cpus=cpus)
         retriever = getattr(recipe.env, "retriever", None)
-        yield of_retriever(bare, retriever, recipe) if isinstance(retriever, SearchConfig) else bare
+        yield of_retriever(bare, retriever, recipe, load) if isinstance(retriever, SearchConfig) else bare
     judge = judge_of(recipe.reward)
     if judge is not None and judge.server:
         yield of_judge(judge, recipe, device)
 
 
-def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) -> ServiceNeed:
+def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig, load: Load) -> ServiceNeed:
     """On GPUs it keeps up: for a batch of 64 it reads 32 GB there in a fiftieth of a second."""
     if config.corpus is None:
         return bare
@@ -96,7 +125,7 @@ def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig) 
     if bare.gpus:  # of its encoder at least: a graph is searched on CPUs, which read little of it
         problem, warning = _too_large(size, bare.gpus, VLLM_SHARE * card_gb(recipe.cluster)), None
     else:
-        problem, warning = keeping_up(size, config, recipe, bare.cpus)
+        problem, warning = keeping_up(size, config, load.searches(recipe, config), bare.cpus)
     return replace(bare, holds=holds, host_bytes=float(size.bytes), problem=problem, warning=warning)
 
 
@@ -125,16 +154,12 @@ def build_time(size: IndexSize) -> str:
     return f"about {on_gpu:.1f} h on a GPU ({on_cpu:,.0f} h of a CPU's threads) and {disk:.0f} GB of disk"
 
 
-def keeping_up(
-    size: IndexSize, config: SearchConfig, recipe: RecipeConfig, threads: int
-) -> tuple[str | None, str | None]:
-    """(why a CPU cannot answer the searches of a step in time, why it may be too slow for them).
+def keeping_up(size: IndexSize, config: SearchConfig, at_once: int, threads: int) -> tuple[str | None, str | None]:
+    """(why a CPU cannot answer so many searches at once in time, why it may be too slow for them).
 
-    All episodes of a step search at once: every worker has `guard.max_concurrent` searches under way at most, and the
-    last of them waits for all others. After `guard.deadline_s` it is asked again, `guard.attempts` times in all.
+    The last of them waits for all others. After `guard.deadline_s` it is asked again, `guard.attempts` times in all.
     """
-    loop, guard = recipe.loop, config.guard
-    at_once = min(recipe.rollout.workers * guard.max_concurrent, loop.groups_per_step * loop.group_size)
+    guard = config.guard
     wait_s = at_once * size.query_flops / (threads * THREAD_FLOPS)
     if wait_s <= guard.deadline_s:
         return None, None

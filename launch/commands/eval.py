@@ -22,7 +22,7 @@ from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
 from launch.checks.machine import expected_device
-from launch.checks.service_needs import check_needs, service_needs
+from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
 from launch.checks.software import versions
 from launch.commands.served import add_served, read_served
 from launch.commands.shared import add_checkpoint, add_config, add_test
@@ -110,7 +110,7 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
-    check_needs(service_needs(recipes_of(recipe), expected_device(recipe.cluster)))
+    check_needs(needs_of(recipe, plays, served), progress.say)
     ask_all(addresses_of_recipe(recipe), progress.say)
     if options.output is not None:
         preflight.check_output(options.output)
@@ -131,6 +131,15 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
                 play(recipe, plays, transcripts, progress, on, failing_early=served is not None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
                 return finish(options, about, plays, transcripts, earlier, progress)
+
+
+def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConfig | None) -> list[ServiceNeed]:
+    """What its services take. Where a model at an address plays they run in this process, which has every core."""
+    episodes = max(recipe.eval.concurrency, *(each.samples * each.seeds for each in plays.values()))
+    device = expected_device(recipe.cluster)
+    if served is None:
+        return service_needs(recipes_of(recipe), device, Load(episodes=episodes))
+    return service_needs(recipes_of(recipe), with_every_core(device), Load(episodes=episodes, workers=1))
 
 
 def dry_run(plays: Mapping[str, Play], who: str, progress: Progress) -> int:

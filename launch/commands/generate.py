@@ -13,7 +13,7 @@ from envs.services.first_question import ask_all
 from envs.services.teacher import check_ready, check_teacher
 from launch.checks import preflight
 from launch.checks.machine import expected_device
-from launch.checks.service_needs import check_needs, service_needs
+from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
 from launch.config.compose import compose
 from launch.observe.progress import Progress, process_start
@@ -96,7 +96,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)
-    check_needs(service_needs([recipe], expected_device(recipe.cluster)))
+    load = Load(episodes=episodes_at_once(recipe))
+    check_needs(service_needs([recipe], expected_device(recipe.cluster), load), progress.say)
     ask_all(list(addresses_of_reward("reward.judge", recipe)), progress.say)
 
     async def work(playing: RecipeConfig, pool: RolloutPool) -> None:
@@ -130,6 +131,8 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
         raise BadInput(key="--checkpoint", found=options.checkpoint, expected=f"none, {weights_of(teacher)} plays")
     check_ready(teacher)
     nodes.check_rollouts(recipe)
+    load = Load(episodes=episodes_at_once(recipe), workers=1)
+    check_needs(service_needs([recipe], with_every_core(expected_device(recipe.cluster)), load), progress.say)
     ask_all([*addresses_of_teacher(teacher), *addresses_of_reward("reward.judge", recipe)], progress.say)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
@@ -141,6 +144,11 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
             progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
         end(played, target, recipe, len(tasks), progress)
     return 0
+
+
+def episodes_at_once(recipe: RecipeConfig) -> int:
+    """One group at least is under way."""
+    return max(recipe.generate.concurrency, recipe.generate.samples)
 
 
 def end(played: TrajectoryStore, target: Path, recipe: RecipeConfig, total: int, progress: Progress) -> None:

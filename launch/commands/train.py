@@ -83,7 +83,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     if options.dry_run:
         return dry_run(config, progress, options.run_dir)
     progress.doing("reading the data, and looking at the machine")
-    check(config)
+    check(config, progress.say)
 
     from launch.run.parts import make_run, shorten_path  # Ray and torch behind these two: a dry run goes without
     from launch.run.session import go_through
@@ -158,7 +158,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     for line in [*follows, *time, disk, *lacking]:
         print(f"#   {line}")
     check_gpus(config)
-    check_services(config)
+    check_services(config, lambda _: None)  # a warning stands in the lines above
     check_offload(config)
     if here:
         check_disk(room, place)

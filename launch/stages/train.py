@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -28,8 +29,8 @@ from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.system.device import DEVICES, Device, describe_filled_keys, require_device, resolve_run
 
 
-def check(config: RunConfig) -> None:
-    """What can be known before anything is written or started. Raises BadInput."""
+def check(config: RunConfig, say: Callable[[str], None]) -> None:
+    """What can be known before anything is written or started. Raises BadInput; `say` gets what may be too slow."""
     recipe = config.recipe
     make_world(recipe.env)
     check_trackers(recipe)
@@ -43,7 +44,7 @@ def check(config: RunConfig) -> None:
         prompts.prompt_lines(ChatRenderer(recipe.model.path), recipe.model.path, _playing(config))
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
     check_gpus(config)
-    check_services(config)
+    check_services(config, say)
 
 
 def _playing(config: RunConfig) -> list[RecipeConfig]:
@@ -159,9 +160,9 @@ def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
     return service_needs([each for stage in playing for each in recipes_of(stage)], device)
 
 
-def check_services(config: RunConfig) -> None:
-    """Raises BadInput for one that cannot keep up, or that its GPUs cannot hold."""
-    check_needs(services_of(config, expected_device(config.recipe.cluster)))
+def check_services(config: RunConfig, say: Callable[[str], None]) -> None:
+    """Say which may be too slow. Raises BadInput for one that cannot keep up, or that its GPUs cannot hold."""
+    check_needs(services_of(config, expected_device(config.recipe.cluster)), say)
 
 
 def has_trained_nothing(state: DriverState) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.guard import GuardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.search_config import SearchQAConfig
-from launch.checks.service_needs import ServiceNeed, service_needs
+from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
 from launch.config.compose import compose
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES
+from tests.refused import refused
 
 WIKI = {"corpus": "data/wiki18/corpus.jsonl", "index": "indexes/none", "kind": "dense"}
 
@@ -73,3 +76,39 @@ def test_a_judge_has_to_fit_on_its_gpus(gpus: int, fits: bool) -> None:
     recipe = replace(compose("quickstart", ["cluster.gpu_memory_gb=40"]).recipe, reward=SwirlRewardConfig(judge=judge))
     (need,) = needs(recipe)
     assert (need.problem is None) == fits and (need.gpus, need.cpus) == (gpus, 8)
+
+
+def test_what_plays_decides_how_many_search_at_once() -> None:
+    """0.91 s a search on one thread: 330 of them fill the 300 s that three attempts of 100 s give."""
+    keys = ("rollout.workers=2", "loop.groups_per_step=64", "loop.group_size=8")
+    recipe = searching(*keys, **WIKI, threads=1, guard=GuardConfig(deadline_s=100.0, max_concurrent=100))
+
+    def of(**load: int) -> ServiceNeed:
+        return service_needs([recipe], DEVICES["cpu"], Load(**load))[0]
+
+    assert (of().problem, of().warning is None) == (None, False)  # 200: two workers with 100 each
+    assert of(episodes=16).warning is of(workers=1).warning is None  # 16, and 100
+    assert of(workers=9).problem is not None  # 512: the episodes of a step
+    (here,) = service_needs([searching(*keys, **WIKI)], with_every_core(DEVICES["cpu"]))
+    assert here.cpus == len(os.sched_getaffinity(0))
+
+
+def test_a_server_that_may_be_too_slow_is_said_at_a_start() -> None:
+    slow = ServiceNeed(name="retriever", gpus=0, cpus=1, warning="two minutes a search")
+    said: list[str] = []
+    check_needs([slow, ServiceNeed(name="judge", gpus=1, cpus=1)], said.append)
+    assert said == ["retriever: two minutes a search"]
+    with refused(says="no room"):
+        check_needs([replace(slow, problem="no room")], said.append)
+
+
+def test_one_server_has_one_size() -> None:
+    plain = compose("quickstart", []).recipe
+    judges = [JudgeConfig(model="own", gpus=gpus, attempts=gpus) for gpus in (1, 1, 2)]
+    first, same, other = (replace(plain, reward=SwirlRewardConfig(judge=each)) for each in judges)
+    (need,) = service_needs([first, same], DEVICES["cuda"])
+    assert need.problem is None
+    (need,) = service_needs([first, same, other], DEVICES["cuda"])
+    assert need.gpus == 1 and need.problem is not None and "2 GPUs" in need.problem
+    (need,) = service_needs([first, other], DEVICES["cpu"])  # no GPU there, whatever they ask for
+    assert need.problem is None

@@ -25,7 +25,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def reached(*_: object) -> str:
         raise BadInput("this far")
 
-    monkeypatch.setattr("launch.commands.train.check", lambda config: None)
+    monkeypatch.setattr("launch.commands.train.check", lambda config, say: None)
     monkeypatch.setattr("launch.run.cleanup.orderly_exit", contextlib.nullcontext)
     monkeypatch.setattr("launch.run.parts.starting_model", reached)
     path = tmp_path / "run"
