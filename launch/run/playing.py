@@ -1,4 +1,4 @@
-"""Tasks played on the engines, so many episodes at once."""
+"""Tasks played, so many episodes at once: on the engines, or by a model at an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlsys.types import Group, Task, Ticket
 
 
 class Plays(Protocol):
-    """The rollout workers' pool, or a teacher."""
+    """The rollout workers' pool, or a model at an address."""
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group: ...
 
