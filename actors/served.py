@@ -15,22 +15,24 @@ from actors.renderer import ChatRenderer
 from actors.services import ServiceSpec
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
-from envs.services.endpoint import Question, with_stop
+from envs.services.endpoint import with_stop
 from envs.services.teacher import Teacher
 from rlsys.config.served import ServedConfig
-from rlsys.errors import BadInput
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
-from rlsys.types import Completion, Group, Ints, Message, Ticket
+from rlsys.types import Completion, Group, Ints, Ticket
 
 MOST_STOPS = 4  # that OpenAI's endpoint takes
-FIRST = Message(role="user", content="Answer with one word: which colour has a clear sky?")
 
 
 class ServedPlays:
     """`group` as a pool of workers has it."""
 
-    def __init__(self, model: Teacher, worlds: EnvWorkerPool, renderer: ChatRenderer, run_seed: int) -> None:
+    def __init__(
+        self, model: Teacher, worlds: EnvWorkerPool, renderer: ChatRenderer, run_seed: int, *, sends_stop: bool = True
+    ) -> None:
+        """sends_stop: whether the server is told where to stop. Else it left nothing out that would be put back."""
         self._model = model
+        self._sends_stop = sends_stop
         self._worlds = worlds
         self._renderer = renderer
         self._player = Player(name="endpoint", run_seed=run_seed, renderer=renderer, generate=self.generate)
@@ -44,25 +46,11 @@ class ServedPlays:
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         seed = request.seed if request.temperature else 0
-        question = replace(question_of(request), seed=seed, stop=request.stop[:MOST_STOPS])
+        stop = request.stop[:MOST_STOPS] if self._sends_stop else ()
+        question = replace(question_of(request), seed=seed, stop=stop)
         choice = await self._model.answer(question, {"sample": request.seed})
         whole = replace(choice, text=with_stop(choice, question.stop))
         return completion_of(self._renderer, whole, request)
-
-    async def try_out(self, plan: RolloutPlan) -> None:
-        """Ask one short question, sampled as the plan has it. Raises BadInput where no answer comes."""
-        question = Question(
-            messages=(FIRST,),
-            max_tokens=plan.max_turn_tokens,
-            temperature=plan.temperature,
-            top_p=plan.top_p,
-            stop=("</answer>",),
-        )
-        try:
-            await self._model.try_out(question)
-        except BadInput as error:
-            expected = "an answer to a first question; --omit and --limit-key name what the server does not know"
-            raise BadInput(error, key="--endpoint", expected=expected) from error
 
 
 @asynccontextmanager
@@ -82,4 +70,4 @@ async def serving(
     """
     model = Teacher(config, concurrency=concurrency, log=log)
     async with playing_here(model, spec, services) as worlds:
-        yield ServedPlays(model, worlds, renderer, run_seed)
+        yield ServedPlays(model, worlds, renderer, run_seed, sends_stop="stop" not in config.omit)

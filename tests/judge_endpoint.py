@@ -24,7 +24,7 @@ class ScriptedEndpoint:
         self.say = say
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
-        self.greeted: list[str] = []  # models of the questions before a run, which are in no other list
+        self.greeted_with: list[dict[str, Any]] = []  # the questions before a run, which are in no other list
         self.greet: Callable[[str], Any] = lambda model: "yes"  # what is said to them
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
@@ -38,7 +38,7 @@ class ScriptedEndpoint:
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if asked.get("messages") == [{"role": "user", "content": QUESTION.messages[0].content}]:
-                    outer.greeted.append(asked["model"])
+                    outer.greeted_with.append(asked)
                     self._answer(outer.greet(asked["model"]))
                     return
                 with outer.lock:
@@ -78,6 +78,11 @@ class ScriptedEndpoint:
         self.url = f"http://127.0.0.1:{self.port}/v1"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
+
+    @property
+    def greeted(self) -> list[str]:
+        """The models of the questions before a run."""
+        return [each["model"] for each in self.greeted_with]
 
     def stop(self) -> None:
         self.over.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envs.services.endpoint import Endpoint, Question
@@ -14,13 +14,14 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import read_answer
 from envs.services.secrets import read_secret
 from rlsys.config.generate import EndpointConfig
+from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message
 
 QUESTION = Question(messages=(Message(role="user", content="Reply with yes."),), max_tokens=16, temperature=0.0)
 KIND = "outcome_math"
 OF_A_SERVICE = {"kind": KIND, "fields": {"question": "1 + 1 = ?", "answers": "2", "answer": "2"}, "seed": 0}
-ANSWER_S = 60.0  # for one answer: a model that thinks, on a server that is warming up
+ANSWER_S = 60.0  # for one answer at least: a model that thinks, on a server that is warming up
 BUSY_S = 30.0  # that a server which asks to come back is given
 ATTEMPTS, PAUSE_S = 3, 1.0  # at an address that does not answer
 
@@ -33,31 +34,51 @@ class KeyRefused(Exception):
 class Address:
     """A model at an address."""
 
-    where: str  # the keys that name it begin so: "reward.judge"
+    where: str  # the keys that name it begin so: "reward.judge"; "" for options, such as --endpoint
     key: str = "endpoint"  # the last part of the one that holds the address: a running `rlsys serve judge` has service
     url: str
     model: str | None = None  # None: the server at the address has its own
     key_env: str | None = None
+    deadline_s: float = ANSWER_S  # of an attempt at its answers
+    question: Question = QUESTION
+    omit: tuple[str, ...] = ()  # as `Endpoint` has them
+    limit_key: str = "max_tokens"
 
     @property
-    def same(self) -> tuple[str, str | None, str | None]:
+    def same(self) -> tuple[object, ...]:
         """Equal for addresses of which one answer says everything."""
-        return self.url, self.model, self.key_env
+        return self.url, self.model, self.key_env, self.question, self.omit, self.limit_key
+
+    @property
+    def answer_s(self) -> float:
+        """For one answer."""
+        return max(ANSWER_S, self.deadline_s)
+
+    def named(self, key: str) -> str:
+        return f"{self.where}.{key}" if self.where else f"--{key.replace('_', '-')}"
 
 
 def address_of_judge(where: str, judge: JudgeConfig | None) -> Address | None:
     """None for no judge, one that the run serves by itself, and one that is not to be asked."""
     if judge is None or not judge.ask_first:
         return None
+    given: dict[str, Any] = {"where": where, "key_env": judge.key_env, "deadline_s": judge.deadline_s}
     if judge.service is not None:
-        return Address(where=where, key="service", url=judge.service, key_env=judge.key_env)
+        return Address(key="service", url=judge.service, **given)
     if judge.endpoint is None:
         return None
-    return Address(where=where, url=judge.endpoint, model=judge.model, key_env=judge.key_env)
+    return Address(url=judge.endpoint, model=judge.model, **given)
 
 
-def address_of_model(where: str, config: EndpointConfig) -> Address:
-    return Address(where=where, url=str(config.endpoint), model=config.model, key_env=config.key_env)
+def address_of_model(where: str, config: EndpointConfig, **more: Any) -> Address:
+    return Address(where=where, url=str(config.endpoint), model=config.model, key_env=config.key_env, **more)
+
+
+def address_of_served(config: ServedConfig, question: Question) -> Address:
+    """Of the model that an evaluation's options name. question: how its episodes are sampled."""
+    asked = replace(question, messages=QUESTION.messages)
+    fields = {"omit": config.omit, "limit_key": config.limit_key, "deadline_s": config.deadline_s}
+    return address_of_model("", config, question=asked, **fields)
 
 
 def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
@@ -73,32 +94,43 @@ def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
 
 
 async def _ask_all(addresses: Sequence[Address]) -> list[str]:
-    found = await asyncio.gather(*map(_ask, addresses), return_exceptions=True)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return [each for each in found if isinstance(each, str)]
+    asked = [asyncio.create_task(_ask(each)) for each in addresses]
+    if not asked:
+        return []
+    await asyncio.wait(asked, return_when=asyncio.FIRST_EXCEPTION)  # the others may be silent for minutes
+    failed = [error for each in asked if each.done() and (error := each.exception()) is not None]
+    if failed:
+        raise failed[0]
+    return [each.result() for each in asked]
 
 
 async def _ask(address: Address) -> str:
     """What to tell the user, or "". Raises BadInput."""
-    where, key_key, at = address.where, f"{address.where}.key_env", f"{address.where}.{address.key}"
-    key = read_secret(key_key, address.key_env)
+    at = address.named(address.key)
+    key = read_secret(address.named("key_env"), address.key_env)
     try:
-        async with asyncio.timeout(ANSWER_S + BUSY_S):
+        async with asyncio.timeout(address.answer_s + BUSY_S):
             await _until_answered(address, key)
     except KeyRefused as error:
-        raise BadInput(error, key=key_key, found=address.key_env, expected=f"a key for {address.url}") from error
+        expected = f"a key for {address.url}"
+        raise BadInput(error, key=address.named("key_env"), found=address.key_env, expected=expected) from error
     except ToolBusy as error:
-        return f"{where}: {error} for {BUSY_S:g} s: it is there, and its answers will be waited for"
+        return f"{at}: {error} for {BUSY_S:g} s: it is there, and its answers will be waited for"
     except ToolRefused as error:
-        named = (f"{where}.model", address.model) if address.model is not None else (at, address.url)
-        raise BadInput(error, key=named[0], found=named[1], expected=f"a model at {address.url}") from error
+        raise _refused(address, error) from error
     except TimeoutError as error:
-        raise BadInput(f"no answer within {ANSWER_S:g} s", key=at, found=address.url) from error
+        raise BadInput(f"no answer within {address.answer_s:g} s", key=at, found=address.url) from error
     except (ValueError, OSError) as error:
         raise BadInput(error, key=at, found=address.url, expected="an address that answers") from error
     return ""
+
+
+def _refused(address: Address, error: ToolRefused) -> BadInput:
+    if address.model is None:
+        return BadInput(error, key=address.named(address.key), found=address.url, expected="a judge there")
+    fields = "" if address.where else "; --omit and --limit-key name what its server does not know"
+    expected = f"a model at {address.url}{fields}"
+    return BadInput(error, key=address.named("model"), found=address.model, expected=expected)
 
 
 async def _until_answered(address: Address, key: str | None) -> None:
@@ -107,7 +139,7 @@ async def _until_answered(address: Address, key: str | None) -> None:
     patience, left = clock.time() + BUSY_S, ATTEMPTS
     while True:
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(address.answer_s):
                 return await _once(address, key)
         except ToolBusy as error:
             pause_s = min(max(error.after_s, PAUSE_S), max(0.0, patience - clock.time()))
@@ -125,9 +157,10 @@ async def _until_answered(address: Address, key: str | None) -> None:
 async def _once(address: Address, key: str | None) -> None:
     options: dict[str, Any] = {"key_from": address.key_env or "", "refused_key": KeyRefused, "name": "the server"}
     if address.model is not None:
+        options |= {"omit": address.omit, "limit_key": address.limit_key}
         endpoint = Endpoint(address.url, address.model, key, **options)
         try:
-            await endpoint.complete(QUESTION)
+            await endpoint.complete(address.question)
         finally:
             await endpoint.close()
         return

@@ -3,7 +3,6 @@ for once."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.services.endpoint import Choice, Endpoint, Question
-from envs.services.guard import Guard, GuardConfig, ToolBusy, ToolRefused
+from envs.services.guard import Guard, GuardConfig, ToolRefused
 from envs.services.judge.templates import Prompts
 from envs.services.secrets import check_address, read_secret
 from rlsys.config.generate import EndpointConfig, TeacherConfig
@@ -36,7 +35,7 @@ class AnswerLog(LineFile):
     def _found(self, record: Mapping[str, Any], where: str, place: int) -> None:
         key = record.get("key")
         if not isinstance(key, str):
-            raise BadInput('no "key": not a file that rlsys generate has written', where=where)
+            raise BadInput('no "key": not a file of answers that rlsys generate or rlsys eval has written', where=where)
         self._places[key] = place
 
     def get(self, key: str) -> Choice | None:
@@ -75,7 +74,6 @@ class Teacher:
         """Raises BadInput for a key that is not set, or a log that cannot be used."""
         spacing_s = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
         attempt_s = concurrency * spacing_s + config.deadline_s + config.deadline_s  # its turn, a pause, the answer
-        self._deadline_s = config.deadline_s
         self.patience_s = config.outage_s + config.attempts * attempt_s  # of one answer at most
         guard = GuardConfig(
             deadline_s=config.deadline_s,
@@ -101,21 +99,6 @@ class Teacher:
             choice = await model.ask(question)
             self._log.add(key, choice, {"model": model.endpoint.model, **about})
         return choice
-
-    async def try_out(self, question: Question) -> None:
-        """Ask once, without patience: before hundreds of episodes wait for an answer. A server that is busy is there.
-
-        Raises BadInput where the server refuses the question, or gives no answer.
-        """
-        for where, model in self._models.items():
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    await model.endpoint.complete(question)
-            except ToolBusy:
-                continue
-            except Exception as error:  # of the way there, and of whatever is at the address
-                reason = str(error) or type(error).__name__
-                raise BadInput(reason, where=f"{where}: {model.endpoint.model} at {model.endpoint.where}") from error
 
     async def close(self) -> None:
         self._log.close()

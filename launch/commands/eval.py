@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,8 @@ import yaml
 
 from actors.renderer import ChatRenderer
 from envs import make_world
-from envs.services.first_question import ask_all
+from envs.services.endpoint import Question
+from envs.services.first_question import Address, address_of_served, ask_all
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
@@ -47,7 +48,7 @@ from launch.evaluation.transcripts import Transcripts, file_name, transcript_fol
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, Plays, play_each
-from launch.stages.addresses import addresses_of_recipe
+from launch.stages.addresses import addresses_of_sets
 from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
@@ -111,7 +112,9 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
     check_needs(needs_of(recipe, plays, served), progress.say)
-    ask_all(addresses_of_recipe(recipe), progress.say)
+    addresses = addresses_of_sets(recipe) + ([first_question(served, plays)] if served is not None else [])
+    if not options.resume:  # else it is not yet known whether anything is left to play
+        ask_first(addresses, progress)
     if options.output is not None:
         preflight.check_output(options.output)
     with orderly_exit():
@@ -124,6 +127,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
             about = who | about_plays(config, plays)
             with open_transcripts(options, who, plays) as transcripts:
                 started = time.monotonic()
+                if options.resume and list_pending(plays, transcripts.played):
+                    ask_first(addresses, progress)
                 if served is None:
                     on = partial(play_on_engines, recipe, model, progress, scratch=found is None)
                 else:
@@ -140,6 +145,26 @@ def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConf
     if served is None:
         return service_needs(recipes_of(recipe), device, Load(episodes=episodes))
     return service_needs(recipes_of(recipe), with_every_core(device), Load(episodes=episodes, workers=1))
+
+
+def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
+    """Sampled as episodes are, with every field that one of them has."""
+    plans = [each.plan() for each in plays.values()]
+    plan = next((each for each in plans if each.temperature), plans[0])
+    question = Question(
+        messages=(),
+        max_tokens=plan.max_turn_tokens,
+        temperature=plan.temperature,
+        top_p=plan.top_p,
+        seed=int(plan.temperature > 0),
+        stop=("</answer>",),
+    )
+    return address_of_served(served, question)
+
+
+def ask_first(addresses: Sequence[Address], progress: Progress) -> None:
+    progress.doing("asking judges and the model a first question")
+    ask_all(addresses, progress.say)
 
 
 def dry_run(plays: Mapping[str, Play], who: str, progress: Progress) -> int:
@@ -169,7 +194,7 @@ def play_on_endpoint(
     progress: Progress,
     work: Work,
 ) -> None:
-    """folder: of the transcripts, where the model's answers are kept too: none is asked for twice."""
+    """folder: of the transcripts. The model's answers lie there too: no question is asked twice."""
     from launch.run.served import on_endpoint  # Ray behind it
 
     plans = [each.plan() for each in plays.values()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,9 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     nodes.check_rollouts(recipe)
     load = Load(episodes=episodes_at_once(recipe))
     check_needs(service_needs([recipe], expected_device(recipe.cluster), load), progress.say)
-    ask_all(list(addresses_of_reward("reward.judge", recipe)), progress.say)
+    ask = partial(ask_all, list(addresses_of_reward("reward.judge", recipe)), progress.say)
+    if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
+        ask()
 
     async def work(playing: RecipeConfig, pool: RolloutPool) -> None:
         plan = plan_of(playing, "generate")
@@ -114,6 +117,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
             if has_pending(tasks, played):
+                if begun_before:
+                    ask()
                 on_engines(recipe, model, progress, work, scratch=found is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
@@ -133,12 +138,17 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     nodes.check_rollouts(recipe)
     load = Load(episodes=episodes_at_once(recipe), workers=1)
     check_needs(service_needs([recipe], with_every_core(expected_device(recipe.cluster)), load), progress.say)
-    ask_all([*addresses_of_teacher(teacher), *addresses_of_reward("reward.judge", recipe)], progress.say)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
+    addresses = [*addresses_of_teacher(recipe), *addresses_of_reward("reward.judge", recipe)]
+    ask = partial(ask_all, addresses, progress.say)
+    if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
+        ask()
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
         renderer = ChatRenderer(model)
         played = TrajectoryStore(store_path(target), identify_play(recipe, weights_of(teacher), tokenizer_id(renderer)))
         if has_pending(tasks, played):
+            if begun_before:
+                ask()
             asyncio.run(generate_taught(tasks, plan_of(recipe, "generate"), recipe, played, renderer, progress))
         else:
             progress.say(f"all {len(tasks)} tasks have been played: {played.path}")

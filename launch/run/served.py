@@ -29,8 +29,7 @@ def on_endpoint(
     plans: Sequence[RolloutPlan],
     playing: Sequence[RecipeConfig],
 ) -> T:
-    """Start the tool services that are needed, do `work` with the model, and stop them. Raises BadInput where the model
-    gives no answer to a first question.
+    """Start the tool services that are needed, do `work` with the model, and stop them. Raises BadInput.
 
     log: what it has answered. plans: how episodes are played. playing: whose tools and judges are needed.
     """
@@ -42,8 +41,6 @@ def on_endpoint(
         many = {"concurrency": together, "run_seed": recipe.seed}
         progress.doing("starting tools")
         async with serving(config, renderer, spec, services, log=log, **many) as plays:
-            progress.doing(f"asking {config.described} a first question")
-            await plays.try_out(plans[0])
             return await work(plays)
 
     return asyncio.run(go())

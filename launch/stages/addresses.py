@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from envs.rewards import judge_of
-from envs.services.first_question import Address, address_of_judge, address_of_model
+from envs.services.first_question import QUESTION, Address, address_of_judge, address_of_model
 from launch.evaluation.sets import sets_of
 from launch.stages.base import needs_engines
-from rlsys.config.generate import TeacherConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 
 
@@ -20,17 +20,19 @@ def addresses_of(config: RunConfig, stages: Sequence[StageConfig]) -> list[Addre
         if needs_engines(config, stage):
             found += addresses_of_recipe(stage.config)
         elif stage.kind == "generate" and teacher.given:
-            found += [*addresses_of_teacher(teacher), *addresses_of_reward("reward.judge", stage.config)]
+            found += [*addresses_of_teacher(stage.config), *addresses_of_reward("reward.judge", stage.config)]
     return found
 
 
 def addresses_of_recipe(recipe: RecipeConfig) -> list[Address]:
-    """Of its reward and of those of its evaluation sets."""
-    found = list(addresses_of_reward("reward.judge", recipe))
-    for each in sets_of(recipe):
-        if each.name:
-            found += addresses_of_reward(f"eval.sets.{each.name}.reward.judge", each.recipe)
-    return found
+    """Of a stage: of its reward and of those of its evaluation sets."""
+    return [*addresses_of_reward("reward.judge", recipe), *(addresses_of_sets(recipe) if recipe.eval.sets else [])]
+
+
+def addresses_of_sets(recipe: RecipeConfig) -> list[Address]:
+    """Of an evaluation: of the rewards of its sets. Without any, of the recipe's."""
+    named = [(f"eval.sets.{each.name}.reward.judge" if each.name else "reward.judge", each) for each in sets_of(recipe)]
+    return [found for where, each in named for found in addresses_of_reward(where, each.recipe)]
 
 
 def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
@@ -39,5 +41,9 @@ def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
         yield found
 
 
-def addresses_of_teacher(teacher: TeacherConfig) -> list[Address]:
-    return [address_of_model(where, each) for where, each in teacher.addresses.items() if teacher.ask_first]
+def addresses_of_teacher(recipe: RecipeConfig) -> list[Address]:
+    """Asked as its answers are sampled: not every model takes another temperature."""
+    teacher, temperature = recipe.generate.teacher, recipe.generate.temperature
+    asked = {"question": replace(QUESTION, temperature=temperature), "deadline_s": teacher.deadline_s}
+    named = teacher.addresses.items() if teacher.ask_first else ()
+    return [address_of_model(where, each, **asked) for where, each in named]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ pytestmark = pytest.mark.slow
 KEY = "sk-very-secret-key"
 FAULTS = [(429, {"Retry-After": "1"}, "later"), 500, None, (200, {"x": "y"}, "<html>"), (200, {"x": "y"}, ""),
           (200, {"x": "y"}, '{"choices": []}'), (503, {"x": "y"}, "")]  # fmt: skip
-FIRST = "which colour"  # of the question that is asked before anything else
 
 
 def asked_of(question: dict[str, Any]) -> str:
@@ -43,9 +41,7 @@ class Calculates:
 
     def __call__(self, prompt: str) -> Any:
         question = self.endpoint.asked[-1]
-        if FIRST in prompt:
-            return choice("blue", "stop")
-        if self.faults and len(self.endpoint.asked) > 2:
+        if self.faults and len(self.endpoint.asked) > 1:
             return self.faults.pop()
         said = [each for each in question["messages"] if each["role"] == "assistant"]
         result = question["messages"][-1]["content"]
@@ -91,7 +87,7 @@ def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, mon
         assert roles == ["assistant", "user", "assistant"] and "23" in each["messages"][1]["content"]
         assert each["messages"][0]["content"].endswith("</math_exp>")
         assert each["messages"][2]["content"] == "<answer>23.0</answer>"
-    assert not says.faults and all(each["stop"] == ["</math_exp>", "</answer>"] for each in asked[1:])
+    assert not says.faults and all(each["stop"] == ["</math_exp>", "</answer>"] for each in asked)
     assert {each["temperature"] for each in asked} == {0.0, 1.0}
     assert len({each["seed"] for each in asked if "seed" in each}) == 16 * 2
     assert set(says.endpoint.keys) == {f"Bearer {KEY}"}
@@ -109,11 +105,9 @@ def sums(prompt: str) -> Any:
 
 def test_it_is_killed_continued_compared_and_asks_no_question_twice(tmp_path: Path) -> None:
     output, answers = tmp_path / "a.json", tmp_path / "a.transcripts" / "answers.jsonl"
-    said = Counter[bool]()
 
     def until_ten(prompt: str) -> Any:
-        said[FIRST in prompt] += 1
-        return None if said[False] > 10 else sums(prompt)
+        return None if len(endpoint.asked) > 10 else sums(prompt)
 
     with scripted(until_ten) as endpoint:
         command = ["eval", "worlds/sums", "--endpoint", endpoint.url, "--model", "big", "eval.tasks=12"]
@@ -121,20 +115,24 @@ def test_it_is_killed_continued_compared_and_asks_no_question_twice(tmp_path: Pa
         lines = lambda: answers.read_bytes().count(b"\n") if answers.exists() else 0  # noqa: E731
         killed = rlsys(*whole, send=signal.SIGKILL, when=lambda: lines() == 10)
         assert (killed.code, output.exists()) == (-9, False), killed.output[-3000:]
-        before = [asked_of(each) for each in endpoint.asked if FIRST not in each["messages"][0]["content"]]
+        before = [asked_of(each) for each in endpoint.asked]
         answered = before[:10]
         endpoint.asked.clear()
         endpoint.say = sums
         other = rlsys(*whole[:5], "other", *whole[6:], "--resume")
         assert other.code == 2 and "was begun with" in other.output, other.output[-2000:]
-        assert endpoint.asked == []
+        assert endpoint.asked == [] and endpoint.greeted == ["big"]
         done = rlsys(*whole, "--resume")
         assert done.code == 0, done.output[-3000:]
-        after = [asked_of(each) for each in endpoint.asked if FIRST not in each["messages"][0]["content"]]
+        assert endpoint.greeted == ["big"] * 2
+        after = [asked_of(each) for each in endpoint.asked]
         assert not set(answered) & set(after) and len(set(answered) | set(after)) == 12 * 3 == len(answered) + len(
             after
         )
-        endpoint.say = lambda prompt: sums(prompt + " 1")
+        endpoint.greet = lambda model: 401
+        again = rlsys(*whole, "--resume")
+        assert again.code == 0 and endpoint.greeted == ["big"] * 2, again.output[-2000:]  # nothing is left to ask
+        endpoint.greet, endpoint.say = lambda model: "yes", lambda prompt: sums(prompt + " 1")
         worse = rlsys(*command, "--output", str(tmp_path / "b.json"), "--against", str(output), "eval.samples=0")
         assert worse.code == 0 and f"against {output}" in worse.output, worse.output[-2000:]
     right = [sum(each["task"]["terms"]) % 4 != 0 for each in episodes(tmp_path / "a.transcripts", "greedy")]
@@ -166,7 +164,7 @@ def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path)
         done = rlsys(*command, "--output", str(output), *keys)
         assert done.code == 0, done.output[-3000:]
         strict = rlsys(*command, *keys[:2], "loop.max_failed_share=0.01")
-        model.say = lambda _: 401
+        model.greet = lambda _: 401
         refused = rlsys(*command, *keys)
     found = read(output)
     (failures,) = found["failures"].values()
@@ -176,5 +174,5 @@ def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path)
     assert 0 < failures < 8 and len(graded) == 8 - failures and len(judge.asked) >= len(graded)
     assert "content policy" in done.output and "paper 0.250" in done.output
     assert strict.code == 1 and "episodes, asked/greedy, failed" in strict.output
-    assert refused.code == 2 and "answered 401" in refused.output and "first question" in refused.output
+    assert refused.code == 2 and "answered 401" in refused.output and "--key-env" in refused.output
     assert left_behind() == []

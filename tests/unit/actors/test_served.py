@@ -20,7 +20,6 @@ from rlsys.types import Message, TurnStop
 from tests import made
 from tests.judge_endpoint import scripted
 from tests.made import plan, ticket
-from tests.refused import refused
 
 STOPS = ("</search>", "</answer>")
 
@@ -114,29 +113,15 @@ def test_fields_that_a_server_does_not_know_are_not_sent(tmp_path: Path) -> None
     assert least == {"model": "big", "max_completion_tokens": 9}
 
 
-@pytest.mark.parametrize(
-    ("said", "part"),
-    [
-        ((400, {"x": "y"}, "Unsupported parameter: 'stop'"), "Unsupported parameter: 'stop'"),
-        (500, "the model answered 500"),
-        ((200, {"x": "y"}, "<html>"), "Expecting value"),
-        ((200, {"x": "y"}, ""), "Expecting value"),
-    ],
-)
-def test_a_first_question_without_an_answer_ends_it(said: Any, part: str, tmp_path: Path) -> None:
-    async def first(url: str) -> None:
-        model = Teacher(ServedConfig(endpoint=url, model="big"), concurrency=1, log=tmp_path / "log")
-        try:
-            await ServedPlays(model, None, Letters(), 7).try_out(plan())  # type: ignore[arg-type]
-        finally:
-            await model.close()
-
-    with scripted(lambda _: said) as endpoint:
-        with refused("--endpoint", says=part):
-            asyncio.run(first(endpoint.url))
-        assert len(endpoint.asked) == 1
-        endpoint.say = lambda _: (429, {"Retry-After": "9"}, "later")
-        asyncio.run(first(endpoint.url))  # it is there, and waits are the guard's
+def test_a_server_that_knows_no_stop_strings_left_none_out() -> None:
+    model = Model(Choice(text="<search>b"), Choice(text="<search>b</search> c"))
+    served = ServedPlays(model, None, Letters(), 7, sends_stop=False)  # type: ignore[arg-type]
+    found = [asyncio.run(served.generate(made.ints([1]), request())) for _ in range(2)]
+    assert [each.stop for each in model.asked] == [(), ()]
+    assert [(each.text, each.stop) for each in found] == [
+        ("<search>b", TurnStop.EOS),
+        ("<search>b</search>", TurnStop.STOP),  # cut here all the same
+    ]
 
 
 class Worlds:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from envs.services import first_question
-from envs.services.first_question import Address, address_of_judge, ask_all
+from envs.services.endpoint import Question
+from envs.services.first_question import Address, address_of_judge, address_of_served, ask_all
 from envs.services.judge.config import JudgeConfig
+from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput
 from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
 
@@ -32,7 +35,7 @@ def refusal(addresses: list[Address]) -> BadInput:
     return caught.value
 
 
-def test_what_answers_is_asked_once_whoever_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_answers_is_asked_once_whichever_keys_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     said: list[str] = []
     with scripted(lambda prompt: "YES") as endpoint:
@@ -71,15 +74,19 @@ def test_what_cannot_be_used_is_one_line_with_its_key(
 def test_a_dead_address_a_silent_one_and_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
     monkeypatch.setattr(first_question, "ANSWER_S", 0.2)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        dead = Address(where="generate.teacher", url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1", model="m")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        dead = Address(
+            where="generate.teacher", deadline_s=0.2, url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", model="m"
+        )
         assert refusal([dead]).key == "generate.teacher.endpoint"
-        assert refusal([Address(where="reward.judge", key="service", url=dead.url)]).key == "reward.judge.service"
+        assert refusal([replace(dead, where="reward.judge", key="service", model=None)]).key == "reward.judge.service"
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: None
-        error = refusal([judged(endpoint)])
+        error = refusal([judged(endpoint, deadline_s=0.2)])
         assert error.key == "reward.judge.endpoint" and "no answer" in str(error)
+        refused = Address(where="generate.teacher", url=dead.url, model="m")  # the silent one is not waited for
+        assert refusal([judged(endpoint, deadline_s=500.0), refused]).key == "generate.teacher.endpoint"
         assert "reward.judge.key_env" in str(refusal([judged(endpoint, key_env="NOT_SET")]))
 
 
@@ -94,7 +101,7 @@ def test_a_server_that_is_busy_is_waited_for_and_then_taken_as_found(monkeypatch
         monkeypatch.setattr(first_question, "BUSY_S", 0.1)
         endpoint.greet = lambda model: (429, {"Retry-After": "0"}, "")
         ask_all([judged(endpoint)], said.append)
-    assert len(said) == 1 and re.match(r"reward\.judge: .* answered 429", said[0])
+    assert len(said) == 1 and re.match(r"reward\.judge\.endpoint: .* answered 429", said[0])
 
 
 def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,3 +115,33 @@ def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("judge", [{}, {"model": "own"}, {"endpoint": "http://h/v1", "model": "m", "ask_first": False}])
 def test_no_judge_one_of_the_runs_own_and_one_that_comes_later_are_not_asked(judge: dict[str, Any]) -> None:
     assert address_of_judge("reward.judge", JudgeConfig(**judge)) is None
+
+
+def test_an_answer_is_waited_for_as_long_as_any_other_of_the_judge() -> None:
+    judges = [JudgeConfig(service="http://h", deadline_s=given) for given in (5.0, 120.0)]
+    found = [address_of_judge("reward.judge", each) for each in judges]
+    assert [each.answer_s for each in found if each is not None] == [60.0, 120.0]
+
+
+def test_the_model_of_an_evaluation_is_asked_as_its_episodes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_question, "PAUSE_S", 0.01)
+    seen: list[Any] = [500, (400, {"x": "y"}, "Unsupported parameter: 'stop'")]
+    question = Question(messages=(), max_tokens=9, temperature=0.7, top_p=0.9, seed=1, stop=("</a>",))
+    with scripted(lambda prompt: "YES") as endpoint:
+        endpoint.greet = lambda model: seen.pop(0) if seen else "yes"
+        config = ServedConfig(endpoint=endpoint.url, model="big", limit_key="max_completion_tokens", omit=("seed",))
+        error = refusal([address_of_served(config, question)])
+        assert (error.key, error.found) == ("--model", "big")
+        assert "Unsupported parameter: 'stop'" in str(error) and "--omit" in str(error)
+        ask_all([address_of_served(config, question)], print)
+        endpoint.greet = lambda model: 401
+        assert refusal([address_of_served(config, question)]).key == "--key-env"
+        assert endpoint.greeted_with[0] == {
+            "model": "big",
+            "messages": [{"role": "user", "content": "Reply with yes."}],
+            "max_completion_tokens": 9,
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "stop": ["</a>"],
+        }
+    assert refusal([address_of_served(config, question)]).key == "--endpoint"
