@@ -9,6 +9,7 @@ of the predictions, and draws `docs/research.svg`; `--draw` takes what is there.
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ RESULTS = ROOT / "docs" / "research.json"
 ARM = "research"
 WAYS = {"direct answer": "direct", "CoT": "cot", "RAG": "rag", "ReSearch": "research"}
 MATCH, CALLS = "exact match", "searches"
+HEALTHY = (  # columns of metrics.jsonl, which the recipe's page shows
+    *("episode/calls", "reward/mean", "groups/filtered", "entropy/mean", "kl/reference"),
+    *("episode/response_tokens", "episode/malformed"),
+)
+EVERY = 5  # steps of rl that a row of these columns is the mean of
 
 # When these were written, runs with seed=0, 1 and 2 were known, all on the questions of env.seed=0.
 PREDICTIONS = (
@@ -62,6 +68,11 @@ def numbers(folder: Path) -> dict[str, Any]:
     during = [row for row in rows if row["stage"] == "rl"]
     first = during[0]["step"]
     found["curve"] = {str(row["step"] - first): _numbers(row, "greedy") for row in during}
+    trained = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
+    parts = [trained[start : start + EVERY] for start in range(0, len(trained), EVERY)]
+    found["metrics"] = {
+        name: [round(statistics.mean(row.get(name, 0.0) for row in part), 4) for part in parts] for name in HEALTHY
+    }
     return found
 
 
@@ -87,6 +98,12 @@ def tell(report: Report, found: study.Found) -> None:
     for step in next(iter(found.values()))[ARM]["curve"]:
         rows = [arms[ARM]["curve"][step] for arms in found.values() if step in arms[ARM]["curve"]]
         report.row(step, *(spread([row[number] for row in rows]) for number in (MATCH, CALLS)))
+    parts = range(len(next(iter(found.values()))[ARM]["metrics"][HEALTHY[0]]))
+    report.head("means over seeds", *(f"steps {EVERY * part + 1} to {EVERY * (part + 1)}" for part in parts))
+    for name in HEALTHY:
+        report.row(
+            name, *(statistics.mean(arms[ARM]["metrics"][name][part] for arms in found.values()) for part in parts)
+        )
 
 
 def draw(found: study.Found, path: Path) -> None:

@@ -36,7 +36,10 @@ def test_a_second_search_is_read_from_a_run_of_research(script: ModuleType, tmp_
         {"stage": "rl", "step": step, "greedy/exact_match": step / 1000, "greedy/calls": 1.0} for step in (300, 305)
     ]
     write(tmp_path / "evaluations.jsonl", asked("before", 0.0, 1.0), *during, asked("test", 0.5, 1.9))
+    trained = [{"stage": "rl", "episode/calls": calls} for calls in (1.0, 1.0, 1.0, 1.0, 2.0, 3.0)]
+    write(tmp_path / "metrics.jsonl", {"stage": "sft"}, *trained)
     found = script.numbers(tmp_path)
+    assert found["metrics"]["episode/calls"] == [1.2, 3.0]  # steps 1 to 5, and the rest
     assert found["curve"] == {
         "0": {"exact match": 0.3, "searches": 1.0},
         "5": {"exact match": 0.305, "searches": 1.0},
