@@ -2,8 +2,9 @@
 
     FOLDER/begun.json  FOLDER/greedy.jsonl  FOLDER/hotpotqa-sampled.jsonl
 
-Each file is read by `rlsys score --input`. All samples of a task are written at once; a task of which a kill left only
-some, or of which nothing could be graded, is played again.
+Each file of a play is read by `rlsys score --input`; the answers of a model at an address, which lie there too, are no
+transcripts. All samples of a task are written at once; a task of which a kill left only some, or of which nothing could
+be graded, is played again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ COMMAND = re.compile(
 )
 # Sections whose figures are settings and limits, which somebody chose, or a paper's own: nobody here measured them.
 CHOSEN = {
-    "configs/icrl/README.md": {"## The paper beside ours"},
+    "configs/icrl/README.md": {"## The paper next to ours"},
     "configs/long_cot/README.md": {"## The paper's results, and ours", "## Hours and memory"},
     "docs/how-to/containers.md": {"## Run"},
     "docs/how-to/kubernetes.md": {"## Before the first run", "## One run", "## Sizes", "## When a pod is evicted"},
