@@ -68,7 +68,7 @@ EXAMPLES = """examples:
   rlsys eval quickstart --endpoint https://host/v1 --model NAME --key-env KEY --output served.json
                                                           a model behind an address: no engine is started
 """
-ANSWERS = "answers.jsonl"  # among the transcripts: what a model behind an address has answered
+ANSWERS = "answers.jsonl"  # among the transcripts, and none of them: what a model behind an address has answered
 FEW = 64  # episodes: fewer say nothing yet about the share that fails
 Work = Callable[[Plays], Awaitable[None]]
 
@@ -303,7 +303,7 @@ def about_model(model: str) -> dict[str, Any]:
 def about_served(served: ServedConfig, renderer: ChatRenderer) -> dict[str, Any]:
     """The tokenizer that counts what it says is not its own, and decides where its answers are cut."""
     whole = {"checkpoint": served.described, "step": None, "weights": served.identity}
-    return whole | {"tokenizer": tokenizer_id(renderer)}
+    return whole | {"tokenizer": tokenizer_id(renderer), "endpoint": served.asked}
 
 
 def about_plays(config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from rlsys.config.generate import EndpointConfig
 from rlsys.errors import require, require_bounds
@@ -29,9 +29,13 @@ class ServedConfig(EndpointConfig):
 
     def __post_init__(self) -> None:
         require(self.given and bool(self.model), "--model", self.model, "a name with --endpoint")
-        require_bounds(self, "endpoint: ", "at least 1, or null", "requests_per_minute")
         require_bounds(self, "endpoint: ", "at least 1", "attempts")
-        require_bounds(self, "endpoint: ", "above 0", "deadline_s", "outage_s")
+        rate = self.requests_per_minute
+        require(rate is None or rate >= 1, "--rpm", rate, "at least 1")
+        require(self.deadline_s > 0, "--deadline", self.deadline_s, "above 0")
+        spacing_s = 60.0 / rate if rate is not None else 0.0
+        spaced = f", the time between two requests of --rpm {rate}" if rate is not None else ""
+        require(self.outage_s > spacing_s, "--outage", self.outage_s, f"above {spacing_s:g}{spaced}")
         unknown = [each for each in self.omit if each not in OMITTABLE]
         require(not unknown, "--omit", ",".join(self.omit), f"some of {', '.join(OMITTABLE)}")
         require(self.limit_key in LIMITS, "--limit-key", self.limit_key, f"one of {', '.join(LIMITS)}")
@@ -46,7 +50,12 @@ class ServedConfig(EndpointConfig):
         return f"{self.model} at {self.endpoint}"
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """How its questions differ from those of any other model."""
+        return {"limit_key": self.limit_key, "omit": sorted(set(self.omit))}
+
+    @property
     def identity(self) -> str:
         """What is asked, wherever it is served: an address may change while an evaluation is continued."""
-        without = f" without {', '.join(self.omit)}" if self.omit else ""
+        without = f" without {', '.join(self.asked['omit'])}" if self.omit else ""
         return f"the model {self.model} behind an endpoint{without}"

@@ -8,10 +8,11 @@ import pytest
 
 from envs.worlds.calculator import CalculatorConfig
 from launch.cli import run
-from launch.commands.eval import dry_run, find_training_data, plays_to_play, split_to_evaluate
+from launch.commands.eval import dry_run, find_training_data, first_question, plays_to_play, split_to_evaluate
 from launch.config.compose import compose, to_yaml
 from launch.observe.progress import Progress
 from rlsys import choices
+from rlsys.config.served import ServedConfig
 
 GENERATED = CalculatorConfig()
 FILE = CalculatorConfig(data="train.jsonl")
@@ -64,12 +65,22 @@ SERVED = ["eval", "worlds/sums", "eval.tasks=3", "--dry-run"]
     [
         (["--model", "big"], "--model big: expected --endpoint with it"),
         (["--rpm", "5"], "--rpm 5: expected --endpoint with it"),
+        (["--deadline", "5"], "--deadline 5.0: expected --endpoint with it"),
+        (["--outage", "5"], "--outage 5.0: expected --endpoint with it"),
+        (["--limit-key", "max_tokens"], "--limit-key max_tokens: expected --endpoint with it"),
+        (["--plain-http"], "--plain-http True: expected --endpoint with it"),
         (["--endpoint", "https://h/v1"], "--model None: expected a name with --endpoint"),
         (["--endpoint", "https://me:pw@h/v1", "--model", "big"], "without a password"),
         (["--endpoint", "https://h/v1", "--model", "big", "--omit", "seeds"], "--omit seeds: expected some of"),
         (["--endpoint", "https://h/v1", "--model", "big", "--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
         (["--endpoint", "http://far/v1", "--model", "big", "--key-env", "HOME"], "--plain-http, mends it"),
-        (["--endpoint", "https://h/v1", "--model", "big", "--deadline", "0"], "deadline_s=0.0: expected above 0"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--deadline", "0"], "--deadline 0.0: expected above 0"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--rpm", "0"], "--rpm 0: expected at least 1"),
+        (["--endpoint", "https://h/v1", "--model", "big", "--outage", "0"], "--outage 0.0: expected above 0"),
+        (
+            ["--endpoint", "https://h/v1", "--model", "big", "--rpm", "2", "--outage", "30"],
+            "--outage 30.0: expected above 30",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(
@@ -88,3 +99,20 @@ def test_a_dry_run_counts_the_answers(capsys: pytest.CaptureFixture[str]) -> Non
     assert "big at https://h/v1 would play 3 held-out tasks" in said
     assert "greedy = 3 tasks x 1 x 1 seeds = 3, of at most 12 messages: 36 answers" in said
     assert "sampled = 3 tasks x 2 x 2 seeds = 12, of at most 12 messages: 144 answers" in said
+
+
+def test_how_a_model_at_an_address_was_asked_stands_in_the_result() -> None:
+    given = {"endpoint": "https://h/v1", "model": "big", "limit_key": "max_completion_tokens"}
+    one, same = (ServedConfig(**given, omit=omit) for omit in (("top_p", "stop"), ("stop", "top_p", "stop")))
+    assert one.identity == same.identity
+    assert one.asked == {"limit_key": "max_completion_tokens", "omit": ["stop", "top_p"]}
+
+
+def test_the_first_question_is_sampled_as_an_episode() -> None:
+    config = compose("worlds/calculator", ["eval.temperature=0.7", "eval.top_p=0.9", "rollout.max_turn_tokens=33"])
+    served = ServedConfig(endpoint="https://h/v1", model="big")
+    asked = first_question(served, plays_to_play(config.recipe, None)).question
+    assert (asked.temperature, asked.top_p, asked.seed, asked.max_tokens) == (0.7, 0.9, 1, 33)
+    config = compose("worlds/sums", ["eval.samples=0"])
+    asked = first_question(served, plays_to_play(config.recipe, None)).question
+    assert (asked.temperature, asked.top_p, asked.seed) == (0.0, 1.0, 0)
