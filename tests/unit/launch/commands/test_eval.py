@@ -1,5 +1,7 @@
 """An evaluation never plays what the checkpoint was trained on."""
 
+import asyncio
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +10,16 @@ import pytest
 
 from envs.worlds.calculator import CalculatorConfig
 from launch.cli import run
-from launch.commands.eval import dry_run, find_training_data, first_question, plays_to_play, split_to_evaluate
+from launch.commands.eval import dry_run, find_training_data, first_question, play, plays_to_play, split_to_evaluate
 from launch.config.compose import compose, to_yaml
+from launch.evaluation.transcripts import Transcripts
 from launch.observe.progress import Progress
 from rlsys import choices
 from rlsys.config.served import ServedConfig
+from rlsys.errors import RunFailed
+from rlsys.rollout import RolloutPlan
+from rlsys.types import Failure, FailureKind, Group, Reward, Ticket
+from tests import made
 
 GENERATED = CalculatorConfig()
 FILE = CalculatorConfig(data="train.jsonl")
@@ -99,6 +106,37 @@ def test_a_dry_run_counts_the_answers(capsys: pytest.CaptureFixture[str]) -> Non
     assert "big at https://h/v1 would play 3 held-out tasks" in said
     assert "greedy = 3 tasks x 1 x 1 seeds = 3, of at most 12 messages: 36 answers" in said
     assert "sampled = 3 tasks x 2 x 2 seeds = 12, of at most 12 messages: 144 answers" in said
+
+
+class Fails:
+    """A model at an address of whose episodes the first 10 succeed, and then none."""
+
+    def __init__(self) -> None:
+        self.played = 0
+
+    async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: object) -> Group:
+        self.played += 1
+        failure = Failure(kind=FailureKind.INFRA, where="endpoint", detail="gone")
+        outcome = Reward(value=1.0, parts={}) if self.played <= 10 else failure
+        return Group(
+            ticket=ticket, trajectories=(made.trajectory(task=ticket.task, reward=outcome),), worker="endpoint"
+        )
+
+
+@pytest.mark.parametrize(("limit", "early", "played"), [(0.5, True, 64), (0.9, True, 70), (0.5, False, 70)])
+def test_too_many_failures_end_it_once_they_say_something(
+    limit: float, early: bool, played: int, tmp_path: Path
+) -> None:
+    """54 of 64 is 84 %; before the 64th episode no share says anything."""
+    keys = ["eval.tasks=70", "eval.samples=0", "eval.concurrency=1", f"loop.max_failed_share={limit}"]
+    recipe = compose("worlds/sums", keys).recipe
+    plays, pool = plays_to_play(recipe, None), Fails()
+    transcripts = Transcripts(tmp_path / "t", {}, {"greedy": 1})
+    with Progress(since=0.0) as progress, contextlib.closing(transcripts):
+        ends = pytest.raises(RunFailed, match="54 of 64") if played == 64 else contextlib.nullcontext()
+        with ends:
+            play(recipe, plays, transcripts, progress, lambda work: asyncio.run(work(pool)), failing_early=early)
+    assert pool.played == played
 
 
 def test_how_a_model_at_an_address_was_asked_stands_in_the_result() -> None:
