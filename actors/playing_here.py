@@ -80,14 +80,16 @@ async def playing_here(
 ) -> AsyncIterator[EnvWorkerPool]:
     """Environments, and the servers that they need, as long as a model at an address plays; it is closed with them.
 
-    Of services with one name one is started.
+    Of services with one name the first is started, as in a run.
     """
     os.environ[SERVICE_TOKEN] = token = secrets.token_urlsafe(24)  # the process of the environments inherits it
     started: dict[str, Any] = {}
     worlds = EnvWorkerPool(spec)
     try:
-        for name, each in {each.name: each for each in services}.items():
-            started[name] = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
+        for each in services:
+            if each.name not in started:
+                served = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
+                started[each.name] = served
         worlds.connect({name: service.url for name, service in started.items()})
         yield worlds
     finally:

@@ -167,7 +167,8 @@ def test_what_lives_beside_a_teacher_ends_with_it(
     monkeypatch.setattr(actors.teacher, "Teacher", made_teacher)
     generate = SimpleNamespace(teacher=TeacherConfig(), concurrency=2, samples=5)
     recipe: Any = SimpleNamespace(generate=generate, seed=3)
-    services = [ServiceSpec(name=name, config=name, start=start) for name in ("first", "second")]  # type: ignore[arg-type]
+    given = (("first", "first"), ("second", "second"), ("first", "another"))
+    services = [ServiceSpec(name=name, config=config, start=start) for name, config in given]  # type: ignore[arg-type]
 
     async def story() -> Sequence[str]:
         async with teaching(recipe, Letters(), None, services, tmp_path / "said") as found:  # type: ignore[arg-type]
