@@ -7,22 +7,37 @@ a new training sample begins there: what was sampled is trained as it was sample
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
 
+from actors.chat import (
+    ASKED,
+    MARK,
+    chat_form,
+    find_family,
+    fold_inline,
+    map_texts,
+    require_tools,
+    texts_in,
+    write_said,
+)
+from envs.protocols.native import FAMILIES, Family, read_calls
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
-from rlsys.types import Completion, Ints, Message, TurnStop
+from rlsys.types import Completion, Ints, Message, ToolCall, ToolOffer, TurnStop
 from rlsys.untrusted import describe_exception
 
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
-_MARK = "\u241fassistant\u241f"
+NATIVE = "native"
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
 
 
@@ -39,6 +54,9 @@ class ChatRenderer:
             raise BadInput(
                 f"no tokenizer can be loaded from it ({reason})", key="model.path", found=model_path
             ) from error
+        self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
+        self._own_family: Family | None = None
+        self._looked_for_family = False
         self.has_template = self.tokenizer.chat_template is not None
         if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
@@ -50,28 +68,50 @@ class ChatRenderer:
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
             raise BadInput(describe_exception(error), where=broken) from error
-        self._deltas: LRUCache[tuple[str, str], tuple[int, ...]] = LRUCache(4096)
+        self._deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], tuple[int, ...]] = LRUCache(4096)
 
     def _thoughts_kept(self) -> bool:
-        thought = f"<think>\n{_MARK}\n</think>\n\n."
-        chat = [
-            Message(role="user", content="."),
-            Message(role="assistant", content=thought),
-            Message(role="user", content="."),
-        ]
+        thought = f"<think>\n{MARK}\n</think>\n\n."
+        chat = [ASKED, Message(role="assistant", content=thought), ASKED]
         return thought in self._render(chat, open_turn=True)
 
     def around(self) -> tuple[str, str]:
         """What the chat template writes before and after a message of the model's, between two of the user."""
-        chat = [Message(role="user", content="."), Message(role="assistant", content=_MARK)]
-        before, _, after = self._render([*chat, chat[0]], open_turn=True).partition(_MARK)
+        chat = [ASKED, Message(role="assistant", content=MARK), ASKED]
+        before, _, after = self._render(chat, open_turn=True).partition(MARK)
         return before, after
 
-    def _render(self, messages: Sequence[Message], *, open_turn: bool) -> str:
-        chat = [{"role": message.role, "content": message.content} for message in fold_inline(messages)]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=open_turn)
+    def _render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
+        chat = chat_form(messages, texts=self._argument_texts)
+        tools = _read_schemas(offer.schemas) if offer is not None and offer.form == NATIVE else None
+        text = self.tokenizer.apply_chat_template(
+            chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn
+        )
         assert isinstance(text, str)
         return text
+
+    def family(self, offer: ToolOffer) -> Family | None:
+        """How this policy writes calls: in the family that is asked for, or else in its chat template's own."""
+        if offer.form != NATIVE:
+            return FAMILIES[offer.form]
+        if not self._looked_for_family:
+            self._looked_for_family = True
+            for self._argument_texts in (False, True):
+                self._own_family = find_family(self._render)
+                if self._own_family is not None:
+                    break
+        return self._own_family
+
+    def check_offer(self, offer: ToolOffer) -> None:
+        """Raises BadInput where the policy would not see its tools, or where its calls could not be read."""
+        family = self.family(offer)
+        if offer.form == NATIVE:
+            require_tools(self._render, offer, family)
+
+    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
+        """The calls in a message that was sampled, in their order."""
+        family = self.family(offer)
+        return () if family is None else read_calls(family, text, _read_schemas(offer.schemas))
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Text is text: a chat mark in it (`<|im_end|>` on a web page) is spelled out, and is never the token itself.
@@ -96,12 +136,12 @@ class ChatRenderer:
         assert isinstance(text, str)
         return text
 
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The first context: the prompt, and the opening of the model's turn. An inline prompt (of a base model, which
-        knows no chat) stands as it is, after the token that begins a text where the model has one."""
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
+        """The first context: tools and prompt, and the opening of the model's turn. An inline prompt (of a base model,
+        which knows no chat) stands as it is, after the token that begins a text where the model has one."""
         if messages and all(message.inline for message in messages):
             return self._beginning() + self.text_ids("".join(message.content for message in messages))
-        return self._tokens(*self._render_marked(messages))
+        return self._tokens(*self._render_marked(messages, offer))
 
     def _beginning(self) -> tuple[int, ...]:
         """The token that begins a text, where the tokenizer adds one."""
@@ -113,54 +153,61 @@ class ChatRenderer:
         context: Ints,
         completion: Completion,
         messages: Sequence[Message],
-        reply: Message,
+        replies: Sequence[Message],
         max_tokens: int | None = None,
+        offer: ToolOffer | None = None,
     ) -> Continuation:
-        """What the model sees after its completion and the environment's reply to it.
+        """What the model sees after its completion and the environment's replies to it.
 
-        `messages` is the conversation up to and with the completion's text. An inline reply continues the model's
+        `messages` is the conversation up to and with the completion's text. A single inline reply continues the model's
         turn, so an end of turn that was sampled before it is taken back: a new training sample starts there. One starts
         too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts).
         """
+        said = tuple(replies)
         if max_tokens is not None:
-            reply = replace(reply, content=self._cut(reply.content, max_tokens))
-        if reply.inline:
-            added = self.text_ids(reply.content)
+            said = tuple(replace(reply, content=self._cut(reply.content, max_tokens)) for reply in said)
+        if all(reply.inline for reply in said):
+            added = self.text_ids("".join(reply.content for reply in said))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
-            return Continuation(context_ids=_join(context, sampled, added), reply=reply, num_reply_tokens=len(added))
-        delta = self._delta(reply)
-        if self._rewritten(messages, reply):
-            rewritten = self.prompt_ids([*messages, reply])
-            return Continuation(context_ids=_join(rewritten), reply=reply, num_reply_tokens=len(delta))
+            return Continuation(context_ids=_join(context, sampled, added), replies=said, num_reply_tokens=len(added))
+        delta = self._delta(said, offer)
+        if self._rewritten(messages, said, offer):
+            rewritten = self.prompt_ids([*messages, *said], offer)
+            return Continuation(context_ids=_join(rewritten), replies=said, num_reply_tokens=len(delta))
         if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == list(delta[:1]):
             delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
-            context_ids=_join(context, completion.token_ids, delta), reply=reply, num_reply_tokens=len(delta)
+            context_ids=_join(context, completion.token_ids, delta), replies=said, num_reply_tokens=len(delta)
         )
 
-    def _delta(self, reply: Message) -> tuple[int, ...]:
-        """The tokens between two completions: the end of the model's turn, the reply, the next turn's opening."""
-        key = (reply.role, reply.content)
+    def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> tuple[int, ...]:
+        """The tokens between two completions: the end of the model's turn, the replies, the next turn's opening."""
+        key = (replies, offer)
         if key not in self._deltas:
-            chat = [Message(role="user", content="."), Message(role="assistant", content=_MARK), reply]
-            shown, marks = self._render_marked(chat)
-            _, found, after = shown.partition(_MARK)
+            shown, marks = self._render_marked([ASKED, Message(role="assistant", content=MARK), *replies], offer)
+            _, found, after = shown.partition(MARK)
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
             self._deltas[key] = self._tokens(after, marks)
         return self._deltas[key]
 
-    def _render_marked(self, messages: Sequence[Message]) -> tuple[str, dict[str, str]]:
+    def _render_marked(self, messages: Sequence[Message], offer: ToolOffer | None) -> tuple[str, dict[str, str]]:
         """A conversation with the next turn opened, where a letter stands for each chat mark that its messages hold."""
-        held = "".join(message.content for message in messages)
+        hidden, marks = self._hide_marks(messages)
+        return self._render(hidden, open_turn=True, offer=offer), marks
+
+    def _hide_marks(self, messages: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
+        """The messages with a letter for each chat mark in them, and which mark each letter stands for."""
+        held = "".join(map(texts_in, messages))
         letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in held)
         marks = {next(letters): mark for mark in self.marks if mark in held}
-        hidden = []
-        for message in messages:
+
+        def hide(text: str) -> str:
             for letter, mark in marks.items():
-                message = replace(message, content=message.content.replace(mark, letter))
-            hidden.append(message)
-        return self._render(hidden, open_turn=True), marks
+                text = text.replace(mark, letter)
+            return text
+
+        return [map_texts(message, hide) for message in messages] if marks else list(messages), marks
 
     def _tokens(self, shown: str, marks: Mapping[str, str]) -> tuple[int, ...]:
         """Its tokens: the template's own marks are special tokens, those that messages hold are only text."""
@@ -181,17 +228,23 @@ class ChatRenderer:
             return text
         return text[: min(offsets[max_tokens - 1][1], offsets[max_tokens][0])]
 
-    def _rewritten(self, messages: Sequence[Message], reply: Message) -> bool:
-        """Whether the chat template, once the reply is there, shows something else than what was seen and then said."""
+    def _rewritten(self, messages: Sequence[Message], replies: Sequence[Message], offer: ToolOffer | None) -> bool:
+        """Whether the chat template, with the replies there, shows something else than what was seen and then said."""
         if self._keeps_thoughts:
             return False
         *before, said = fold_inline(messages)
-        seen = self._render(before, open_turn=True)
-        shown = self._render([*messages, reply], open_turn=True)
+        seen = self._render(before, open_turn=True, offer=offer)
+        shown = self._render([*messages, *replies], open_turn=True, offer=offer)
         return not (shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.content.strip()))
 
     def demonstration(
-        self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
+        self,
+        messages: Sequence[Message],
+        num_prompt: int,
+        stop: Sequence[str],
+        *,
+        truncated: bool = False,
+        offer: ToolOffer | None = None,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(token_ids, loss_mask) of a worked episode, token for token what a rollout of it would have produced.
 
@@ -199,7 +252,7 @@ class ChatRenderer:
         messages[:num_prompt] is the prompt; then assistant and environment messages in turn. What no `stop` string ends
         is ended by the model itself, unless an inline reply continues the same turn, or it was `truncated` at its end.
         """
-        ids = list(self.prompt_ids(messages[:num_prompt]))
+        ids = list(self.prompt_ids(messages[:num_prompt], offer))
         mask = [0] * len(ids)
 
         def add(new: Sequence[int], sampled: bool) -> None:
@@ -208,15 +261,17 @@ class ChatRenderer:
 
         end = (self.tokenizer.eos_token_id,)
         open_turn = False  # of the model's, which it has to end itself
-        for message in messages[num_prompt:]:
-            if message.role == "assistant":
-                add(self.text_ids(message.content), True)
-                open_turn = not message.content.endswith(tuple(stop))
+        kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
+        for (of_model, inline), found in kinds:
+            if of_model:
+                for message in found:
+                    add(self._said_ids(message, offer), True)
+                    open_turn = not message.content.endswith(tuple(stop))
                 continue
-            if message.inline:
-                add(self.text_ids(message.content), False)
+            if inline:
+                add(self.text_ids("".join(each.content for each in found)), False)
             else:
-                delta = self._delta(message)
+                delta = self._delta(tuple(found), offer)
                 if open_turn:
                     add(end, True)
                     delta = delta[1:] if delta[:1] == end else delta
@@ -226,19 +281,26 @@ class ChatRenderer:
             add(end, True)
         return tuple(ids), tuple(mask)
 
+    def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
+        """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
+        if not message.calls or offer is None:
+            return self.text_ids(message.content)
+        (hidden,), marks = self._hide_marks([message])
+        family = self.family(offer)
+        if family is None:
+            raise BadInput("the chat template writes no calls of tools", where="a demonstration")
+        try:
+            written = write_said(self._render, hidden, offer)
+        except Exception:  # a template that shows one call at most, for one
+            written = family.write(hidden.content, hidden.calls)
+        return self._tokens(written, marks)
+
+
+@lru_cache(64)
+def _read_schemas(schemas: tuple[str, ...]) -> list[dict[str, Any]]:
+    """As templates take them. Not to be changed."""
+    return [json.loads(each) for each in schemas]
+
 
 def _join(*parts: Sequence[int] | Ints) -> Ints:
     return np.concatenate([np.asarray(part, np.int32) for part in parts])
-
-
-def fold_inline(messages: Sequence[Message]) -> list[Message]:
-    """What stands inline belongs to the model's turn around it: one message of the chat template's."""
-    chat: list[Message] = []
-    inside = False
-    for message in messages:
-        if chat and chat[-1].role == "assistant" and (message.inline or (inside and message.role == "assistant")):
-            chat[-1] = replace(chat[-1], content=chat[-1].content + message.content)
-        else:
-            chat.append(message)
-        inside = message.inline
-    return chat

@@ -22,11 +22,11 @@ from envs import make_reward, new_player
 from envs.base import World
 from envs.rewards import Compares, RewardFunction
 from envs.services.stats import ToolStats, merge
-from rlsys.rollout import Env, EpisodeBroken, failure_of
+from rlsys.rollout import Env, EpisodeBroken, failure_of, offer_of
 from rlsys.state import final_state
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.orphans import die_with
-from rlsys.types import Message, Reward, Step, Task, Transcript
+from rlsys.types import Message, Reward, Step, Task, ToolOffer, Transcript
 
 _HEADER = 8  # bytes of a frame's length
 WHERE = {"open": "environment", "step": "environment", "state": "environment", "score": "reward", "compare": "reward"}
@@ -88,13 +88,16 @@ class EnvServer:
             self._made_rewards[key] = make_reward(self._reward_configs[key])
         return self._made_rewards[key]
 
-    async def open(self, group: int, episode: int, env: str, task: Task) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-        """Begin an episode in the world whose config has this key: its first messages and its stop strings."""
+    async def open(
+        self, group: int, episode: int, env: str, task: Task
+    ) -> tuple[tuple[Message, ...], tuple[str, ...], ToolOffer | None]:
+        """Begin an episode in the world whose config has this key: its first messages, stop strings and tools."""
         opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
-        return tuple(opened.first_messages()), tuple(opened.stop_strings)
+        return tuple(opened.first_messages()), tuple(opened.stop_strings), offer_of(opened)
 
-    async def step(self, group: int, episode: int, text: str, turns_left: int) -> Step:
-        return await self._envs[group, episode].step(text, turns_left=turns_left)
+    async def step(self, group: int, episode: int, text: str, about: Mapping[str, Any]) -> Step:
+        """about: what `Env.step` takes by name."""
+        return await self._envs[group, episode].step(text, **about)
 
     async def state(self, group: int, episode: int) -> Mapping[str, Any] | None:
         """Where the episode stands at its end, for the reward and for the trajectory's line."""

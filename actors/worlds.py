@@ -24,7 +24,7 @@ from rlsys.broken import EpisodeBroken, EvictedByCrash
 from rlsys.clock import deadline, pause_deadlines
 from rlsys.config.identity import config_key
 from rlsys.rollout import RolloutPlan
-from rlsys.types import Message, Reward, Step, Task, Transcript
+from rlsys.types import Message, Reward, Step, Task, ToolOffer, Transcript
 
 log = logging.getLogger("rlsys.worlds")
 
@@ -196,8 +196,8 @@ class GroupSession:
     async def env(self, task: Task) -> RemoteEnv:
         """A new episode of the task."""
         process, episode = await self._process(), next(self._episodes)
-        prompt, stop = await process.ask(self, "open", episode, self.world, task)
-        return RemoteEnv(self, process, episode, prompt, stop)
+        prompt, stop, offer = await process.ask(self, "open", episode, self.world, task)
+        return RemoteEnv(self, process, episode, prompt, stop, offer)
 
     async def score(self, transcript: Transcript) -> Reward:
         process = await self._process()
@@ -242,16 +242,24 @@ class RemoteEnv:
     """An episode in the process where it began."""
 
     def __init__(
-        self, group: GroupSession, process: EnvWorker, episode: int, prompt: tuple[Message, ...], stop: tuple[str, ...]
+        self,
+        group: GroupSession,
+        process: EnvWorker,
+        episode: int,
+        prompt: tuple[Message, ...],
+        stop: tuple[str, ...],
+        offer: ToolOffer | None,
     ) -> None:
         self.stop_strings: Sequence[str] = stop
+        self.offer = offer
         self._group, self._process, self._episode, self._prompt = group, process, episode, prompt
 
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt
 
-    async def step(self, text: str, *, turns_left: int) -> Step:
-        step: Step = await self._process.ask(self._group, "step", self._episode, text, turns_left)
+    async def step(self, text: str, **about: Any) -> Step:
+        """about: `turns_left`, and with an offer the `calls` in the text."""
+        step: Step = await self._process.ask(self._group, "step", self._episode, text, about)
         return step
 
     async def final_state(self) -> Mapping[str, Any] | None:

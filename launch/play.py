@@ -27,6 +27,7 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
+from envs.protocols.native import FAMILIES, HERMES, read_calls
 from envs.rewards import Explains, RewardFunction
 from launch.run.playing import rollout_plan
 from launch.scoring.report import explanation, trace_of
@@ -49,6 +50,8 @@ from rlsys.types import (
     Reward,
     Task,
     Ticket,
+    ToolCall,
+    ToolOffer,
     Transcript,
     TurnStop,
 )
@@ -181,7 +184,9 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
 class Page:
     """Shows the conversation to a person, in the place of the renderer that makes tokens of it."""
 
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
+        for schema in offer.schemas if offer is not None else ():
+            show("tools", schema)
         for message in messages:
             show(message.role, message.content)
         return ()
@@ -191,11 +196,17 @@ class Page:
         context: Ints,
         completion: Completion,
         messages: Sequence[Message],
-        reply: Message,
+        replies: Sequence[Message],
         max_tokens: int | None,
+        offer: ToolOffer | None,
     ) -> Continuation:
-        show(reply.role, reply.content)
-        return Continuation(context_ids=context, reply=reply, num_reply_tokens=0)
+        for reply in replies:
+            show(reply.role, reply.content)
+        return Continuation(context_ids=context, replies=tuple(replies), num_reply_tokens=0)
+
+    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
+        """A person writes calls in the most common format, where the environment asks for no other."""
+        return read_calls(FAMILIES.get(offer.form, HERMES), text, [json.loads(each) for each in offer.schemas])
 
 
 def show(who: str, text: str) -> None:

@@ -40,7 +40,8 @@ HERE = "this line"
 ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
-    ("inline", "ended", "reward", "parts", "correct", "judgements", "failure", "token_ids", "tokenizer", "samples")
+    ("inline", "calls", "tool", "call_id", "problem", "ended", "reward", "parts", "correct", "judgements", "failure")
+    + ("token_ids", "tokenizer", "samples")
     + ("metrics", "state", "seconds", "retried", "trace", "logprobs", "token_advantages", "findings")
     + ("message", "start", "end")
 )

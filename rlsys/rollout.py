@@ -35,6 +35,8 @@ from rlsys.types import (
     Step,
     Task,
     Timings,
+    ToolCall,
+    ToolOffer,
     Trajectory,
     Transcript,
     Turn,
@@ -58,6 +60,7 @@ class TurnRequest:
     seed: int
     stop: tuple[str, ...] = ()
     messages: tuple[Message, ...] = ()  # the conversation that it sees, for a model that is asked by text
+    offer: ToolOffer | None = None  # the tools that it may call, for the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,26 +93,45 @@ class Env(Protocol):
         ...
 
 
+class CallsTools(Protocol):
+    """An `Env` whose tools are called in the model's own format: it gets what the renderer reads in each message."""
+
+    offer: ToolOffer
+
+    async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...]) -> Step: ...
+
+
+def offer_of(env: object) -> ToolOffer | None:
+    """None for an environment that reads the model's text itself."""
+    offer = getattr(env, "offer", None)
+    return offer if isinstance(offer, ToolOffer) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What the model sees next, and the environment's reply as it stands in it."""
+    """What the model sees next, and the environment's replies as they stand in it."""
 
     context_ids: Ints
-    reply: Message
-    num_reply_tokens: int  # the reply with its chat marks
+    replies: tuple[Message, ...]
+    num_reply_tokens: int  # the replies with their chat marks
 
 
 class Renderer(Protocol):
-    def prompt_ids(self, messages: Sequence[Message]) -> Sequence[int]: ...
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None) -> Sequence[int]: ...
     def extend(
         self,
         context: Ints,
         completion: Completion,
         messages: Sequence[Message],
-        reply: Message,
+        replies: Sequence[Message],
         max_tokens: int | None,
+        offer: ToolOffer | None,
     ) -> Continuation:
-        """The next context. `messages` is the conversation up to `completion`; a reply is cut to `max_tokens`."""
+        """The next context. `messages` is the conversation up to `completion`; each reply is cut to `max_tokens`."""
+        ...
+
+    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
+        """The calls in a message that was sampled, in their order. Raises nothing, whatever the text."""
         ...
 
 
@@ -227,7 +249,8 @@ async def _attempt(
                 done.messages += env.first_messages()
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
-                context = np.asarray(player.renderer.prompt_ids(done.messages), np.int32)
+                offer = offer_of(env)
+                context = np.asarray(player.renderer.prompt_ids(done.messages, offer), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
@@ -246,19 +269,20 @@ async def _attempt(
                     seed=derive(seed, turn),
                     stop=stop,
                     messages=tuple(done.messages[done.since :]),
+                    offer=offer,
                 )
                 completion = await _sample(done, context, request, player, clock)
                 if completion.stop is TurnStop.LENGTH:
                     done.end = EpisodeEnd.TOKEN_LIMIT
                     break
-                step = await _step(done, env, completion.text, max_turns - turn - 1)
-                if step.reply is None:
+                step = await _step(done, env, completion.text, max_turns - turn - 1, player.renderer)
+                if not step.replies:
                     done.end = step.end or done.end
                     break
                 with _data_boundary("renderer"):
-                    going_on = _going_on(done, player.renderer, context, completion, step.reply, step)
-                done.turns[-1] = replace(done.turns[-1], reply=going_on.reply.content)
-                done.messages.append(going_on.reply)
+                    going_on = _going_on(done, player.renderer, context, completion, step, offer)
+                done.turns[-1] = replace(done.turns[-1], reply="\n".join(each.content for each in going_on.replies))
+                done.messages += going_on.replies
                 context = np.asarray(going_on.context_ids, np.int32)
                 done.metrics[REPLIES] += going_on.num_reply_tokens
                 spent += len(completion.token_ids) + going_on.num_reply_tokens
@@ -274,13 +298,14 @@ async def _attempt(
 
 
 def _going_on(
-    done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, reply: Message, step: Step
+    done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, step: Step, offer: ToolOffer | None
 ) -> Continuation:
     if not step.reset_context:
-        return renderer.extend(context, completion, done.messages[done.since :], reply, step.max_tokens)
+        said = done.messages[done.since :]
+        return renderer.extend(context, completion, said, step.replies, step.max_tokens, offer)
     done.since = len(done.messages)
-    ids = np.asarray(renderer.prompt_ids([reply]), np.int32)
-    return Continuation(context_ids=ids, reply=reply, num_reply_tokens=len(ids))
+    ids = np.asarray(renderer.prompt_ids(step.replies, offer), np.int32)
+    return Continuation(context_ids=ids, replies=step.replies, num_reply_tokens=len(ids))
 
 
 async def _sample(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
@@ -305,13 +330,17 @@ def turn_after(seen: Ints, context: Ints, completion: Completion) -> Turn:
     return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
 
 
-async def _step(done: _Attempt, env: Env, text: str, turns_left: int) -> Step:
+async def _step(done: _Attempt, env: Any, text: str, turns_left: int, renderer: Renderer) -> Step:
     """What the environment says to it."""
     started = time.monotonic()
+    about: dict[str, Any] = {"turns_left": turns_left}
+    if (offer := offer_of(env)) is not None:
+        with _data_boundary("renderer"):
+            about["calls"] = renderer.read_calls(text, offer)
     try:
         with _data_boundary("environment"):
-            step = await env.step(text, turns_left=turns_left)
-            if (step.reply is None) == (step.end is None) or not all(map(math.isfinite, step.metrics.values())):
+            step: Step = await env.step(text, **about)
+            if bool(step.replies) == (step.end is not None) or not all(map(math.isfinite, step.metrics.values())):
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:
         done.tool_s += time.monotonic() - started

@@ -58,24 +58,51 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool: ToolCall(name="search", arguments={"query": "capital of France"})."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    call_id: str = ""  # in formats where calls have one
+    problem: str = ""  # why what the model wrote is no call that can be carried out: the model is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffer:
+    """The tools that a policy may call in its own format: ToolOffer(schemas=('{"type": "function", ...}',))."""
+
+    schemas: tuple[str, ...]  # JSON of each, as chat templates take them
+    form: str = "native"  # of the calls: the chat template's own, or the name of a family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One chat message: `Message(role="user", content="What is 2 + 3?")`."""
 
     role: str  # system | user | assistant | tool
-    content: str
+    content: str  # of a sampled message: all that was sampled, its calls too
     inline: bool = False  # of the environment: stands inside the model's own turn, without the chat template's marks
+    calls: tuple[ToolCall, ...] = ()  # of a message that was never sampled: the chat template writes them after content
+    tool: str = ""  # of a tool's message: its name
+    call_id: str = ""  # of a tool's message: the call that it answers, where calls have one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What the world says to one model message: a reply to continue from, or how the episode ended."""
 
-    reply: Message | None = None
+    reply: Message | tuple[Message, ...] | None = None  # several: one for each call of the message
     end: EpisodeEnd | None = None  # exactly one of the two is set
     repeated: bool = False  # the same call was made before in this episode
-    max_tokens: int | None = None  # the reply is cut to this many tokens
+    max_tokens: int | None = None  # each reply is cut to this many tokens
     reset_context: bool = False  # start a new context with the reply: the policy sees nothing of what came before
     metrics: Mapping[str, float] = field(default_factory=dict)  # {"errors": 1}: summed, `env/errors`; rlsys.summaries
+
+    @property
+    def replies(self) -> tuple[Message, ...]:
+        if self.reply is None:
+            return ()
+        return (self.reply,) if isinstance(self.reply, Message) else self.reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +156,7 @@ class Turn:
     added_ids: Ints  # [C]
     starts_sample: bool
     completion: Completion
-    reply: str | None  # the environment's answer; None when the episode ended here
+    reply: str | None  # the environment's answer, several on lines of their own; None when the episode ended here
 
     def __post_init__(self) -> None:
         _as_arrays(self, added_ids=np.int32)

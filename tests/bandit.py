@@ -14,12 +14,12 @@ from rlsys.config.recipe import RunConfig
 from rlsys.journal import Journal
 from rlsys.system.device import DEVICES
 from rlsys.system.weight_folder import WeightFolder
-from rlsys.types import Message
+from rlsys.types import Message, ToolOffer
 from tests.fakes import BanditLearner, BanditPool
 
 
 class Renderer:
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return (7, 7)
 
 

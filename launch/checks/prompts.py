@@ -18,6 +18,7 @@ from envs.base import World
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.rollout import offer_of
 from rlsys.types import Task
 from rlsys.untrusted import describe_exception, visible
 
@@ -132,13 +133,17 @@ def _prompt(
     """Its tokens, without what a world looks up when an episode begins, and the strings at which a message ends."""
     try:
         env = world.env(task)
-        messages, stop = env.first_messages(), env.stop_strings
+        messages, stop, offer = env.first_messages(), env.stop_strings, offer_of(env)
     except Exception as error:  # their own code
         raise BadInput(
             f"no prompt for task {task.task_id}: {describe_exception(error)}", key="env.name", found=recipe.env.name
         ) from error
     try:
-        return renderer.prompt_ids(messages), stop
+        if offer is not None:
+            renderer.check_offer(offer)
+        return renderer.prompt_ids(messages, offer), stop
+    except BadInput as error:
+        raise BadInput(error, key="model.path", found=model) from error
     except Exception as error:
         what = f"its chat template cannot render a prompt of env.name={recipe.env.name}"
         raise BadInput(f"{what}: {describe_exception(error)}", key="model.path", found=model) from error

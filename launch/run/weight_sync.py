@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from actors.weights.check import WeightUpdate, logprob_gaps
 from launch.run.starting import watch_start
 from rlsys.errors import BadInput, RunFailed
+from rlsys.rollout import offer_of
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from actors.pool import RolloutPool
@@ -100,7 +101,8 @@ def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:
     """A few held-out prompts, cut short: what engine and learner are compared on."""
     world = run.active.world
     tasks = world.tasks("held_out")[:PROBE_TASKS] or world.tasks("train")[:PROBE_TASKS]
-    prompts = [run.renderer.prompt_ids(world.env(task).first_messages()) for task in tasks]
+    envs = [world.env(task) for task in tasks]
+    prompts = [run.renderer.prompt_ids(env.first_messages(), offer_of(env)) for env in envs]
     length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
     probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
     if not probes:

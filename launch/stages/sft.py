@@ -22,6 +22,7 @@ from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
+from rlsys.rollout import offer_of
 from rlsys.seeds import Epochs, derive
 from rlsys.types import Sample, Task
 
@@ -113,7 +114,10 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
     world = run.active.world
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = shown.env or world.env(task)
-    return make_sample(*run.renderer.demonstration(shown.messages, len(env.first_messages()), env.stop_strings))
+    ids, mask = run.renderer.demonstration(
+        shown.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)
+    )
+    return make_sample(ids, mask)
 
 
 def held_out_demonstrations(run: Run, stage: StageConfig) -> list[Sample]:

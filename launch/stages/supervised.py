@@ -25,9 +25,10 @@ from rlsys.examples import Example
 from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Tokens
+from rlsys.rollout import offer_of
 from rlsys.seeds import Epochs, derive
 from rlsys.system.device import require_resolved
-from rlsys.types import Bools, Sample
+from rlsys.types import Bools, Sample, ToolOffer
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from learners.group import LearnerGroup
@@ -86,12 +87,13 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
             f"{len(data.noted)} of the answers hold chat marks, "
             f"the first {mark} in {where}: they are trained as text and end no turn"
         )
-    stop = tuple(run.active.world.env(run.active.world.tasks("train")[0]).stop_strings)
+    env = run.active.world.env(run.active.world.tasks("train")[0])
+    stop, offer = tuple(env.stop_strings), offer_of(env)
     return SupervisedTraining(
         stage=stage,
         data=data,
         curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
-        read=lambda example: samples_of(example, run.renderer, tokenizer, stop),
+        read=lambda example: samples_of(example, run.renderer, tokenizer, stop, offer),
         longest=run.config.recipe.engine.max_model_len,
     )
 
@@ -161,8 +163,10 @@ async def train_steps(
     following.cancel()
 
 
-def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: Sequence[str]) -> list[list[Sample]]:
-    """The training samples of each answer.
+def samples_of(
+    example: Example, renderer: ChatRenderer, tokenizer: str, stop: Sequence[str], offer: ToolOffer | None = None
+) -> list[list[Sample]]:
+    """The training samples of each answer. offer: the tools of this environment, which stand in the prompt.
 
     tokenizer: this policy's (`launch.stages.trajectories.tokenizer_id`). stop: the strings that end a message of the
     policy in this environment; an answer from elsewhere that ends in none of them is ended as the model ends a message.
@@ -173,7 +177,9 @@ def samples_of(example: Example, renderer: ChatRenderer, tokenizer: str, stop: S
             found.append([make_sample(each.token_ids, _mask(each)) for each in answer.samples])
         else:
             whole = (*example.prompt, *answer.messages)
-            ids, mask = renderer.demonstration(whole, len(example.prompt), stop, truncated=answer.truncated)
+            ids, mask = renderer.demonstration(
+                whole, len(example.prompt), stop, truncated=answer.truncated, offer=offer
+            )
             found.append([make_sample(ids, mask)])
     return found
 

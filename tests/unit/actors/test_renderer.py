@@ -11,7 +11,8 @@ from tokenizers.models import Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from actors.renderer import ChatRenderer, fold_inline
+from actors.chat import fold_inline
+from actors.renderer import ChatRenderer
 from rlsys.rollout import Continuation
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, Message, Sample, Trajectory, Turn, TurnStop
@@ -56,7 +57,7 @@ def extended(
 ) -> Continuation:
     """The context after one sampled message to QUESTION; a tuple, to be compared."""
     said = [QUESTION, Message(role="assistant", content=sampled.text)]
-    going_on = renderer.extend(made.ints(renderer.prompt_ids([QUESTION])), sampled, said, reply, max_tokens)
+    going_on = renderer.extend(made.ints(renderer.prompt_ids([QUESTION])), sampled, said, [reply], max_tokens)
     return replace(going_on, context_ids=tuple(going_on.context_ids.tolist()))
 
 
@@ -161,14 +162,13 @@ def test_a_long_reply_is_cut_to_its_first_tokens(renderer: ChatRenderer, inline:
     sampled = completion(renderer, "x")
     long = Message(role="user", content="Ann has 48 pens, \u00e9\u4e2d\U0001f600 and so on. " * 20, inline=inline)
     for limit in range(1, 60):
-        cut = extended(renderer, sampled, long, limit).reply.content
+        cut = extended(renderer, sampled, long, limit).replies[0].content
         assert long.content.startswith(cut) and len(renderer.encode(cut)) <= limit
         assert len(renderer.encode(long.content[: len(cut) + 2])) > limit - 4
-    assert extended(renderer, sampled, long, 10_000).reply == long
+    assert extended(renderer, sampled, long, 10_000).replies == (long,)
     tokens = len(renderer.text_ids(long.content))
-    assert (
-        extended(renderer, sampled, long, tokens).reply == long != extended(renderer, sampled, long, tokens - 1).reply
-    )
+    assert extended(renderer, sampled, long, tokens).replies == (long,)
+    assert extended(renderer, sampled, long, tokens - 1).replies != (long,)
 
 
 def test_text_with_a_mark_is_what_the_tokenizer_makes_of_plain_text(renderer: ChatRenderer) -> None:
@@ -255,8 +255,8 @@ def episode(renderer: ChatRenderer, said: Sequence[str], replies: Sequence[str],
         turns.append(Turn(added_ids=context, starts_sample=True, completion=sampled, reply=reply))
         messages.append(Message(role="assistant", content=text))
         if reply is not None:
-            going_on = renderer.extend(context, sampled, messages, Message(role="user", content=reply))
-            messages.append(going_on.reply)
+            going_on = renderer.extend(context, sampled, messages, [Message(role="user", content=reply)])
+            messages += going_on.replies
             context = going_on.context_ids
     return made.trajectory(*turns, messages=messages)
 

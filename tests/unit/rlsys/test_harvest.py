@@ -32,6 +32,8 @@ from rlsys.types import (
     Reward,
     Task,
     TokenStream,
+    ToolCall,
+    ToolOffer,
     Transcript,
 )
 from tests import made
@@ -226,11 +228,14 @@ class Counts:
 
 
 class Ids:
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return (1,)
 
-    def extend(self, context: Any, completion: Any, messages: Any, reply: Message, max_tokens: Any) -> Continuation:
-        return Continuation(context_ids=(*context, *completion.token_ids, 2), reply=reply, num_reply_tokens=1)
+    def extend(self, context: Any, completion: Any, messages: Any, replies: Any, *_: Any) -> Continuation:
+        return Continuation(context_ids=(*context, *completion.token_ids, 2), replies=replies, num_reply_tokens=1)
+
+    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
+        return ()
 
 
 def played(sequence: int, answers: tuple[str, ...] = (), make_env: Any = Counts) -> Group:

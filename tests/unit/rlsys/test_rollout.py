@@ -24,6 +24,8 @@ from rlsys.types import (
     Step,
     Task,
     TokenStream,
+    ToolCall,
+    ToolOffer,
     Trajectory,
     Transcript,
     TurnStop,
@@ -37,7 +39,7 @@ TASK = Task(task_id="t", question="q", answers=("5",))
 class Letters:
     """A token is a character; the reply is framed by brackets."""
 
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return tuple(map(ord, "".join(message.content for message in messages)))
 
     def extend(
@@ -45,14 +47,19 @@ class Letters:
         context: Ints,
         completion: Completion,
         messages: Sequence[Message],
-        reply: Message,
+        replies: Sequence[Message],
         max_tokens: int | None,
+        offer: ToolOffer | None,
     ) -> Continuation:
-        reply = replace(reply, content=reply.content[:max_tokens])
-        added = tuple(map(ord, f"[{reply.content}]"))
+        cut = tuple(replace(reply, content=reply.content[:max_tokens]) for reply in replies)
+        added = tuple(map(ord, "".join(f"[{reply.content}]" for reply in cut)))
         return Continuation(
-            context_ids=made.ints([*context, *completion.token_ids, *added]), reply=reply, num_reply_tokens=len(added)
+            context_ids=made.ints([*context, *completion.token_ids, *added]), replies=cut, num_reply_tokens=len(added)
         )
+
+    def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
+        """Each word that begins with a colon is a call."""
+        return tuple(ToolCall(name=word[1:]) for word in text.split() if word.startswith(":"))
 
 
 class Counting:
@@ -457,7 +464,7 @@ def test_an_environment_that_cannot_be_made_is_a_data_failure() -> None:
 
 def test_text_that_cannot_be_rendered_is_a_data_failure() -> None:
     class Picky(Letters):
-        def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
             raise TypeError("not a text")
 
     trajectory = play(never, renderer=Picky())

@@ -1,0 +1,132 @@
+"""Messages in the form that chat templates take, and what a template makes of calls of tools.
+
+A template is a program of the model's: `Render` is one call of it, and may raise anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from envs.protocols.native import FAMILIES, Family, family_of
+from rlsys.errors import BadInput
+from rlsys.types import Message, ToolCall, ToolOffer
+
+MARK = "\u241fassistant\u241f"
+ASKED = Message(role="user", content=".")
+PROBE = ToolCall(name="probe_tool", arguments={"probe_key": "probe value"}, call_id="probe0000")
+PROBE_SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": PROBE.name,
+        "description": "A tool.",
+        "parameters": {
+            "type": "object",
+            "properties": {"probe_key": {"type": "string", "description": "A text."}},
+            "required": ["probe_key"],
+        },
+    },
+}
+PROBE_OFFER = ToolOffer(schemas=(json.dumps(PROBE_SCHEMA),))
+
+
+class Render(Protocol):
+    """A conversation as text; with `open_turn` the opening of the model's next turn stands at its end."""
+
+    def __call__(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str: ...
+
+
+def chat_form(messages: Sequence[Message], *, texts: bool) -> list[dict[str, Any]]:
+    """As templates take messages. texts: whether they take the arguments of a call as JSON text, not as an object."""
+    chat: list[dict[str, Any]] = []
+    for message in fold_inline(messages):
+        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.calls:
+            entry["tool_calls"] = [_call_form(call, texts) for call in message.calls]
+        if message.tool:
+            entry["name"] = message.tool
+        if message.call_id:
+            entry["tool_call_id"] = message.call_id
+        chat.append(entry)
+    return chat
+
+
+def _call_form(call: ToolCall, texts: bool) -> dict[str, Any]:
+    given = json.dumps(call.arguments, ensure_ascii=False) if texts else dict(call.arguments)
+    return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": given}}
+
+
+def fold_inline(messages: Sequence[Message]) -> list[Message]:
+    """What stands inline belongs to the model's turn around it: one message of the chat template's."""
+    chat: list[Message] = []
+    inside = False
+    for message in messages:
+        if chat and chat[-1].role == "assistant" and (message.inline or (inside and message.role == "assistant")):
+            chat[-1] = replace(chat[-1], content=chat[-1].content + message.content)
+        else:
+            chat.append(message)
+        inside = message.inline
+    return chat
+
+
+def texts_in(message: Message) -> str:
+    """All that a template is given of it to show."""
+    return "\n".join((message.content, message.tool, message.call_id, *(str(call) for call in message.calls)))
+
+
+def map_texts(message: Message, change: Callable[[str], str]) -> Message:
+    """The message with each of its texts changed, those inside of calls too."""
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        if isinstance(value, Mapping):
+            return {change(key): inside(each) for key, each in value.items()}
+        return [inside(each) for each in value] if isinstance(value, list) else value
+
+    calls = tuple(
+        replace(call, name=change(call.name), arguments=inside(call.arguments), call_id=change(call.call_id))
+        for call in message.calls
+    )
+    return replace(
+        message,
+        content=change(message.content),
+        calls=calls,
+        tool=change(message.tool),
+        call_id=change(message.call_id),
+    )
+
+
+def find_family(render: Render) -> Family | None:
+    """The family of the calls that a template writes; None where it writes none, or in a way that no family reads."""
+    with suppress(Exception):  # a template without tools may refuse them
+        return family_of(write_said(render, Message(role="assistant", content="", calls=(PROBE,)), PROBE_OFFER), PROBE)
+    return None
+
+
+def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
+    """What a model says that makes these calls, as its template writes it in a conversation.
+
+    Raises ValueError where that cannot be told from what stands around it, and what the template raises.
+    """
+    results = [Message(role="tool", content=".", tool=call.name, call_id=call.call_id) for call in message.calls]
+    seen = render([ASKED], open_turn=True, offer=offer)
+    shown = render([ASKED, message, *results], open_turn=True, offer=offer)
+    _, _, after = render(
+        [ASKED, Message(role="assistant", content=MARK), *results], open_turn=True, offer=offer
+    ).partition(MARK)
+    if not (shown.startswith(seen) and after and shown.endswith(after)):
+        raise ValueError("the chat template shows calls in another turn than the one that it opens")
+    return shown[len(seen) : len(shown) - len(after)]
+
+
+def require_tools(render: Render, offer: ToolOffer, family: Family | None) -> None:
+    """Raises BadInput, with what to do, where the policy would not see its tools or could not be read."""
+    other = f"a model whose template writes calls as one of {', '.join(FAMILIES)}, or env.protocol=hermes"
+    if family is None:
+        raise BadInput("the chat template writes no calls of tools that can be read", expected=other)
+    if offer.schemas and render([ASKED], open_turn=True) == render([ASKED], open_turn=True, offer=offer):
+        raise BadInput("the chat template shows no tools", expected=other)

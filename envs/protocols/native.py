@@ -1,0 +1,266 @@
+"""How models write calls of tools in their own formats: a table of families, each with a reader and a writer.
+
+Which family a policy's calls are in is decided by what its chat template writes for a made-up call (`family_of`); the
+renderer asks for that (`actors/renderer.py`). Text that a model wrote is hostile: a reader takes any text, raises
+nothing and is linear in its length. What begins as a call and is none becomes a ToolCall with a `problem`, which the
+environment answers in the place of a result. What stands in a thought is no call.
+
+| family | a call | models |
+|---|---|---|
+| hermes | `<tool_call>{"name": .., "arguments": {..}}</tool_call>` | Qwen2.5, Qwen3, Hermes |
+| qwen3_coder | `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` | Qwen3-Coder |
+| mistral | `[TOOL_CALLS][{"name": .., "arguments": {..}}]`, `[TOOL_CALLS]NAME[ARGS]{..}` | Mistral |
+| llama3 | a message that is `{"name": .., "parameters": {..}}`, several with `;` between them | Llama 3.1, 3.2, 3.3 |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlsys.types import ToolCall
+
+CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
+PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
+TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
+PYTHON_TAG = "<|python_tag|>"
+THOUGHT, THOUGHT_CLOSE = "<think>", "</think>"
+MAX_NAME = 64  # characters of a name, as the field's schemas have it
+MAX_CALLS = 64  # of one message that are read
+NOT_JSON = "the call is not valid JSON"
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """`read` finds the calls of a message behind its thoughts; `write` is a message with calls behind `content`."""
+
+    name: str
+    tags: tuple[str, ...]  # each becomes one token where a tokenizer is trained
+    read: Callable[[str], tuple[ToolCall, ...]]
+    write: Callable[[str, Sequence[ToolCall]], str]
+    typed: bool = True  # arguments are JSON; False: texts, which the tool's schema gives types
+
+
+def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> tuple[ToolCall, ...]:
+    """The calls of a message, in order; none where it is an answer. schemas: those of the tools that are offered."""
+    calls = family.read(_after_thought(text))
+    if family.typed:
+        return calls
+    known = {each["function"]["name"]: each["function"].get("parameters", {}) for each in schemas}
+    return tuple(_typed(call, known.get(call.name, {})) for call in calls)
+
+
+def _after_thought(text: str) -> str:
+    _, closed, after = text.partition(THOUGHT_CLOSE)
+    if closed:
+        return after
+    return "" if text.lstrip().startswith(THOUGHT) else text
+
+
+def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
+    """Texts as the values that the schema asks for; a text that is no such value stays what it is."""
+    properties = schema.get("properties")
+    read: dict[str, Any] = {}
+    for key, text in call.arguments.items():
+        wanted = properties.get(key, {}) if isinstance(properties, Mapping) else {}
+        kind = wanted.get("type") if isinstance(wanted, Mapping) else None
+        value = text if kind == "string" else _json(text)
+        read[key] = text if value is _BROKEN else value
+    return replace(call, arguments=read)
+
+
+# -- JSON that a model wrote -----------------------------------------------------------------------------------------
+
+_BROKEN = object()
+
+
+def _decode(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins there, and where it ends; (_BROKEN, at) for none."""
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return value, end
+    except (ValueError, RecursionError):
+        return _BROKEN, at
+
+
+def _json(text: str) -> Any:
+    text = text.strip()
+    value, end = _decode(text, 0)
+    return value if end == len(text) else _BROKEN
+
+
+def _call_of(value: Any, *keys: str) -> ToolCall:
+    """The call that a JSON value is. keys: the names that its arguments may have."""
+    if value is _BROKEN:
+        return ToolCall(name="", problem=NOT_JSON)
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+        return ToolCall(name="", problem='the call has no "name"')
+    given: Any = next((value[key] for key in keys if key in value), {})
+    arguments = _json(given) if isinstance(given, str) else given  # some models write them as a text
+    if not isinstance(arguments, dict):
+        return ToolCall(name=name, problem=f'"{keys[0]}" is no JSON object')
+    call_id = value.get("id")
+    return ToolCall(name=name, arguments=arguments, call_id=call_id if isinstance(call_id, str) else "")
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _skip_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+# -- the families ----------------------------------------------------------------------------------------------------
+
+
+def _read_tagged(text: str, read_one: Callable[[str, int], tuple[ToolCall, int]]) -> tuple[ToolCall, ...]:
+    """Calls between tags. read_one: (text, place behind a tag) to the call and where it ends."""
+    calls: list[ToolCall] = []
+    at = text.find(CALL_OPEN)
+    while at >= 0 and len(calls) < MAX_CALLS:
+        call, at = read_one(text, _skip_space(text, at + len(CALL_OPEN)))
+        at = _skip_space(text, at)
+        closed = text.startswith(CALL_CLOSE, at) or at == len(text)
+        if not closed and not call.problem:
+            call = replace(call, problem=f"text stands between the call and {CALL_CLOSE}")
+        calls.append(call)
+        at = text.find(CALL_OPEN, at)
+    return tuple(calls)
+
+
+def _read_object(text: str, at: int) -> tuple[ToolCall, int]:
+    value, end = _decode(text, at)
+    return _call_of(value, "arguments", "parameters"), end
+
+
+def _write_hermes(content: str, calls: Sequence[ToolCall]) -> str:
+    written = [
+        f"{CALL_OPEN}\n{_dump({'name': call.name, 'arguments': call.arguments})}\n{CALL_CLOSE}" for call in calls
+    ]
+    return "\n".join([content] * bool(content) + written)
+
+
+def _read_function(text: str, at: int) -> tuple[ToolCall, int]:
+    """`<function=NAME>`, parameters, `</function>`. A parameter ends at the first tag that closes one."""
+    broken = f"the call is not {FUNCTION}NAME>{PARAMETER}KEY>VALUE{PARAMETER_CLOSE}{FUNCTION_CLOSE}"
+    end = text.find(">", at, at + len(FUNCTION) + MAX_NAME + 1)
+    if not text.startswith(FUNCTION, at) or end < 0:
+        return ToolCall(name="", problem=broken), at
+    name, arguments = text[at + len(FUNCTION) : end].strip(), dict[str, Any]()
+    at = _skip_space(text, end + 1)
+    while text.startswith(PARAMETER, at):
+        middle = text.find(">", at, at + len(PARAMETER) + MAX_NAME + 1)
+        end = text.find(PARAMETER_CLOSE, middle) if middle >= 0 else -1
+        if end < 0:
+            return ToolCall(name=name, problem=broken), at
+        value = text[middle + 1 : end]
+        value = value.removeprefix("\n").removesuffix("\n")
+        arguments[text[at + len(PARAMETER) : middle].strip()] = value
+        at = _skip_space(text, end + len(PARAMETER_CLOSE))
+    if not name or not text.startswith(FUNCTION_CLOSE, at):
+        return ToolCall(name=name, problem=broken), at
+    return ToolCall(name=name, arguments=arguments), at + len(FUNCTION_CLOSE)
+
+
+def _write_function(content: str, calls: Sequence[ToolCall]) -> str:
+    def write(call: ToolCall) -> str:
+        parameters = [
+            f"{PARAMETER}{key}>\n{value if isinstance(value, str) else _dump(value)}\n{PARAMETER_CLOSE}\n"
+            for key, value in call.arguments.items()
+        ]
+        return f"{CALL_OPEN}\n{FUNCTION}{call.name}>\n{''.join(parameters)}{FUNCTION_CLOSE}\n{CALL_CLOSE}"
+
+    return "\n".join([content] * bool(content) + [write(call) for call in calls])
+
+
+def _read_mistral(text: str) -> tuple[ToolCall, ...]:
+    calls: list[ToolCall] = []
+    _, *pieces = text.split(TOOL_CALLS)
+    for piece in pieces:
+        if not piece.lstrip().startswith("["):
+            name = piece.partition("{")[0]
+            arguments = _json(piece[len(name) :])
+            call = {"name": name.strip().removesuffix(ARGS).strip(), "arguments": arguments}
+            calls.append(_call_of(_BROKEN if arguments is _BROKEN else call, "arguments"))
+            continue
+        listed = _json(piece)
+        if not isinstance(listed, list) or not listed:
+            calls.append(ToolCall(name="", problem=NOT_JSON))
+        else:
+            calls += [_call_of(each, "arguments") for each in listed]
+    return tuple(calls[:MAX_CALLS])
+
+
+def _write_mistral(content: str, calls: Sequence[ToolCall]) -> str:
+    listed = [
+        {"name": call.name, "arguments": call.arguments} | ({"id": call.call_id} if call.call_id else {})
+        for call in calls
+    ]
+    return f"{content}{TOOL_CALLS}{_dump(listed)}"
+
+
+def _read_llama(text: str) -> tuple[ToolCall, ...]:
+    text = text.strip().removeprefix(PYTHON_TAG).strip()
+    if not text.startswith("{"):
+        return ()
+    calls: list[ToolCall] = []
+    at = 0
+    while at < len(text) and len(calls) < MAX_CALLS:
+        value, end = _decode(text, at)
+        calls.append(_call_of(value, "parameters", "arguments"))
+        at = _skip_space(text, end)
+        if value is _BROKEN or at == len(text):
+            break
+        if text[at] != ";":
+            calls[-1] = replace(calls[-1], problem="text stands behind the call")
+            break
+        at = _skip_space(text, at + 1)
+    return tuple(calls)
+
+
+def _write_llama(content: str, calls: Sequence[ToolCall]) -> str:
+    """Content has no place in a message of this family that calls."""
+    return "; ".join(_dump({"name": call.name, "parameters": call.arguments}) for call in calls)
+
+
+HERMES = Family(
+    name="hermes",
+    tags=(CALL_OPEN, CALL_CLOSE),
+    read=lambda text: _read_tagged(text, _read_object),
+    write=_write_hermes,
+)
+QWEN3_CODER = Family(
+    name="qwen3_coder",
+    tags=(CALL_OPEN, CALL_CLOSE, FUNCTION, FUNCTION_CLOSE, PARAMETER, PARAMETER_CLOSE),
+    read=lambda text: _read_tagged(text, _read_function),
+    write=_write_function,
+    typed=False,
+)
+MISTRAL = Family(name="mistral", tags=(TOOL_CALLS,), read=_read_mistral, write=_write_mistral)
+LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama)
+
+FAMILIES: Mapping[str, Family] = {each.name: each for each in (HERMES, QWEN3_CODER, MISTRAL, LLAMA3)}
+
+
+def family_of(written: str, call: ToolCall) -> Family | None:
+    """The family in which `written`, what a chat template makes of a message with `call`, is that call."""
+    for family in FAMILIES.values():
+        calls = read_calls(family, written)
+        if [(each.name, each.arguments, each.problem) for each in calls] == [(call.name, call.arguments, "")]:
+            return family
+    return None

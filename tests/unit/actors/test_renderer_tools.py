@@ -1,0 +1,186 @@
+"""Tools through chat templates: what is shown, what is read, and that no sampled token is ever written again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from actors.renderer import ChatRenderer
+from learners.scratch import CHAT_TEMPLATE
+from rlsys.errors import BadInput
+from rlsys.samples import sample_trajectory
+from rlsys.types import Completion, Message, ToolCall, ToolOffer, Turn, TurnStop
+from tests import made
+from tests.played import tokenizer_in
+
+# Small templates in the way of each family: tools, calls, and results of tools.
+SHOWN = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+TURN = "<|im_start|>{{ message.role }}\n{{ message.content }}"
+OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+QWEN = (
+    "<|im_start|>system\n" + SHOWN + "<|im_end|>\n{% for message in messages %}{% if message.role == 'tool' %}"
+    "{% if loop.previtem.role != 'tool' %}<|im_start|>user{% endif %}\n<tool_response>\n{{ message.content }}\n"
+    "</tool_response>{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}{% else %}"
+    + TURN
+    + "{% for call "
+    "in message.tool_calls or [] %}{% if message.content or not loop.first %}\n{% endif %}<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n{% endif %}{% endfor %}" + OPEN
+)
+LLAMA = (
+    "{% for message in messages %}{% if message.tool_calls %}{% if message.tool_calls | length != 1 %}"
+    "{{ raise_exception('one call at a time') }}{% endif %}<|im_start|>assistant\n"
+    "{% set call = message.tool_calls[0].function %}"
+    '{"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}<|im_end|>\n{% else %}'
+    "<|im_start|>{{ 'ipython' if message.role == 'tool' else message.role }}\n"
+    "{% if loop.first %}" + SHOWN + "{% endif %}{{ message.content }}<|im_end|>\n{% endif %}{% endfor %}" + OPEN
+)
+MISTRAL = (
+    SHOWN + "{% for message in messages %}{% if message.role == 'tool' %}"
+    "{% if message.tool_call_id | length != 9 %}{{ raise_exception('ids have nine letters') }}{% endif %}"
+    '[TOOL_RESULTS]{"content": {{ message.content | tojson }}, "call_id": "{{ message.tool_call_id }}"}[/TOOL_RESULTS]'
+    "{% elif message.tool_calls %}[TOOL_CALLS][{% for call in message.tool_calls %}"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments }}, "id": "{{ call.id }}"}'
+    "{% if not loop.last %}, {% endif %}{% endfor %}]<|im_end|>{% elif message.role == 'assistant' %}"
+    "{{ message.content }}<|im_end|>{% else %}[INST]{{ message.content }}[/INST]{% endif %}{% endfor %}"
+)
+CODER = (
+    SHOWN + "{% for message in messages %}" + TURN + "{% for call in message.tool_calls or [] %}<tool_call>\n"
+    "<function={{ call.function.name }}>\n{% for key, value in call.function.arguments | items %}"
+    "<parameter={{ key }}>\n{{ value if value is string else value | tojson }}\n</parameter>\n{% endfor %}"
+    "</function>\n</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}" + OPEN
+)
+TEMPLATES = {"scratch": CHAT_TEMPLATE, "qwen": QWEN, "llama": LLAMA, "mistral": MISTRAL, "coder": CODER}
+FAMILY = {"scratch": "hermes", "qwen": "hermes", "llama": "llama3", "mistral": "mistral", "coder": "qwen3_coder"}
+
+
+def schema(name: str) -> str:
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    return json.dumps(
+        {"type": "function", "function": {"name": name, "description": "Look up.", "parameters": parameters}}
+    )
+
+
+OFFER = ToolOffer(schemas=(schema("search"), schema("price")))
+ASKED = Message(role="user", content="What does a lamp cost?")
+CALLS = tuple(
+    ToolCall(name=name, arguments={"query": "a lamp"}, call_id=f"call0000{at}")
+    for at, name in enumerate(("search", "price"))
+)
+REPLIES = tuple(Message(role="tool", content=f"{each.name}: 5", tool=each.name, call_id=each.call_id) for each in CALLS)
+ANSWER = Message(role="assistant", content="<answer>5</answer>")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = ["What does a lamp cost?", '{"name": "search", "arguments": {"query": "a lamp"}}'] * 20
+    return tokenizer_in(tmp_path_factory.mktemp("tokenizer"), texts, ("<tool_call>", "</tool_call>"))
+
+
+def rendering(folder: Path, name: str, template: str | None = None) -> ChatRenderer:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template or TEMPLATES[name]
+    copy = folder.parent / name
+    tokenizer.save_pretrained(copy)
+    (copy / "config.json").write_text((folder / "config.json").read_text())
+    return ChatRenderer(str(copy))
+
+
+def sampled(renderer: ChatRenderer, text: str, *, spelled: bool = False) -> Completion:
+    pieces = text if spelled else [text]
+    ids = tuple(token for piece in pieces for token in renderer.encode(piece))
+    return made.completion((*ids, renderer.tokenizer.eos_token_id), text, stop=TurnStop.EOS)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_family_is_found_by_the_template(folder: Path, name: str) -> None:
+    renderer = rendering(folder, name)
+    renderer.check_offer(OFFER)
+    family = renderer.family(OFFER)
+    assert family is not None and family.name == FAMILY[name]
+    prompt = renderer.decode(renderer.prompt_ids([ASKED], OFFER))
+    assert "search" in prompt and "price" in prompt
+    assert "search" not in renderer.decode(renderer.prompt_ids([ASKED]))
+    (call,) = renderer.read_calls(family.write("", CALLS[:1]), OFFER)
+    assert (call.name, call.arguments) == ("search", {"query": "a lamp"})
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_demonstration_is_what_its_rollout_would_have_been(folder: Path, name: str) -> None:
+    renderer = rendering(folder, name)
+    several = name != "llama"
+    calls, replies = (CALLS, REPLIES) if several else (CALLS[:1], REPLIES[:1])
+    shown = (ASKED, Message(role="assistant", content="", calls=calls), *replies, ANSWER)
+    ids, mask = renderer.demonstration(shown, 1, (), offer=OFFER)
+    said = "".join(renderer.decode([token]) for token, own in zip(ids, mask, strict=True) if own)
+    written = said.removesuffix("<|im_end|>").removesuffix(ANSWER.content).removesuffix("<|im_end|>")
+    read = renderer.read_calls(written, OFFER)
+    assert [(each.name, each.arguments) for each in read] == [(each.name, each.arguments) for each in calls]
+
+    context = made.ints(renderer.prompt_ids([ASKED], OFFER))
+    first = sampled(renderer, written)
+    messages = [ASKED, Message(role="assistant", content=written)]
+    going_on = renderer.extend(context, first, messages, replies, None, OFFER)
+    answered = sampled(renderer, ANSWER.content)
+    assert (*going_on.context_ids.tolist(), *answered.token_ids.tolist()) == ids
+
+    chat = [{"role": "user", "content": ASKED.content}, {"role": "assistant", "content": written}]
+    chat += [{"role": "tool", "content": m.content, "name": m.tool, "tool_call_id": m.call_id} for m in replies]
+    tools = [json.loads(each) for each in OFFER.schemas]
+    whole = renderer.tokenizer.apply_chat_template(chat, tools=tools, tokenize=False, add_generation_prompt=True)
+    assert renderer.decode(going_on.context_ids) == whole
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_was_sampled_is_what_is_trained_however_it_was_spelled(folder: Path, name: str) -> None:
+    renderer = rendering(folder, name)
+    texts = ('<tool_call>\n{"name":"search"  }</tool_call>', "[TOOL_CALLS] oops", '{"name": 5}', ANSWER.content)
+    messages, turns = [ASKED], []
+    context = made.ints(renderer.prompt_ids(messages, OFFER))
+    for text in texts:
+        said = sampled(renderer, text, spelled=True)
+        turns.append(Turn(added_ids=context, starts_sample=True, completion=said, reply=""))
+        messages.append(Message(role="assistant", content=text))
+        going_on = renderer.extend(context, said, messages, REPLIES, None, OFFER)
+        messages += going_on.replies
+        context = going_on.context_ids
+    (sample,) = sample_trajectory(made.trajectory(*turns, messages=messages), 1.0)
+    assert sample.token_ids[sample.loss_mask].tolist() == [t for turn in turns for t in turn.completion.token_ids]
+
+
+def test_marks_in_calls_and_results_are_text(folder: Path) -> None:
+    renderer = rendering(folder, "qwen")
+    end = renderer.tokenizer.eos_token_id
+    call = ToolCall(name="search", arguments={"query": "<|im_end|>", "more": ["<|im_start|>"]})
+    reply = Message(role="tool", content="<|im_end|>", tool="search")
+    ids, mask = renderer.demonstration(
+        (ASKED, Message(role="assistant", content="", calls=(call,)), reply, ANSWER), 1, (), offer=OFFER
+    )
+    plain, _ = renderer.demonstration(
+        (ASKED, Message(role="assistant", content="", calls=CALLS[:1]), REPLIES[0], ANSWER), 1, (), offer=OFFER
+    )
+    assert ids.count(end) == plain.count(end)
+    said = [token for token, own in zip(ids, mask, strict=True) if own]
+    assert said.count(end) == 2 and "<|im_start|>" in renderer.decode(said)
+
+
+def test_each_reply_is_cut_alone(folder: Path) -> None:
+    renderer = rendering(folder, "qwen")
+    flood = Message(role="tool", content="x " * 500, tool="search")
+    said = sampled(renderer, "hm")
+    going_on = renderer.extend(
+        made.ints((1,)), said, [ASKED, Message(role="assistant", content="hm")], [flood, REPLIES[1]], 20, OFFER
+    )
+    assert len(renderer.text_ids(going_on.replies[0].content)) <= 20 and going_on.replies[1] == REPLIES[1]
+
+
+def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> None:
+    renderer = rendering(folder, "none", "{% for message in messages %}" + TURN + "<|im_end|>\n{% endfor %}" + OPEN)
+    with pytest.raises(BadInput, match=r"env\.protocol=hermes"):
+        renderer.check_offer(OFFER)
+    renderer.check_offer(ToolOffer(schemas=(), form="hermes"))
+    blind = TEMPLATES["qwen"].replace(SHOWN, "")
+    with pytest.raises(BadInput, match="shows no tools"):
+        rendering(folder, "blind", blind).check_offer(OFFER)

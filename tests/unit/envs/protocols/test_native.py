@@ -1,0 +1,164 @@
+"""Every family reads what it writes, answers what is broken, and lets no text raise."""
+
+import json
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.protocols.native import FAMILIES, HERMES, MAX_CALLS, Family, family_of, read_calls
+from rlsys.types import ToolCall
+from tests.hostile_texts import HOSTILE
+
+NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)
+# Texts that no format of a message can hold as they are: marks of the formats themselves stay in JSON, not in XML.
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+JSON_FAMILIES = [each for each in FAMILIES.values() if each.typed]
+BITS = [
+    "<tool_call>",
+    "</tool_call>",
+    '{"name": "f"',
+    ', "arguments": {"a": 1}}',
+    "}",
+    "[TOOL_CALLS]",
+    "[",
+    "<function=f>",
+]
+BITS += [
+    "<parameter=a>",
+    "</parameter>",
+    "</function>",
+    "<|python_tag|>",
+    ";",
+    "\\ud800",
+    "<think>",
+    "</think>",
+    "NaN",
+    '"',
+]
+
+
+def calls(*given: tuple[str, dict[str, Any]]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(name=name, arguments=arguments) for name, arguments in given)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=st.lists(st.tuples(NAMES, st.dictionaries(st.text(), VALUES, max_size=3)), min_size=1, max_size=3))
+def test_a_json_family_reads_the_calls_that_it_writes(made: list[tuple[str, dict[str, Any]]]) -> None:
+    for family in JSON_FAMILIES:
+        written = family.write("", calls(*made))
+        for text in (written, f"<think>\nperhaps {written} then\n</think>\n\n{written}"):
+            assert read_calls(family, text) == calls(*made), (family.name, text)
+
+
+LINE = st.text(st.characters(codec="utf-8", exclude_characters="<>"), max_size=20).map(lambda text: text.strip("\n"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=st.lists(st.tuples(NAMES, st.dictionaries(NAMES, LINE, max_size=3)), min_size=1, max_size=3))
+def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tuple[str, dict[str, str]]]) -> None:
+    family = FAMILIES["qwen3_coder"]
+    schemas = [
+        {"function": {"name": name, "parameters": {"properties": {key: {"type": "string"} for key in arguments}}}}
+        for name, arguments in {name: arguments for name, arguments in reversed(made)}.items()
+    ]
+    for name, arguments in made:
+        (call,) = read_calls(family, family.write("", calls((name, arguments))), schemas)
+        assert call.name == name and all(
+            str(call.arguments[key]).strip() == arguments[key].strip() for key in arguments
+        )
+    numbers = family.write("", calls(("f", {"a": 5, "b": "5", "c": [1, "x"]})))
+    wanted = {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "array"}}
+    (call,) = read_calls(family, numbers, [{"function": {"name": "f", "parameters": {"properties": wanted}}}])
+    assert call.arguments == {"a": 5, "b": "5", "c": [1, "x"]}
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text() | st.lists(st.sampled_from(BITS) | st.text(max_size=4), max_size=12).map("".join))
+def test_any_text_is_read_and_every_call_can_be_carried_out_or_says_why_not(text: str) -> None:
+    for family in FAMILIES.values():
+        for call in read_calls(family, text):
+            assert call.problem or (call.name and json.dumps(call.arguments, ensure_ascii=False).encode())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_are_read(text: str) -> None:
+    for family in FAMILIES.values():
+        for whole in (text, f"<tool_call>{text}", f"[TOOL_CALLS]{text}", f"{{{text}"):
+            read_calls(family, whole)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_long_texts_are_read_in_one_pass(family: Family) -> None:
+    opening = family.write("", calls(("f", {"a": "x"})))
+    for piece in (
+        opening,
+        opening[: len(opening) // 2],
+        '{"a":',
+        "[",
+        "<tool_call>",
+        "<tool_call><function=f><parameter=a>",
+    ):
+        assert len(read_calls(family, piece * (200_000 // len(piece)))) <= MAX_CALLS
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "problem"),
+    [
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>', "not valid JSON"),
+        ("hermes", "<tool_call>\nf(1)\n</tool_call>", "not valid JSON"),
+        ("hermes", '<tool_call>{"arguments": {}}</tool_call>', 'no "name"'),
+        ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', "no JSON object"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "not valid JSON"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>', "not valid JSON"),
+        ("hermes", '<tool_call>{"name": "f"} and more</tool_call>', "text stands between"),
+        ("hermes", "<tool_call>[1]</tool_call>", 'no "name"'),
+        ("hermes", "<tool_call>" + "[" * 100_000, "not valid JSON"),
+        ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>", "is not <function"),
+        ("mistral", '[TOOL_CALLS]{"name": 1}', 'no "name"'),
+        ("mistral", "[TOOL_CALLS][]", "not valid JSON"),
+        ("llama3", '{"name": "f", "parameters": {}} I think', "text stands behind"),
+        ("llama3", "{name: f}", "not valid JSON"),
+    ],
+)
+def test_what_is_no_call_says_why(family: str, text: str, problem: str) -> None:
+    (call,) = read_calls(FAMILIES[family], text)
+    assert problem in call.problem
+
+
+def test_several_calls_of_which_one_is_broken() -> None:
+    good = HERMES.write("", calls(("f", {"a": 1})))
+    read = read_calls(HERMES, f"I look.\n{good}\n<tool_call>\noops\n</tool_call>\n{good}")
+    assert [bool(each.problem) for each in read] == [False, True, False]
+
+
+def test_answers_and_thoughts_hold_no_calls() -> None:
+    call = HERMES.write("", calls(("f", {})))
+    for text in ("It is 5.", f"<think>{call}", f"<think>{call}</think>It is 5.", "a {b} c"):
+        for family in FAMILIES.values():
+            assert read_calls(family, text) == ()
+
+
+def test_other_spellings_of_a_call() -> None:
+    one = calls(("f", {"a": 1}))
+    assert read_calls(HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}') == one  # a text; never closed
+    assert read_calls(FAMILIES["mistral"], '[TOOL_CALLS]f{"a": 1}') == one
+    assert read_calls(FAMILIES["mistral"], 'So:[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]f[ARGS]{"a": 1}') == one * 2
+    assert read_calls(FAMILIES["llama3"], '<|python_tag|>{"name": "f", "parameters": {"a": 1}}') == one
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_a_family_is_found_by_what_it_writes(family: Family) -> None:
+    call = ToolCall(name="probe_tool", arguments={"probe_key": "probe value"})
+    assert family_of(family.write("", (call,)), call) is family
+    assert family_of("probe_tool(probe_key='probe value')", call) is None
