@@ -48,6 +48,7 @@ LEFT_OUT: Mapping[str, str] = {
     "composite": "it mixes other families, as env.families does",
     "game_of_life_halting": "its scorer accepts every answer that is not empty",
     "knight_swap": "a problem takes a second or more, and its levels are refused by its own settings",
+    "propositional_logic": "its scorer takes a premise, copied from the question, for a conclusion",
     "puzzle24": "its scorer does not compare the numbers that are used with those of the problem",
     "rearc": "its scorer compares tuples with the lists that JSON makes of them, and takes no answer",
     "zebra_puzzles": "it needs pycosat, which would have to be compiled at installation",
@@ -62,8 +63,8 @@ OFFERED = """
     kakurasu knights_knaves largest_island lcm leg_counting letter_counting letter_jumble list_functions mahjong_puzzle
     manipulate_matrix maze mini_sudoku modulo_grid n_queens needle_haystack number_filtering number_format
     number_sequence number_sorting palindrome_generation palindrome_partitioning path_star polynomial_equations
-    polynomial_multiplication pool_matrix power_function prime_factorization products propositional_logic quantum_lock
-    ransom_note rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
+    polynomial_multiplication pool_matrix power_function prime_factorization products quantum_lock ransom_note
+    rectangle_count rotate_matrix rotten_oranges rubiks_cube rush_hour self_reference sentence_reordering
     shortest_path simple_equations simple_geometry simple_integration sokoban spell_backward spiral_matrix
     string_insertion string_manipulation string_splitting string_synthesis sudoku survo syllogism time_intervals
     tower_of_hanoi tsumego word_ladder word_sequence_reversal word_sorting
