@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import run
+from launch.cli import parse, run
+from launch.commands.generate import FLAGS
+from launch.config.compose import compose
+from rlsys.errors import BadInput
 from tests.made import jsonl
 from tests.papers_page import ROOT, commands
 from tests.public_sets import FEWER, prepare_all
@@ -44,7 +47,8 @@ EPISODE = {
 }  # fmt: skip
 AS_IT_IS = re.compile(r"rlsys train [\w./-]+( --dry-run)?")
 COMMANDS = [command for command in commands() if not AS_IT_IS.fullmatch(command)]
-WHOLE = ("generate", "judge-errors")  # nothing of them is dry but their help
+WHOLE = ("generate", "judge-errors")  # nothing of them is dry: their words are read, and their config
+UNKNOWN = "--no-such-option"
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +71,8 @@ def dry(words: list[str], folder: Path) -> list[str]:
     command, *rest = words
     small = {"DIR": "downloads", "env.data_tasks=100": "env.data_tasks=5"}
     given = [small.get(word, word) for word in rest]
-    if "--help" in given or command in WHOLE:
-        return [command, *given, "--help"]
+    if "--help" in given:
+        return [command, *given]
     if command in ("train", "eval"):
         return [command, *given, *FEWER.get(given[0], []), *([] if "--dry-run" in given else ["--dry-run"])]
     if command == "play":
@@ -76,6 +80,35 @@ def dry(words: list[str], folder: Path) -> list[str]:
     if given[:1] == ["prepare"]:
         return [command, *given, "--output", str(folder / f"again-{given[1]}"), "--partial", "--eval-tasks", "5"]
     return [command, *given]
+
+
+def read_words(words: list[str]) -> None:
+    """Raises BadInput for an option, a recipe or a key that the command does not know."""
+    options = parse(words)
+    flags = [f"generate.{key}={value}" for key, value in vars(options).items() if key in FLAGS and value is not None]
+    compose(options.config, [*options.overrides, *flags])
+
+
+def read_by_script(words: list[str]) -> None:
+    """One option more, which is unknown: of the others it then must know each, and takes its value."""
+    script, *given = words
+    asked = [sys.executable, str(ROOT / script), *given, *([] if "--help" in given else [UNKNOWN])]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    if "--help" in given:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.stderr.endswith(f"unrecognized arguments: {UNKNOWN}\n"), done.stderr
+
+
+def test_a_misspelt_word_of_a_command_is_noticed() -> None:
+    read_words(["generate", "quickstart", "--output", "x.jsonl", "--keep", "correct"])
+    for words in (["--keeep", "correct"], ["--keep", "rigth"], ["generate.toppp=0.9"]):
+        with pytest.raises(BadInput):
+            read_words(["generate", "quickstart", "--output", "x.jsonl", *words])
+    read_by_script(["benchmarks/reasoning_gym.py", "--seeds", "0", "--draw"])
+    for given in (["--sedes", "0"], ["--seeds", "one"]):
+        with pytest.raises(AssertionError):
+            read_by_script(["benchmarks/reasoning_gym.py", *given])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[:80])
@@ -88,8 +121,10 @@ def test_it_runs_dry(
     monkeypatch.setattr("envs.made_worlds", {})  # by paths that are relative to that folder
     program, *words = shlex.split(command)
     if program == "python":
-        asked = [sys.executable, str(ROOT / words[0]), "--help"]
-        assert subprocess.run(asked, cwd=ROOT, capture_output=True, timeout=120).returncode == 0
+        read_by_script(words)
+        return
+    if words[0] in WHOLE:
+        read_words(words)
         return
     try:
         code = run(dry(words, prepared))
