@@ -27,7 +27,6 @@ from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 
 # Their scorers look at what making the data set reads. The others do without, which saves up to seconds for each score.
 SCORED_WHOLE = ("sokoban", "word_ladder")
-SIZE = 256  # of a data set: some make all their items at once
 
 
 def make_dataset(asked: dict[str, Any], seed: int) -> Any:
@@ -39,12 +38,13 @@ def make_dataset(asked: dict[str, Any], seed: int) -> Any:
 
 
 def make_settings(asked: dict[str, Any], seed: int) -> Any:
-    """Raises ValueError and TypeError for what the library does not take."""
+    """As large as `count`, for some make all their items at once. Raises ValueError and TypeError for what the library
+    does not take."""
     settings = DATASETS[asked["family"]][1]
     fields: dict[str, Any] = {}
     if asked["level"] is not None:
         fields = curriculum_fields(asked["family"], asked["level"])
-    config = settings(**(fields | asked["options"] | {"seed": seed, "size": SIZE}))
+    config = settings(**(fields | asked["options"] | {"seed": seed, "size": asked.get("count", 1)}))
     if hasattr(config, "validate"):
         try:
             config.validate()
