@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,6 +105,24 @@ def test_levels_of_the_curriculum_are_levels_of_the_environment() -> None:
                      if world.level(task) == level] for level in ("chain_sum 0", "chain_sum 2")}  # fmt: skip
     assert max(terms["chain_sum 0"]) < max(terms["chain_sum 2"])
     assert world.demonstration(tasks[0], 0).messages[-1].content == f"<answer>{tasks[0].answers[0]}</answer>"
+
+
+def test_no_level_has_the_settings_of_the_one_below() -> None:
+    """Of all families; and the page says how many levels each has."""
+    own, page = runpy.run_path(PROGRAM), (ROOT / "docs" / "environments" / "reasoning-gym.md").read_text()
+    fields, highest = own["curriculum_fields"], own["highest_level"]
+    table = dict(re.findall(r"[|,] (\w+) (\d+|–)(?=,| \|)", page))
+    assert table.keys() == FAMILIES.keys()
+    for name in FAMILIES:
+        if table[name] == "–":
+            with pytest.raises(ValueError, match="no levels"):
+                highest(name)
+            continue
+        assert int(table[name]) == highest(name) + 1, name
+        found = [fields(name, level) for level in range(highest(name) + 1)]
+        assert all(one != other for one, other in pairwise(found)), name
+        with pytest.raises(ValueError, match=f"highest level is {highest(name)}"):
+            fields(name, highest(name) + 1)
 
 
 def test_hostile_answers_cost_their_own_score_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,13 +54,29 @@ def make_settings(asked: dict[str, Any], seed: int) -> Any:
 
 
 def curriculum_fields(family: str, level: int) -> dict[str, Any]:
-    """The settings of one level: each attribute of the family's curriculum at that level, or at its highest."""
-    if not has_curriculum(family):
-        raise ValueError("it has no levels")
-    curriculum = create_curriculum(family)
-    highest = max(len(each.levels) for each in curriculum.attributes.values()) - 1
+    """The settings of one level: each attribute of the family's curriculum at that level, or at its highest.
+
+    Raises ValueError for a level above the highest whose settings are not those of the level below.
+    """
+    highest = highest_level(family)
     if level > highest:
         raise ValueError(f"the highest level is {highest}")
+    return _fields_at(family, level)
+
+
+def highest_level(family: str) -> int:
+    """Not the last of the library where its settings are those of the one below: a range from a value to the next one
+    ends there. Raises ValueError for a family without levels."""
+    if not has_curriculum(family):
+        raise ValueError("it has no levels")
+    level = max(len(each.levels) for each in create_curriculum(family).attributes.values()) - 1
+    while level and _fields_at(family, level) == _fields_at(family, level - 1):
+        level -= 1
+    return level
+
+
+def _fields_at(family: str, level: int) -> dict[str, Any]:
+    curriculum = create_curriculum(family)
     for name, attribute in curriculum.attributes.items():
         curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
     made = curriculum.generate_configuration({})
