@@ -69,17 +69,20 @@ def find_library() -> str:
 def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[Entry], list[Entry]]:
     sides: tuple[list[Entry], list[Entry]] = ([], [])
     wanted = (part.train, part.held_out)
+    own: set[str] = set()  # more than is wanted: what is left of a batch stays open to the parts that follow
     batch = fruitless = 0
     while fruitless < FRUITLESS:
         if all(len(side) >= count for side, count in zip(sides, wanted, strict=True)):
-            return sides[0][: part.train], sides[1][: part.held_out]
-        before = len(seen)
+            train, held_out = sides[0][: part.train], sides[1][: part.held_out]
+            seen.update(entry["question"] for entry in (*train, *held_out))
+            return train, held_out
+        before = len(own)
         batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
         for entry in ask(part, batch_seed):
-            if entry["question"] not in seen:
-                seen.add(entry["question"])
+            if entry["question"] not in seen and entry["question"] not in own:
+                own.add(entry["question"])
                 sides[is_held_out(entry["question"])].append(entry)
-        fruitless = 0 if len(seen) > before else fruitless + 1
+        fruitless = 0 if len(own) > before else fruitless + 1
         batch += 1
     raise BadInput(
         f"{part.name} has {len(sides[0])} different training and {len(sides[1])} held-out problems with these settings",

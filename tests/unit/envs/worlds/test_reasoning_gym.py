@@ -173,7 +173,7 @@ def test_demonstrations_are_answers_and_the_wrong_ones_of_the_same_family(tmp_pa
     shown = {task.record["family"]: task for task in world.tasks("all")}
     with refused(where=shown["graph_color"].task_id):
         world.demonstration(shown["graph_color"], 0)
-    given = {world.demonstration(shown["lcm"], seed).messages[-1].content for seed in range(20)}
+    given = {world.demonstration(shown["lcm"], seed).messages[-1].content for seed in range(30)}
     assert len(given) > 3 and all(text.startswith("<answer>l") for text in given)
 
 
@@ -211,8 +211,29 @@ def test_the_page_names_every_family_and_why_the_others_are_left_out() -> None:
 def test_a_generator_that_dies_or_hangs_is_said(
     program: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "program.py").write_text(program)
-    monkeypatch.setattr(entries, "PROGRAM", str(tmp_path / "program.py"))
+    with_program(program, tmp_path, monkeypatch)
     monkeypatch.setattr(entries, "DEADLINE_S", 0.2 if "sleep" in program else 60.0)
     with refused("env.families.gcd", says=why):
         entries.make_entries([entries.Part(family="gcd", train=1)], 0)
+
+
+ANSWERS = """
+import json, sys
+for line in sys.stdin:
+    made = [{"question": f"q{n}", "answer": "1", "metadata": {}} for n in range(json.loads(line)["count"])]
+    print(json.dumps({"entries": made}), flush=True)
+"""
+
+
+def with_program(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program.py").write_text(text)
+    monkeypatch.setattr(entries, "PROGRAM", str(tmp_path / "program.py"))
+
+
+def test_what_one_level_leaves_over_another_may_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 questions that both levels make, eight go to each."""
+    with_program(ANSWERS, tmp_path, monkeypatch)
+    parts = [entries.Part(family="gcd", level=level, train=8) for level in (0, 1)]
+    (first, _), (second, _) = entries.make_entries(parts, 0)
+    asked = [entry["question"] for entry in (*first, *second)]
+    assert len(set(asked)) == len(asked) == 16 and set(asked) < {f"q{n}" for n in range(30)}
