@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
@@ -26,6 +27,7 @@ FOLDER = str(Path(__file__).parent)  # of gym_program.py, which the sandbox impo
 PROGRAM = os.path.join(FOLDER, "gym_program.py")
 BATCH = 64  # entries of one seed; a multiple keeps what is made whatever the counts
 DEADLINE_S = 300.0  # of one batch: the slowest families take some seconds for an entry
+LAST_BYTES = 4096  # of what the program writes about its errors
 FRUITLESS = 8  # batches in a row without a new problem, after which there are no more
 
 Entry = Mapping[str, Any]  # the library's record: question, answer, metadata
@@ -98,10 +100,13 @@ def _program() -> Iterator[Any]:
     one_thread = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     environment = {**kept, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
     command = (sys.executable, "-P", "-s", PROGRAM)
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, cwd="/", text=True, **pipes) as process:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        TemporaryFile() as said,  # not a pipe, which would stop the program when nothing reads it
+        subprocess.Popen(command, env=environment, cwd="/", text=True, stderr=said, **pipes) as process,
+    ):
         try:
-            yield lambda part, seed: _ask(process, part, seed)
+            yield lambda part, seed: _ask(process, said, part, seed)
         finally:
             process.kill()
             with suppress(BrokenPipeError):  # of a request that it no longer read
@@ -109,27 +114,38 @@ def _program() -> Iterator[Any]:
                 process.stdin.close()
 
 
-def _ask(process: subprocess.Popen[str], part: Part, seed: int) -> list[Entry]:
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+def _ask(process: subprocess.Popen[str], said: IO[bytes], part: Part, seed: int) -> list[Entry]:
+    assert process.stdin is not None and process.stdout is not None
     request = {"family": part.family, "level": part.level, "options": dict(part.options), "seed": seed, "count": BATCH}
     late = threading.Timer(DEADLINE_S, process.kill)
     late.start()
+    line, answer = "", None
     try:
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
-    except BrokenPipeError:
-        line = ""
+        answer = json.loads(line)
+    except (BrokenPipeError, ValueError):  # it has ended, was ended within a line, or printed something else
+        pass
     finally:
+        hung = not late.is_alive()
         late.cancel()
     where = f"env.families.{part.family}"
-    if not line:
+    if not isinstance(answer, dict):
         process.kill()
-        last = process.stderr.read().strip().splitlines()[-1:]
-        why = last[0][:200] if last else f"not done after {DEADLINE_S:g} s"
+        process.wait()
+        why = f"not done after {DEADLINE_S:g} s" if hung else _why(said, line)
         raise BadInput(f"the problems of {part.name} were not made: {why}", key=where)
-    answer = json.loads(line)
     if "refused" in answer:
         raise BadInput(answer["refused"][:300], where=part.name, key=where)
     entries: list[Entry] = answer["entries"]
     return entries
+
+
+def _why(said: IO[bytes], line: str) -> str:
+    """Why a program gave no answer: what it wrote last among its errors, or in the answer's place."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - LAST_BYTES))
+    last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+    if last:
+        return last[0][:200]
+    return f"it printed {line.strip()[:100]!r}" if line else "it ended without a word"

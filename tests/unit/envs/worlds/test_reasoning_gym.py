@@ -206,7 +206,14 @@ def test_the_page_names_every_family_and_why_the_others_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "why"), [("raise RuntimeError('broken')", "broken"), ("import time\ntime.sleep(60)", "not done")]
+    ("program", "why"),
+    [
+        ("raise RuntimeError('broken')", "broken"),
+        ("import sys, time\nsys.stderr.write('slow')\ntime.sleep(60)", "not done"),
+        ("import time\nprint('{\"entries\": [', end='', flush=True)\ntime.sleep(60)", "not done"),
+        ("print('an answer of 42')", "an answer of 42"),
+        ("import os\nos._exit(9)", "ended"),
+    ],
 )
 def test_a_generator_that_dies_or_hangs_is_said(
     program: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,3 +244,11 @@ def test_what_one_level_leaves_over_another_may_ask(tmp_path: Path, monkeypatch:
     (first, _), (second, _) = entries.make_entries(parts, 0)
     asked = [entry["question"] for entry in (*first, *second)]
     assert len(set(asked)) == len(asked) == 16 and set(asked) < {f"q{n}" for n in range(30)}
+
+
+def test_a_generator_that_warns_a_lot_is_not_stopped_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte, which no pipe holds."""
+    monkeypatch.setattr(entries, "DEADLINE_S", 60.0)
+    with_program("import sys\nsys.stderr.write('warning: it is late\\n' * 50_000)\n" + ANSWERS, tmp_path, monkeypatch)
+    ((train, _),) = entries.make_entries([entries.Part(family="gcd", train=8)], 0)
+    assert len(train) == 8
