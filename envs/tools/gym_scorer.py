@@ -64,7 +64,9 @@ class GymScorer:
         place = hash_order(question)
         known = self._known.get(place)
         if known is None:
-            known = self._known[place] = await self._run(question)
+            known = await self._run(question)
+            if known.how is How.SCORER:  # a limit that it met may be that of a busy machine: the next time it is tried
+                self._known[place] = known
         return known
 
     def stats(self) -> Mapping[str, ToolStats]:

@@ -12,7 +12,7 @@ from envs.problems.procedural.families import COMPARED, FAMILIES, GRAMMARS, LEFT
 from envs.problems.procedural.tasks import FamilyConfig, plan_parts, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
 from envs.tools.gym_scorer import GymScorer, How, Scored
-from envs.tools.sandbox import SandboxConfig
+from envs.tools.sandbox import Execution, Outcome, SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
 from rlsys.types import EpisodeEnd, Message, Task, Transcript
 from tests.made import jsonl
@@ -252,3 +252,23 @@ def test_a_generator_that_warns_a_lot_is_not_stopped_by_it(tmp_path: Path, monke
     with_program("import sys\nsys.stderr.write('warning: it is late\\n' * 50_000)\n" + ANSWERS, tmp_path, monkeypatch)
     ((train, _),) = entries.make_entries([entries.Part(family="gcd", train=8)], 0)
     assert len(train) == 8
+
+
+def test_a_limit_that_an_answer_met_is_tried_again_and_a_score_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time the machine was busy: that is no property of the answer."""
+    ends = [("", Outcome.TIMEOUT), ("0.5", Outcome.OK), ("0.9", Outcome.OK)]
+    ran: list[str] = []
+
+    class Busy:
+        def __init__(self, *_: object) -> None: ...
+
+        async def run(self, code: str) -> Execution:
+            ran.append(code)
+            text, outcome = ends[len(ran) - 1]
+            return Execution(text=text, outcome=outcome, seconds=1.0)
+
+    monkeypatch.setattr("envs.tools.gym_scorer.PythonTool", Busy)
+    scorer = GymScorer(SandboxConfig())
+    asked = {"family": "chain_sum", "level": None, "options": {}, "entry": entry("q", "12")}
+    given = [asyncio.run(scorer.score(asked, "13")) for _ in range(3)]
+    assert given == [Scored(0.0, How.UNSCORABLE), Scored(0.5, How.SCORER), Scored(0.5, How.SCORER)] and len(ran) == 2
