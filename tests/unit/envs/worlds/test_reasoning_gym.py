@@ -87,6 +87,12 @@ def test_answers_as_they_are_asked_for_are_within_their_grammars() -> None:
         assert GRAMMARS[name.strip()].fullmatch(text), name
 
 
+@pytest.mark.parametrize("text", ["2 ** 3", "9**9**9", "7 // 2", "(1 + 2)\n* 3 //4", "1 * * 2"])
+def test_countdown_takes_no_powers_and_no_whole_division(text: str) -> None:
+    """Python has them, the game has not; a power of powers would keep the scorer until its deadline."""
+    assert not GRAMMARS["countdown"].fullmatch(text) and GRAMMARS["countdown"].fullmatch("(1 + 2)\n* 3 / 4")
+
+
 def test_a_family_without_a_scorer_compares() -> None:
     assert [compare(text, "12") for text in ("12", "1", "", "x12y", "012")] == [1.0, 0.0, 0.0, 0.5, 2 / 3]
     assert compare("", "") == 1.0 and compare("x", "") == 0.0
