@@ -140,8 +140,8 @@ class ReasoningGymEnv:
         if given is None:
             return Step(end=EpisodeEnd.MALFORMED)
         self._scored = await self._scorer.score(asked_of(self._task), given.strip())
-        unscorable = float(self._scored.how is How.UNSCORABLE)
-        return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, "unscorable": unscorable})
+        found = {how.value: float(self._scored.how is how) for how in (How.GRAMMAR, How.UNSCORABLE)}
+        return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, **found})
 
     def final_state(self) -> Mapping[str, Any]:
         """For the reward: {"score": 0.5, "how": "scorer"}; how is "" without an answer."""

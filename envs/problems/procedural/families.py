@@ -28,7 +28,8 @@ COMPLEX = re.compile(r"[-+0-9.ij\s]*")  # its scorer takes nan for the right num
 BOARD = re.compile(r"[Q_\s]*")
 ARITHMETIC = re.compile(r"(?!.*(?:\*\s*\*|/\s*/))[-+*/()0-9\s]*", re.DOTALL)  # + - * / are asked for, no powers
 FUNCTIONS = "exp|log|ln|sqrt|sin|cos|tan|sec|csc|cot|asin|acos|atan|sinh|cosh|tanh|Abs|pi|C|E"
-ALGEBRA = re.compile(rf"(?:(?:{FUNCTIONS}|[a-zA-Z])(?![A-Za-z_])|[0-9]+(?:\.[0-9]+)?(?![0-9A-Za-z_.])|[-+*/^(),\s])*")
+NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?![0-9A-Za-z_.])"
+ALGEBRA = re.compile(rf"(?:(?:{FUNCTIONS}|[a-zA-Z])(?![A-Za-z_])|{NUMBER}|[-+*/^(),\s])*")
 
 GRAMMARS: Mapping[str, re.Pattern[str]] = {
     "binary_matrix": MATRIX,

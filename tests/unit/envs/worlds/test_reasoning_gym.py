@@ -30,6 +30,11 @@ HOSTILE = (
     "print(1)",
     'f"{1}"',
     "x:=1",
+    "1..real",
+    "x.E",
+    "1.E",
+    "x .C",
+    "exp.x",
     "nan",
 )
 
@@ -64,7 +69,27 @@ def test_what_a_scorer_would_execute_is_text_in_which_no_code_can_stand(name: st
 
 @pytest.mark.parametrize("name", GRAMMARS)
 @pytest.mark.parametrize(
-    "piece", ["1", "12", "x", "E", "'A'  ", "'A' , ", "  ", "x  ", "1.1", "exp ", "1 ", "Q _ ", "[[", "3.0 - "]
+    "piece",
+    [
+        "1",
+        "12",
+        "x",
+        "E",
+        "'A'  ",
+        "'A' , ",
+        "  ",
+        "x  ",
+        "1.1",
+        "1. ",
+        ".1 ",
+        "1.",
+        ".1",
+        "exp ",
+        "1 ",
+        "Q _ ",
+        "[[",
+        "3.0 - ",
+    ],
 )
 def test_a_grammar_is_read_in_one_pass(name: str, piece: str) -> None:
     """Not a time: with a pattern that goes back, one of these would take longer than there is."""
@@ -80,6 +105,7 @@ def test_answers_as_they_are_asked_for_are_within_their_grammars() -> None:
         "n_queens": "Q _ _ _\n_ _ Q _",
         "polynomial_multiplication": "-6*x**4 + 3.5*x*y - 2",
         "simple_integration": "x**3/3 - 5*log(x) + C",
+        "simple_integration ": ".5*x**2 + 1.*x + 2.25",
         "spiral_matrix": "[1, 2, 3]",
         "string_insertion": "DDABCDEA",
         "string_insertion ": "['D', 'A' , \"B\"]",
@@ -158,6 +184,18 @@ def test_the_reward_needs_the_score_of_the_environment() -> None:
     assert reward(Transcript(task=task, messages=wrote, state=near)).parts["correct"] == 0.0
     assert ReasoningGymRewardConfig().env_problem(ReasoningGymConfig()) == ""
     assert ReasoningGymRewardConfig().env_problem(object()) != ""
+
+
+def test_answers_outside_of_the_grammar_are_counted(tmp_path: Path) -> None:
+    world = world_of(tmp_path, *[entry(f"matrix {n}", f"{n} 2 3", "spiral_matrix") for n in range(2)])
+    task = world.tasks("train")[0]
+    found = {}
+    for text in ("none", task.answers[0]):
+        step = asyncio.run(world.env(task).step(f"<answer>{text}</answer>", turns_left=0))
+        found[text] = dict(step.metrics)
+    outside, right = found.values()
+    assert outside == {"score": 0.0, "grammar": 1.0, "unscorable": 0.0}
+    assert right == {"score": 1.0, "grammar": 0.0, "unscorable": 0.0}
 
 
 def test_text_outside_of_its_grammar_reaches_no_scorer() -> None:
