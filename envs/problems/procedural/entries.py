@@ -27,6 +27,7 @@ FOLDER = str(Path(__file__).parent)  # of gym_program.py, which the sandbox impo
 PROGRAM = os.path.join(FOLDER, "gym_program.py")
 BATCH = 64  # entries of one seed; a multiple keeps what is made whatever the counts
 DEADLINE_S = 300.0  # of one batch: the slowest families take some seconds for an entry
+PAGE = "docs/environments/reasoning-gym.md"
 LAST_BYTES = 4096  # of what the program writes about its errors
 FRUITLESS = 8  # batches in a row without a new problem, after which there are no more
 
@@ -64,7 +65,8 @@ def find_library() -> str:
     """The folder of packages that has reasoning-gym. Raises BadInput where it is not installed."""
     found = importlib.util.find_spec("reasoning_gym")
     if found is None or found.origin is None:
-        raise BadInput("reasoning-gym is not installed", expected="pip install -e '.[gym]' in the folder of rlsys")
+        how = "make setup, or pip install -e '.[gym]' in the folder of rlsys, which needs a C compiler"
+        raise BadInput("reasoning-gym is not installed", expected=f"{how} (without one: {PAGE})")
     return str(Path(found.origin).parents[1])
 
 

@@ -268,6 +268,12 @@ def test_a_generator_that_dies_or_hangs_is_said(
         entries.make_entries([entries.Part(family="gcd", train=1)], 0)
 
 
+def test_without_the_library_one_line_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with refused(says="reasoning-gym is not installed", expected="C compiler"):
+        entries.find_library()
+
+
 ANSWERS = """
 import json, sys
 for line in sys.stdin:
