@@ -12,6 +12,7 @@ from envs.problems.procedural.families import check_family
 from envs.tasks.files import Located, read_records
 from envs.tasks.splits import make_generated_task
 from rlsys.errors import BadInput, require
+from rlsys.jsonl import kind_of
 from rlsys.types import Task
 
 DEFAULT = "chain_sum"
@@ -109,7 +110,13 @@ def _read(record: Located) -> Task:
     if not isinstance(metadata, Mapping) or not isinstance(family, str):
         raise BadInput('no "metadata" with "source_dataset"', where=record.where, expected="a record of reasoning-gym")
     check_family(family, where=record.where)
-    return record.task(question, answers_of(record.fields), {"family": family, "metadata": metadata})
+    answer = record.fields.get("answer")
+    if answer is not None and not isinstance(answer, str):
+        expected = "a text, as the library writes it, or null"
+        raise BadInput(where=record.where, key='"answer"', found=kind_of(answer), expected=expected)
+    # A file's own "difficulty" and "options" are no settings of ours: its entries are scored by the default ones.
+    own = {"family": family, "metadata": metadata, "difficulty": None, "options": {}}
+    return record.task(question, answers_of(record.fields), own)
 
 
 def asked_of(task: Task) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from envs.problems.procedural import entries
 from envs.problems.procedural.families import COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
-from envs.problems.procedural.tasks import FamilyConfig, plan_parts, share_out, take_turns
+from envs.problems.procedural.tasks import FamilyConfig, asked_of, plan_parts, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import Execution, Outcome, SandboxConfig
@@ -240,6 +240,23 @@ def test_entries_are_read_in_the_form_of_the_library(tmp_path: Path) -> None:
     for bad in ({**entry("q?", "1"), "metadata": "{"}, {"question": "q?", "answer": "1"}, entry("q?", "1", "puzzle24")):
         with refused(where="entries.jsonl line 1"):
             world_of(tmp_path, bad)
+
+
+def test_settings_of_a_file_are_not_those_of_the_scorer(tmp_path: Path) -> None:
+    """Columns that a user's own script has added, under names that tasks of ours have."""
+    foreign = {"difficulty": 3, "options": {"max_terms": 10**9}}
+    world = world_of(tmp_path, *[{**entry(f"q{n}?", "1", "chain_sum"), **foreign} for n in range(2)])
+    task = world.tasks("train")[0]
+    assert world.level(task) == "chain_sum"
+    asked = asked_of(task)
+    assert (asked["family"], asked["level"], asked["options"], asked["entry"]["answer"]) == ("chain_sum", None, {}, "1")
+
+
+@pytest.mark.parametrize("answer", [12, 0.5, True, ["1"]])
+def test_an_answer_that_is_no_text_is_refused(tmp_path: Path, answer: Any) -> None:
+    """It would be a task without an answer, which no demonstration shows."""
+    with refused('"answer"', where="entries.jsonl line 2"):
+        world_of(tmp_path, entry("q?", None), entry("p?", answer))
 
 
 def test_the_page_names_every_family_and_why_the_others_are_left_out() -> None:
