@@ -100,9 +100,12 @@ class GraphWorld(World):
         return [to_task(problem, self._config.encoding) for problem in problems]
 
     def level(self, task: Task) -> str:
-        """Its kind and its size: "shortest_path 10+" has 10 to 14 nodes."""
+        """Its kind and its size: "shortest_path 10+" has 10 to 14 nodes. With `node_labels`, those of the prompt count,
+        and not all that there are to draw from."""
         problem = of_task(task)
-        return f"{problem.kind.value} {problem.num_nodes // 5 * 5}+"
+        named = {problem.source, problem.target}.union(*problem.edges)
+        size = problem.num_nodes if self._config.node_labels is None else len(named)
+        return f"{problem.kind.value} {size // 5 * 5}+"
 
     def env(self, task: Task) -> OneMessage:
         question = wording(of_task(task), self._config.encoding, self._config.instruction)

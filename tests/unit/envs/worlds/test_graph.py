@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from envs.base import Step
 from envs.problems.graphs.encodings import ENCODINGS, wording
 from envs.problems.graphs.generate import generate
-from envs.problems.graphs.problem import Problem, from_record, to_record
+from envs.problems.graphs.problem import Kind, Problem, from_record, to_record
+from envs.problems.graphs.read import to_task
 from envs.problems.graphs.verify import Verdict, check
 from envs.worlds.graph import GraphConfig, GraphWorld
 from rlsys.errors import BadInput
@@ -161,6 +162,17 @@ def test_labels_and_distance_reach_the_prompts() -> None:
     assert len({task.question.split("between node ")[1][0] for task in world.tasks("train")}) > 15
     apart = [problem_of(task) for task in world.tasks("train") if task.answers == ("yes",)]
     assert apart and not any({each.source, each.target} in map(set, each.edges) for each in apart)
+
+
+def test_the_level_counts_nodes_and_not_the_labels_that_they_are_drawn_from() -> None:
+    """Nodes 0, 3, 7, 25 and a graph of 26; and the letters that name four to nine nodes."""
+    few = GraphConfig(train_tasks=16, held_out_tasks=4)
+    small = dataclasses.replace(few, encoding="letters", connectivity_nodes=(4, 9), path_nodes=(4, 9))
+    problem = Problem(kind=Kind.CONNECTIVITY, num_nodes=26, edges=((0, 3), (3, 25)), source=0, target=7)
+    for labels, level in ((None, "connectivity 25+"), (26, "connectivity 0+")):
+        world = GraphWorld(dataclasses.replace(small, node_labels=labels))
+        assert world.level(to_task(problem, "letters")) == level
+        assert {world.level(task).split()[-1] for task in world.tasks("train")} <= {"0+", "5+"}
 
 
 def test_texts_are_prompts_and_solutions() -> None:
