@@ -154,6 +154,8 @@ class SearchQAWorld(World):
         protocol = self._protocol
         if protocol.topk != 0 or protocol.thinks:
             raise BadInput("no demonstration: only made-up questions have one", where=task.task_id)
+        if not task.answers:
+            raise BadInput("no demonstration: the task has no answer", where=task.task_id)
         answer = Message(role="assistant", content=protocol.write_answer(task.answers[0]))
         return Demonstration(task=task, messages=(*protocol.prompt(self._asked(protocol, task)), answer))
 

@@ -362,6 +362,8 @@ def test_the_answer_of_a_question_from_a_file_is_a_demonstration_of_a_direct_ans
     data = jsonl(tmp_path / "nq.jsonl", [{"question": f"who {n}?", "answers": [f"Ada {n}", "A."]} for n in range(20)])
     direct = SearchQAWorld(SearchQAConfig(protocol="direct", data=data, held_out_tasks=2, instruction=""))
     task = next(task for task in direct.tasks("all") if task.question == "who 7?")
+    with refused(where="t7", says="no answer"):
+        direct.demonstration(Task(task_id="t7", question="who 7?"), 0)
     *prompt, said = direct.demonstration(task, 0).messages
     assert [message.content for message in prompt] == ["Question: who 7?"]
     assert said == Message(role="assistant", content="<answer> The final answer is \\[ \\boxed{Ada 7} \\] </answer>")
