@@ -63,7 +63,8 @@ class ReasoningGymWorld(World):
         self._style = STYLES[config.style]
         self.tags = self._style.tags
         self.write_answer = self._style.write
-        made = cache(lambda: make_tasks(config.families, config.train_tasks, config.held_out_tasks, config.seed))
+        held_out = config.held_out_tasks if config.eval_data is None else 0
+        made = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
         self.split = split_tasks(config, make=lambda count, held_out: made()[held_out], read=read_tasks)
         families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]
         needed = config.data is not None or not all(FAMILIES[name].compares for name in families)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,22 @@ def test_a_generator_that_dies_or_hangs_is_said(
     monkeypatch.setattr(entries, "DEADLINE_S", 0.2 if "sleep" in program else 60.0)
     with refused("env.families.gcd", says=why):
         entries.make_entries([entries.Part(family="gcd", train=1)], 0)
+
+
+def test_held_out_problems_of_a_file_are_not_made_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a family with few problems there might be none to hold out."""
+    asked: list[entries.Part] = []
+
+    def make(parts: Sequence[entries.Part], seed: int) -> list[tuple[list[Any], list[Any]]]:
+        asked.extend(parts)
+        return [([entry(f"made {n}", "1") for n in range(part.train)], []) for part in parts]
+
+    monkeypatch.setattr("envs.problems.procedural.tasks.make_entries", make)
+    given = jsonl(tmp_path / "test.jsonl", [entry("asked?", "2")])
+    families = {"gcd": FamilyConfig(levels=[0, 1])}
+    world = ReasoningGymWorld(ReasoningGymConfig(families=families, train_tasks=6, eval_data=given))
+    assert [(part.name, part.train, part.held_out) for part in asked] == [("gcd 0", 3, 0), ("gcd 1", 3, 0)]
+    assert [task.question for task in world.tasks("held_out")] == ["asked?"]
 
 
 def test_without_the_library_one_line_says_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
