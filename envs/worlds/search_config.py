@@ -46,7 +46,8 @@ class SearchQAConfig(TaskConfig):
     """Share of answers that follow the examples, in the demonstrations of an sft stage that teaches a policy built from
     scratch to follow examples. Its prompts have 0 to `demonstrations.count` examples, which all search or all answer at
     once. After examples that search, this share of the answers searches too; the others are guesses. A list has a share
-    for each number of examples that search, beginning with 0. null: every prompt has the same examples."""
+    for each number of examples that search, beginning with 0, whose share also holds after examples that answer at
+    once. null: every prompt has the same examples."""
     demo_protocols: dict[str, float] = field(default_factory=dict)
     """Share of each protocol in the demonstrations of made-up questions, so that a policy built from scratch also
     learns the formats of the baselines. {}: `protocol` alone."""
