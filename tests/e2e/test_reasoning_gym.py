@@ -30,7 +30,7 @@ from tests.refused import refused
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, timeout_s=5.0)
 
-# Of these the library makes other problems under another PYTHONHASHSEED, or of list_functions in any other process.
+# Of these the library makes other problems under another PYTHONHASHSEED, and of list_functions in every process.
 HASHED = ("isomorphic_strings", "list_functions", "polynomial_multiplication", "ransom_note", "word_ladder")
 PRINT = """
 import json, sys
@@ -174,6 +174,21 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
     }
     assert {name: score for name, score in right if score < 1} == {}
 
+    def here(name: str, entry: Mapping[str, Any], text: str) -> Scored:
+        try:
+            return Scored(min(max(own({**asked(name, entry), "answer": text}), 0.0), 1.0), How.SCORER)
+        except Exception:
+            return Scored(0.0, How.UNSCORABLE)
+
+    async def compare(scorer: GymScorer) -> list[tuple[str, Scored, Scored]]:
+        """The answer and a space, which is not the answer word for word: what the sandbox gives it, and what we do."""
+        found = []
+        for name, (entries, _) in made.items():
+            if not FAMILIES[name].compares and entries[0]["answer"]:
+                text = entries[0]["answer"] + " "
+                found.append((name, await scorer.score(asked(name, entries[0]), text), here(name, entries[0], text)))
+        return found
+
     async def judge(scorer: GymScorer) -> list[str]:
         lenient: list[str] = []
         for name, (entries, _) in made.items():
@@ -184,4 +199,7 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
                     lenient.append(f"{name} accepts {text!r} for {accepted} of {len(entries)} problems")
         return lenient
 
+    both = in_scorer(compare, SandboxConfig(workers=2, timeout_s=10.0))
+    assert [each for each in both if each[1] != each[2]] == []
+    assert sum(there == Scored(1.0, How.SCORER) for _, there, _ in both) > len(both) / 2
     assert in_scorer(judge, SandboxConfig(workers=2, timeout_s=10.0)) == []
