@@ -1,7 +1,8 @@
 """Problems of reasoning-gym, made by a separate process (`gym_program.py`): the same for the same arguments.
 
-Five families of the library make other problems under another PYTHONHASHSEED, which is fixed in that process. The
-import of the library takes seconds and memory, which stay there too.
+Four families of the library make other problems under another PYTHONHASHSEED, and list_functions draws from a generator
+that nothing seeds: both are fixed in that process. The import of the library takes seconds and memory, which stay there
+too.
 """
 
 from __future__ import annotations

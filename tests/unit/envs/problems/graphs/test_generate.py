@@ -65,7 +65,7 @@ def test_a_node_without_edges_makes_no_other_graph() -> None:
     assert not edges & others
 
 
-def test_labels_are_drawn_anew_for_each_graph_and_leave_it_as_it_is() -> None:
+def test_labels_are_drawn_for_each_graph_and_leave_it_as_it_is() -> None:
     plain, drawn = (generate(60, 2, **TINY, labels=labels) for labels in (None, 26))
     assert {problem.num_nodes for problem in drawn} == {26}
     used = [{node for edge in problem.edges for node in edge} for problem in drawn]
