@@ -145,3 +145,10 @@ def test_graph_rl_fits_on_the_papers_gpus_and_plays_ten_sets(
     assert (code, err) == (0, ""), err
     assert " = 16\n" in out and out.count("of 40") >= 2
     assert "before, after and 0 during training, 18 episodes each" in out
+
+
+def test_training_on_made_up_graphs_has_no_figures_of_the_paper() -> None:
+    sets = compose("graph_rl/ablations/generated", []).stages[-1].config.eval.sets
+    assert len(sets) == 9 and not [
+        each for each in sets.values() for figure in each.paper.values() if figure is not None
+    ]
