@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     served = read_served(options)
-    config = compose(options.config, options.overrides)
+    config = compose(options.config, options.overrides, served=None if served is None else served.model)
 
     from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.run.engines import find_checkpoint, model_or_scratch

@@ -55,12 +55,13 @@ class StageSource:
     of_kind: tuple[Layer, ...]  # and those of them that know its kind: not a file's, where the command line has another
 
 
-def compose(config: str, overrides: Sequence[str], *, saved: bool = False) -> RunConfig:
+def compose(config: str, overrides: Sequence[str], *, saved: bool = False, served: str | None = None) -> RunConfig:
     """Read, merge, check. Raises BadInput with one line.
 
-    saved: the file is a run's own, which a rule that is younger than the run may not refuse.
+    saved: the file is a run's own, which a rule that is younger than the run may not refuse. served: name of the model
+    behind an address that plays, where it is not `model.path`.
     """
-    layers, stages = _read(config, overrides)
+    layers, stages = _read(config, overrides, served)
     _check_choices(layers, stages)
     recipe = _recipe(layers, None)
     if not stages:
@@ -119,7 +120,7 @@ def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None, CHOSEN)
 
 
-def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[StageSource]]:
+def _read(config: str, overrides: Sequence[str], served: str | None = None) -> tuple[list[Layer], list[StageSource]]:
     """What holds everywhere, and the stages. Keys are checked as far as that takes no algorithm and no environment."""
     path = find_config(config)
     add_search_paths(path)
@@ -132,7 +133,10 @@ def _read(config: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Stag
         check_left_out_sets(f"command line: stages.{name}", given, [*of_files, everywhere, stages[index]])
     command_line = Layer("command line", everywhere)
     given_here = [everywhere, *(given for given in by_stage.values() if given is not None)]
-    foreign = find_foreign(files, stages, given_here)
+    removed = [index for index, given in by_stage.items() if given is None]
+    kinds = {index: given.get("kind") for index, given in by_stage.items() if given is not None}
+    replaced = [index for index, kind in kinds.items() if kind not in (None, stages[index].get("kind"))]
+    foreign = find_foreign(files, stages, given_here, removed=removed, replaced=replaced, served=served)
     found: list[StageSource] = []
     for index, stage in enumerate(stages):
         where, name = f"{config}: stages.{stage.get('name', index)}", label_of(stage)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from launch.config.layers import Layer, Raw, over
+from launch.config.layers import Layer, Raw, label_of, over
 from launch.config.scope import leaves
 
 log = logging.getLogger("rlsys.config")
@@ -16,27 +16,46 @@ log = logging.getLogger("rlsys.config")
 SETTING = (
     *("model.path", "model.scratch", "window", "env", "reward", "algorithm", "verdicts", "loop.group_size"),
     *("generate.samples", "generate.keep", "generate.teacher.model", "generate.teacher.constructs"),
+    *("learner.rope_theta_scale", "data"),  # the latter of a stage
 )
+TRAINING = ("sft", "rl", "stepwise", "dpo")  # the kinds of stages that change a policy
 OF_SERVICES = {  # of their keys, those that change an answer; the others say where and how fast they are
     "retriever": ("kind", "encoder", "corpus", "k1", "b", "query_tokens"),
     "judge": ("model", "prompts"),
 }
-COPIED = ("env.data", "env.eval_data")  # of the same name in another folder: the same file
+COPIED = ("env.data", "env.eval_data", "data")  # of the same name in a folder of the same name: the same file
 HELD_OUT = ""  # the name of what is evaluated without `eval.sets`
 
 
-def find_foreign(files: Sequence[Layer], stages: Sequence[Raw], given: Sequence[Raw]) -> frozenset[str]:
+def find_foreign(
+    files: Sequence[Layer],
+    stages: Sequence[Raw],
+    given: Sequence[Raw],
+    *,
+    removed: Collection[int] = (),
+    replaced: Collection[int] = (),
+    served: str | None = None,
+) -> frozenset[str]:
     """The sets whose figures are of another setting than the command line's, which one line says.
 
-    stages: as the files have them. given: what the command line says, of everything and of single stages.
+    stages: as the files have them. given: what the command line says, of everything and of single stages. removed:
+    which of the stages it leaves out. replaced: which it gives another kind. served: the model behind an address that
+    plays in place of `model.path`.
     """
     before = [_merge([*(layer.values for layer in files), stage]) for stage in ({}, *stages)]
     shown = {name for each in before for name, _ in _figures(each)}
     keys = [(key, value) for each in given for key, value in leaves(each)] if shown else []
-    for key, value in keys:
-        if _changes(key, key, value, before):
-            _say(key, "")
-            return frozenset(shown)
+    changed = [key for key, value in keys if _changes(key, key, value, before)]
+    if shown and served is not None and _changes("model.path", "model.path", served, before):
+        changed.append("--model")
+    if not any(key == "model.path" and _is_folder(str(value)) for key, value in keys):  # else what they had made
+        shows = [at for at, each in enumerate(before[1:]) if at not in removed and any(_figures(each))]
+        untrained = [at for at in sorted({*removed, *replaced}) if stages[at].get("kind") in TRAINING]
+        missed = [at for at in untrained if shows and at <= shows[-1]]
+        changed += [f"stages.{label_of(stages[at])}{'.kind' if at in replaced else ''}" for at in missed]
+    if changed:
+        _say(changed[0], "")
+        return frozenset(shown)
     found: set[str] = set()
     for name in sorted(shown - {HELD_OUT}):
         own = f"eval.sets.{name}."
@@ -85,9 +104,19 @@ def _changes(key: str, path: str, value: Any, before: Sequence[Raw]) -> bool:
     if key == "model.path" and _is_folder(str(value)):
         return False  # a copy of the model, or what an earlier run of this setting has made
     known = [_find(each, path.split(".")) for each in before]
+    if key == "data":  # a file in the place of a stage may be what that stage has made
+        known = [each for each in known if Path(str(each)).suffix]
+        return bool(known) and _name(value) not in map(_name, known)
     if key in COPIED:
-        return Path(str(value)).name not in {Path(str(each)).name for each in known}
+        return _name(value) not in map(_name, known)
+    if key == "model.path" and "/" not in str(value):  # as a server names it, without its owner
+        return value not in [str(each).rpartition("/")[2] for each in known]
     return value not in known
+
+
+def _name(path: Any) -> tuple[str, ...]:
+    """Of a file, with that of its folder: each recipe has a train.jsonl."""
+    return Path(str(path)).parts[-2:]
 
 
 def _is_folder(path: str) -> bool:

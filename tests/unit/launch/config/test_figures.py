@@ -16,6 +16,7 @@ env: {name: search_qa, protocol: icrl, data: data/icrl/train.jsonl, retriever: {
 reward: {name: icrl}
 eval: {paper: {accuracy: 0.1}}
 stages:
+  - {name: start, kind: sft, steps: 1, data: data/icrl/start.jsonl}
   - {name: rl, kind: rl, steps: 1, algorithm: {kl_coef: 0.01}}
   - name: test
     kind: eval
@@ -28,12 +29,12 @@ stages:
 ALL = {"": 0.1, "one": 0.5, "two": 0.6}
 
 
-def shown(tmp_path: Path, *overrides: str) -> dict[str, float]:
+def shown(tmp_path: Path, *overrides: str, served: str | None = None) -> dict[str, float]:
     """By set, and "" for the held-out tasks of the rl stage: the figures that are left."""
     path = tmp_path / "paper.yaml"
     path.write_text(TEXT)
-    config = compose(str(path), list(overrides))
-    rl, test = config.stages
+    config = compose(str(path), list(overrides), served=served)
+    *_, rl, test = config.stages
     assert not rl.config.eval.sets  # those of the other stage have not come into it
     written = tmp_path / "config.yaml"
     written.write_text(to_yaml(config))
@@ -53,6 +54,11 @@ def shown(tmp_path: Path, *overrides: str) -> dict[str, float]:
         "reward.clamp=false",
         "algorithm.kl_coef=0.1",
         "stages.rl.algorithm.kl_coef=0.1",
+        "env.data=data/research/train.jsonl",  # another recipe's
+        "learner.rope_theta_scale=10",
+        "stages.start=null",
+        "stages.rl.kind=sft",
+        "stages.start.data=data/icrl/other.jsonl",
     ],
 )
 def test_another_setting_has_no_figures_of_the_paper(
@@ -61,7 +67,7 @@ def test_another_setting_has_no_figures_of_the_paper(
     with caplog.at_level(logging.WARNING, "rlsys.config"):
         assert shown(tmp_path, override) == {}
     said = [record.getMessage() for record in caplog.records if "figures" in record.getMessage()]
-    assert len(said) == 1 and override.removeprefix("stages.rl.").partition("=")[0] in said[0]
+    assert len(said) == 1 and override.partition("=")[0].split(".")[-1] in said[0]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,8 @@ def test_another_setting_has_no_figures_of_the_paper(
     [
         "model.path=/shared/models/model-7B",  # a folder, here or on a cluster: a copy
         "model.path=runs/sft/checkpoints/step-000100/hf",
-        "env.data=/elsewhere/train.jsonl",
+        "env.data=/elsewhere/icrl/train.jsonl",
+        "stages.start.data=/elsewhere/icrl/start.jsonl",
         "env.retriever.url=http://127.0.0.1:8000",
         "algorithm.kl_coef=0.01",  # what the stage has
         "learner.ranks=2",
@@ -85,7 +92,38 @@ def test_the_same_setting_elsewhere_keeps_them(override: str, tmp_path: Path, ca
 
 def test_a_change_of_one_set_removes_its_figures_alone(tmp_path: Path) -> None:
     assert shown(tmp_path, "stages.test.eval.sets.one.env.topk=1") == {"": 0.1, "two": 0.6}
-    assert shown(tmp_path, "stages.test.eval.sets.one.env.eval_data=/copy/one.jsonl") == ALL
+    assert shown(tmp_path, "stages.test.eval.sets.one.env.eval_data=/copy/eval/one.jsonl") == ALL
     assert shown(tmp_path, "stages.test.eval.sets.one=null", "env.topk=1") == {}
     given = ("env.topk=1", "stages.test.eval.sets.two.paper.accuracy=0.7")
     assert shown(tmp_path, *given) == {"two": 0.7}
+
+
+def test_stages_of_an_earlier_run_are_left_out_with_its_model(tmp_path: Path) -> None:
+    assert shown(tmp_path, "stages.start=null", "model.path=runs/start/checkpoints/step-000001/hf") == ALL
+
+
+def test_a_stage_that_no_figure_waits_for_may_be_left_out(tmp_path: Path) -> None:
+    """The figures of the first stage are measured before the second begins."""
+    path = tmp_path / "two.yaml"
+    path.write_text(TEXT.partition("  - name: test")[0].replace("{paper: {accuracy: 0.1}}", "{}"))
+    path.write_text(path.read_text().replace("start.jsonl}", "start.jsonl, eval: {paper: {accuracy: 0.2}}}"))
+    (start,) = compose(str(path), ["stages.rl=null"]).stages
+    assert dict(start.config.eval.paper) == {"accuracy": 0.2}
+
+
+def test_a_file_in_the_place_of_a_stage_may_be_what_it_made(tmp_path: Path) -> None:
+    path = tmp_path / "generated.yaml"
+    tries = "  - {name: tries, kind: generate}\n  - {name: start"
+    path.write_text(TEXT.replace("  - {name: start", tries).replace("data/icrl/start.jsonl", "tries"))
+    *_, test = compose(str(path), ["stages.tries=null", "stages.start.data=runs/a/generated/tries.jsonl"]).stages
+    assert test.config.eval.sets["one"].paper["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("served", "left"),
+    [("org/model-7B", ALL), ("model-7B", ALL), ("other-8B", {}), ("org/other-8B", {}), (None, ALL)],
+)
+def test_another_model_behind_an_address_has_no_figures_of_the_paper(
+    served: str | None, left: dict[str, float], tmp_path: Path
+) -> None:
+    assert shown(tmp_path, served=served) == left
