@@ -54,23 +54,30 @@ def test_a_second_search_is_read_from_a_run_of_research(script: ModuleType, tmp_
 
 @pytest.mark.parametrize("script", ["icrl"], indirect=True)
 def test_fading_examples_are_read_from_a_run_of_icrl(script: ModuleType, tmp_path: Path) -> None:
-    steps = [
-        {"stage": "shots_3", "episode/calls": 0.9},
-        {"stage": "shots_0"},
-        {"stage": "shots_0", "episode/calls": 0.5},
+    stages = ["shots_3"] * 2 + ["shots_0"] * 58
+    searches = [0.9, 0.9, *[0.0] * 20, *[0.5] * 38]
+    steps = [{"stage": stage, "step": 651 + at, "episode/calls": searches[at]} for at, stage in enumerate(stages)]
+    write(tmp_path / "metrics.jsonl", {"stage": "read", "step": 650}, *steps)
+    rows = [
+        {"stage": "shots_3", "when": "before", "step": 650, "zero_shot/sampled/exact_match": 0.0},
+        {"stage": "shots_0", "when": "during", "step": 690} | matches(0.8, 0.7),
+        {"stage": "test", "when": "eval", "step": 710} | matches(0.9, 0.8),
     ]
-    write(tmp_path / "metrics.jsonl", {"stage": "read"}, *steps)
-    tested = {"stage": "test", "zero_shot/greedy/exact_match": 0.8, "zero_shot/sampled/exact_match": 0.7}
-    write(tmp_path / "evaluations.jsonl", {"stage": "shots_3", "zero_shot/sampled/exact_match": 0.0}, tested)
+    write(tmp_path / "evaluations.jsonl", *rows)
     found = script.numbers(tmp_path)
-    assert (found["searches"], found[script.HALF]) == ([0.9, 0.0, 0.5], 2)  # the second step without examples
-    assert found["after"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}
-    never = {"after": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}}
-    assert [each.holds({"examples": found, "none": never}) for each in script.PREDICTIONS] == [True, True]
-    assert [each.holds({"examples": never, "none": found}) for each in script.PREDICTIONS] == [False, False]
+    assert found["searches"] == searches and found[script.HALF] == 23
+    assert found["after"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}  # after 40 steps
+    assert found["end"] == {"exact match, greedy": 0.9, "exact match, sampled": 0.8}
+    never = {"after": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}, script.HALF: None}
+    assert [each.holds({"examples": found, "none": never}) for each in script.PREDICTIONS] == [True, True, True]
+    assert [each.holds({"examples": never, "none": found}) for each in script.PREDICTIONS] == [False, False, False]
     said = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
     write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *said)
     assert script.gate(tmp_path) == pytest.approx({"searched": 2 / 3, script.GATE: 0.5})
+
+
+def matches(greedy: float, sampled: float) -> dict[str, float]:
+    return {"zero_shot/greedy/exact_match": greedy, "zero_shot/sampled/exact_match": sampled}
 
 
 def learnt(greedy: float, sampled: float, labels: float) -> dict[str, float]:
