@@ -17,6 +17,7 @@ WORLDS: Table = {
     "search_qa": "envs.worlds.search.SearchQAWorld",
     "python_math": "envs.worlds.python.PythonMathWorld",
     "questions": "envs.worlds.questions.QuestionsWorld",
+    "prompts": "envs.worlds.prompts.PromptsWorld",
     "reasoning_gym": "envs.worlds.reasoning_gym.ReasoningGymWorld",
     "graph": "envs.worlds.graph.GraphWorld",
     "blocksworld": "envs.worlds.blocksworld.BlocksworldWorld",

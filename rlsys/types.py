@@ -242,6 +242,7 @@ class Transcript:
     correct: bool | None = None  # the verdict on the answer, where a grader or a person has given one
     judgements: tuple[str, ...] | None = None  # what a judge wrote about each of the model's messages
     state: Mapping[str, Any] | None = None  # what the environment knew at the end (`final_state`), where it tells: JSON
+    scores: Mapping[str, float | None] | None = None  # by part, of a reward's own functions that had to be awaited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

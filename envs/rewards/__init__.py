@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from envs.rewards.findings import Explains as Explains
 from envs.services.judge.config import JudgeConfig
 from rlsys.choices import Table, choose, construct
-from rlsys.types import Reward, Transcript
+from rlsys.types import Reward, Task, Transcript
 
 RewardFunction = Callable[[Transcript], Reward]
 Measure = Literal["accuracy", "mean reward"]
@@ -27,9 +27,17 @@ class Compares(Protocol):
     def compare(self, transcripts: Sequence[Transcript], rewards: Sequence[Reward]) -> Sequence[Reward]: ...
 
 
+@runtime_checkable
+class ChecksTask(Protocol):
+    """A reward that can say of a task alone that it could never score it."""
+
+    def check_task(self, task: Task) -> None: ...
+
+
 REWARDS: Table = {
     "answer": "envs.rewards.answer.AnswerReward",
     "blocksworld": "envs.rewards.blocksworld.BlocksworldReward",
+    "functions": "envs.rewards.functions.FunctionsReward",
     "graph_rl": "envs.rewards.graph_rl.GraphRLReward",
     "icrl": "envs.rewards.icrl.IcrlReward",
     "judged": "envs.rewards.judged.JudgedReward",
@@ -48,10 +56,14 @@ RIGHT, WHOLE = 0.0, 1 - 1e-9
 
 
 def solved_by(config: Any) -> Mapping[str, float] | None:
-    """{part: what it must exceed} for a task to count as solved, as the reward's class says. config: the reward's.
+    """{part: what it must exceed} for a task to count as solved, as the reward's class says, or its config where it has
+    `solving`. config: the reward's.
 
-    None where it does not say: its numbers alone then do not separate what is right from what is format.
+    None where neither says: its numbers alone then do not separate what is right from what is format.
     """
+    own: Mapping[str, float] | None = getattr(config, "solving", None)
+    if own is not None:
+        return own or None
     name = getattr(config, "name", None)
     return getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
 

@@ -1,14 +1,14 @@
 """What a reward that is a pure function asks others for: a grader in a separate process, a judge.
 
 `grading` and `judging` name what is open, `resolve_requests` has it answered and fills `Transcript.correct`, or
-`Transcript.judgements` where a judge was asked about every message; the reward is called on that. Judgements that came
-with the transcript stand.
+`Transcript.judgements` where a judge was asked about every message, and `Transcript.scores` where functions are
+awaited; the reward is called on that. Judgements that came with the transcript stand.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -52,6 +52,15 @@ class NeedsJudging(Protocol):
         ...
 
 
+@runtime_checkable
+class NeedsAwaiting(Protocol):
+    """A reward with functions that are awaited first."""
+
+    waits: bool  # whether it has any
+
+    async def scores(self, transcript: Transcript) -> Mapping[str, float | None]: ...
+
+
 class Grades(Protocol):
     """The part of `envs.rewards.maths.grader.Grader` that is needed here."""
 
@@ -59,7 +68,9 @@ class Grades(Protocol):
 
 
 def asks(reward: Any, transcript: Transcript) -> bool:
-    """Whether a judge or a grader has to decide something first."""
+    """Whether something has to be awaited first: a judge, a grader, a function."""
+    if isinstance(reward, NeedsAwaiting) and reward.waits:
+        return True
     if isinstance(reward, NeedsJudging) and reward.judge.given and reward.judging(transcript):
         return True
     return isinstance(reward, NeedsGrading) and reward.grading(transcript) is not None
@@ -74,6 +85,8 @@ async def resolve_requests(
     that it refuses whatever the policy wrote, and for an answer without a verdict where that is to fail. Never a zero
     for the judge's own fault.
     """
+    if isinstance(reward, NeedsAwaiting) and reward.waits:
+        transcript = replace(transcript, scores=await reward.scores(transcript))
     requests = reward.judging(transcript) if isinstance(reward, NeedsJudging) and reward.judge.given else ()
     if requests:
         transcript = await _apply_verdicts(find_judge(reward.judge), requests, reward.judge.unparsable, transcript)

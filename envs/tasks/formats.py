@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
+from envs.tasks.conversation import conversation, prompt_row
 from envs.tasks.files import Located, read_records, text_field
 from envs.text.words import last_boxed, parse_number
 from rlsys.errors import BadInput, nearest, require
@@ -333,6 +334,8 @@ FORMATS: dict[str, Format] = {
     "math": Format(("problem", "solution"), mathematics),
     "aime": Format(("problem", "answer"), mathematics),
     "question_answer": Format(("question", "answer"), question_answer),
+    "prompts": Format(("prompt",), prompt_row),
+    "messages": Format(("messages",), conversation),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from envs.rewards import REWARDS
 from rlsys.choices import choose
 from rlsys.episode_index import SOLVED_BY
+from rlsys.errors import BadInput
 
 
 def solving_parts(reward: Any) -> Mapping[str, float]:
@@ -15,5 +16,11 @@ def solving_parts(reward: Any) -> Mapping[str, float]:
     name = reward.get("name") if isinstance(reward, Mapping) else None
     if not isinstance(name, str) or name not in REWARDS:
         return SOLVED_BY
-    found: Mapping[str, float] | None = getattr(choose("reward", REWARDS, name).build, "solved_by", None)
+    picked = choose("reward", REWARDS, name)
+    found: Mapping[str, float] | None = getattr(picked.build, "solved_by", None)
+    if hasattr(picked.schema, "solving"):
+        try:
+            found = picked.schema(**reward).solving
+        except (TypeError, BadInput):  # what an older version has written
+            return {}
     return found or {}

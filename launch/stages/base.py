@@ -21,7 +21,7 @@ from typing import Any
 
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
-from envs.rewards import judge_of, make_reward, traits_of
+from envs.rewards import ChecksTask, judge_of, make_reward, traits_of
 from envs.services.judge.config import JudgeConfig
 from launch.run.run import Run
 from launch.stages import STAGES
@@ -88,7 +88,10 @@ class Stage:
         return len(make_world(recipe.env).tasks("train"))
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
-        """Look before a run starts whether there is something to train on. Raises BadInput."""
+        """Look before a run starts whether there is something to train on, and the reward can score it. Raises
+        BadInput."""
+        if self.plays:
+            check_columns(stage.config)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         """The keys of this kind that a run directory must be continued with, besides environment and group size."""
@@ -218,6 +221,13 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
         found=recipe.reward.name,
         expected=f"the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}",
     )
+
+
+def check_columns(recipe: RecipeConfig) -> None:
+    """Whether the first training task has what the reward asks of it, of a reward that can tell. Raises BadInput."""
+    reward = make_reward(recipe.reward)
+    if isinstance(reward, ChecksTask):
+        reward.check_task(make_world(recipe.env).tasks("train")[0])
 
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:

@@ -85,8 +85,8 @@ def test_a_recipe_for_users_of_another_system_composes(
 ) -> None:
     (recipe,) = blocks(HOW_TO / page, "yaml")
     (tmp_path / "recipe.yaml").write_text(recipe)
-    for code in blocks(HOW_TO / page, "python"):
-        (tmp_path / "my_rewards.py").write_text(code)  # the last one
+    for code in blocks(HOW_TO / page, "python")[:1]:
+        (tmp_path / "my_rewards.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
@@ -94,19 +94,23 @@ def test_a_recipe_for_users_of_another_system_composes(
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
 
 
-def test_the_two_rewards_for_users_of_trl_are_one(tmp_path: Path) -> None:
-    theirs, ours = blocks(HOW_TO / "from-trl.md", "python")
-    function = re.search(r"(?ms)^def digits.*?\n\n", theirs)
-    assert function is not None
-    (tmp_path / "theirs.py").write_text(function[0])
-    (tmp_path / "ours.py").write_text(ours)
-    digits = runpy.run_path(str(tmp_path / "theirs.py"))["digits"]
-    names = runpy.run_path(str(tmp_path / "ours.py"))
-    reward = names["Digits"](names["DigitsConfig"]())
+def test_the_function_for_users_of_trl_scores_here_as_it_does_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recipe,), (code, theirs) = (blocks(HOW_TO / "from-trl.md", language) for language in ("yaml", "python"))
+    (tmp_path / "my_rewards.py").write_text(code)
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    assert "from my_rewards import digits" in theirs
+    digits = runpy.run_path("my_rewards.py")["digits"]
+    reward = make_reward(compose("recipe.yaml", []).recipe.reward)
     for text in ("It is 122", "122", "12 2", ""):
-        task = Task(task_id="page", question="What is 59 + 63?", answers=("122",))
-        said = Transcript(task=task, messages=(Message(role="assistant", content=text),))
-        assert digits([[{"content": text}]], ["122"]) == [pytest.approx(reward(said).value)]
+        said = (Message(role="assistant", content=text),)
+        task = Task(task_id="page", question="What is 59 + 63?", answers=("122",), record={"answer": "122"})
+        assert digits([[{"content": text}]], ["122"]) == [reward(Transcript(task=task, messages=said)).value]
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
 
 
 @pytest.mark.parametrize("block", blocks(ALGORITHM, "yaml"))

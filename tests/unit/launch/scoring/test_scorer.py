@@ -177,7 +177,7 @@ def test_no_line_raises_anything_but_bad_input_and_every_result_can_be_written(t
         read = read_line(text, INFORMATION)
     except BadInput:
         return
-    for name in REWARDS:
+    for name in REWARDS.keys() - {"functions"}:  # it has functions of a user's own, and none by itself
         written = score_json(outcome(reward_of(name), read), 1)
         json.dumps(written, allow_nan=False)
         if written["status"] == "failure":  # a bad record says so itself: nothing was stumbled over

@@ -1,0 +1,84 @@
+"""The prompts of a data set, played as they stand, in one message and without a tool: what TRL and verl train on.
+
+    "prompt" of the record      what the model sees
+    a list of messages          the list, through the chat template
+    a text                      the text, without a template, as in TRL
+    none                        the task's question as a user's message
+
+What the model writes is its answer, whatever it is; the reward judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.base import Demonstration, World
+from envs.episode import OneMessage
+from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import read_messages
+from envs.tasks.formats import read_source
+from envs.tasks.splits import split_tasks
+from envs.worlds.questions import find_solution
+from rlsys.errors import BadInput
+from rlsys.types import Message, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptsConfig(TaskConfig):
+    name: str = "prompts"
+    system: str = ""
+    """System message before a prompt of messages that has none. Empty: none."""
+
+
+class PromptsWorld(World):
+    def __init__(self, config: PromptsConfig) -> None:
+        if config.data is None:
+            raise BadInput(key="env.data", found=None, expected="a file or data set: no prompts are made up")
+        self._config = config
+        self.split = split_tasks(config, make=lambda count, held_out: (), read=self._read, same=_whole, what="prompt")
+
+    def _read(self, source: str, *, split: str | None) -> list[Task]:
+        tasks = read_source(source, split=split)
+        for task in tasks:
+            self._prompt(task)  # what cannot be played is said before anything is
+        return tasks
+
+    def env(self, task: Task) -> OneMessage:
+        return OneMessage(self._prompt(task), (), lambda text: True)
+
+    def _prompt(self, task: Task) -> tuple[Message, ...]:
+        prompt = task.record.get("prompt")
+        if isinstance(prompt, str):
+            return (Message(role="user", content=prompt, inline=True),)
+        if prompt is None:
+            messages: tuple[Message, ...] = (Message(role="user", content=task.question),)
+        else:
+            messages = read_messages(prompt, task.task_id, "prompt")
+        if messages[-1].role == "assistant":
+            raise BadInput("ends in a message of the assistant", where=task.task_id, key='"prompt"')
+        own = self._config.system and messages[0].role != "system"
+        return (Message(role="system", content=self._config.system), *messages) if own else messages
+
+    def demonstration(self, task: Task, seed: int) -> Demonstration:
+        """The record's "completion", a text or messages, else its worked solution. Raises BadInput without."""
+        completion = task.record.get("completion")
+        if isinstance(completion, str):
+            said: tuple[Message, ...] = (Message(role="assistant", content=completion),)
+        elif completion is not None:
+            said = read_messages(completion, task.task_id, "completion")
+        else:
+            said = (Message(role="assistant", content=find_solution(task)),)
+        return Demonstration(task=task, messages=(*self._prompt(task), *said))
+
+
+def _whole(task: Task) -> object:
+    """Two conversations may end in the same question: the whole prompt distinguishes them."""
+    return _frozen(task.record.get("prompt", task.question))
+
+
+def _frozen(value: Any) -> object:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _frozen(each)) for key, each in value.items()))
+    return tuple(map(_frozen, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

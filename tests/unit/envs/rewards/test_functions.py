@@ -1,0 +1,195 @@
+"""Reward functions with TRL's signature and verl's, as their users have written them."""
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.scoring import RewardService, ScoringSpec
+from envs.rewards import counts_as_solved, measure_of, solved_by
+from envs.rewards.functions import FunctionsReward, FunctionsRewardConfig
+from launch.config.compose import compose
+from launch.reading.solved import solving_parts
+from launch.stages.base import stage_of
+from rlsys.broken import failure_of
+from rlsys.types import FailureKind, Reward, Transcript
+from tests.made import jsonl, transcript
+from tests.refused import refused
+
+seen: dict[str, Any] = {}
+
+
+def digits(completions: Any, answer: Any, **kwargs: Any) -> list[float]:
+    said = [completion[0]["content"] for completion in completions]
+    return [float(right in text.split()) - 0.01 * len(text) for text, right in zip(said, answer, strict=True)]
+
+
+async def brief(completions: Any, **kwargs: Any) -> list[float | None]:
+    await asyncio.sleep(0)
+    return [None if len(completion[0]["content"]) > 20 else 1.0 for completion in completions]
+
+
+def records(prompts: Any, completions: Any, completion_ids: Any, trainer_state: Any, level: Any = None) -> list[float]:
+    seen.update(prompts=prompts, completions=completions, ids=completion_ids, state=trainer_state, level=level)
+    return [0.5]
+
+
+def everything(**kwargs: Any) -> list[float]:
+    seen.update(kwargs)
+    return [math.nan]
+
+
+def needs_reference(completions: Any, reference: Any) -> list[float]:
+    return [1.0]
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> Any:
+    seen.update(source=data_source, said=solution_str, extra=extra_info)
+    return {"score": ground_truth in solution_str, "acc": 1.0} if extra_info else float(ground_truth in solution_str)
+
+
+def text_score(completions: Any, **kwargs: Any) -> Any:
+    return ["1.0"]
+
+
+def bare_score(completions: Any, **kwargs: Any) -> Any:
+    return 1.0
+
+
+def two_scores(completions: Any, **kwargs: Any) -> Any:
+    return [1.0, 2.0]
+
+
+def breaks(completions: Any, **kwargs: Any) -> Any:
+    raise ZeroDivisionError("the user's own")
+
+
+async def hangs(completions: Any, **kwargs: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+def config(*names: str, solved: dict[str, float] | None = None, **weights: float) -> FunctionsRewardConfig:
+    functions = {f"{__name__}.{name}": weight for name, weight in (dict.fromkeys(names, 1.0) | weights).items()}
+    return FunctionsRewardConfig(functions=functions, solved_by=solved or {}, timeout_s=0.05)
+
+
+def scored(given: FunctionsRewardConfig, *said: Any, **fields: Any) -> Reward:
+    """By the reward service of a worker."""
+    service = RewardService(ScoringSpec(grader_workers=1, grader_deadline_s=5.0))
+    return asyncio.run(service.score(FunctionsReward(given), transcript(*said, **fields)))
+
+
+def test_values_are_weighed_and_what_does_not_apply_adds_nothing() -> None:
+    both = config(digits=1.0, brief=0.5)
+    one = scored(both, "It is 122", golds=("122",))
+    assert one.parts == {"digits": pytest.approx(0.91), "brief": 0.5} and one.value == pytest.approx(1.41)
+    long = scored(both, "The answer to it is 122", golds=("122",))
+    assert long.parts == {"digits": pytest.approx(0.77), "brief": 0.0}
+    assert [found.rule for found in long.findings] == ["0.77 times 1", "does not apply"]
+
+
+def test_a_function_of_trl_gets_the_columns_of_the_row_and_lists_of_one() -> None:
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 3?"}]
+    row = {"prompt": prompt, "answer": "5", "level": 4}
+    scored(config("records"), "5", ("tool", "5.0"), "so 5", record=row, token_ids=(7, 8))
+    said = [("assistant", "5"), ("tool", "5.0"), ("assistant", "so 5")]
+    completions = [[{"role": role, "content": content} for role, content in said]]
+    assert seen == {"prompts": [prompt], "completions": completions, "ids": [[7, 8]], "state": None, "level": [4]}
+    scored(config("digits", "everything"), "5", record=row, golds=("5",))
+    assert (seen["answer"], seen["level"]) == (["5"], [4]) and not {"prompt", "trainer_state"} & seen.keys()
+
+
+def test_a_prompt_that_is_a_text_has_a_text_as_its_completion() -> None:
+    scored(config("records"), "four", ("tool", "!"), record={"prompt": "two and two is "}, token_ids=(1,))
+    assert (seen["prompts"], seen["completions"]) == (["two and two is "], ["four!"])
+
+
+def test_a_made_up_task_has_the_usual_columns() -> None:
+    assert scored(config("digits"), "5", golds=("5", "five")).value == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("extra", [None, {"index": 3}])
+def test_a_function_of_verl_is_called_by_its_names(extra: Any) -> None:
+    row = {"data_source": "sums", "reward_model": {"ground_truth": "5"}, "extra_info": extra}
+    assert scored(config("compute_score"), "I say ", "5", record=row).parts == {"compute_score": 1.0}
+    assert (seen["source"], seen["said"], seen["extra"]) == ("sums", "I say 5", extra)
+    assert scored(config("compute_score"), "6", golds=("5",)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("breaks", "ZeroDivisionError"),
+        ("text_score", "a number or None"),
+        ("bare_score", "a list with a number"),
+        ("two_scores", "a list with a number"),
+        ("needs_reference", "needs 'reference'"),
+        ("records", "no token ids"),
+        ("everything", "no reward function applies"),
+    ],
+)
+def test_what_breaks_is_a_failure_of_the_data_and_no_zero(name: str, says: str) -> None:
+    with pytest.raises(Exception) as raised:
+        scored(config(name), "5")
+    failure = failure_of(raised.value, "reward")
+    assert failure.kind is FailureKind.DATA and says in failure.detail
+
+
+def test_an_awaited_function_has_a_deadline() -> None:
+    with pytest.raises(TimeoutError) as raised:
+        scored(config("hangs", "digits"), "5")
+    assert failure_of(raised.value, "reward").kind is FailureKind.TIMEOUT
+
+
+def test_a_task_is_solved_where_the_config_says_so_and_else_there_is_no_accuracy() -> None:
+    silent, says = config(digits=2.0), config(digits=2.0, solved={"digits": 0.5})
+    assert (solved_by(silent), measure_of(silent)) == (None, "mean reward")
+    assert (solved_by(says), measure_of(says)) == ({"digits": 1.0}, "accuracy")
+    right, wrong = Reward(value=1.9, parts={"digits": 1.9}), Reward(value=0.9, parts={"digits": 0.9})
+    assert counts_as_solved(says, right) and not counts_as_solved(says, wrong)
+    written = {"name": "functions", "functions": says.functions, "solved_by": says.solved_by}
+    assert solving_parts(written) == {"digits": 1.0} and solving_parts({"name": "functions", "of": 1}) == {}
+
+
+def test_two_functions_of_one_name_are_two_parts() -> None:
+    assert set(FunctionsRewardConfig(functions={"a.score": 1, "b.score": 1, "b.c": 1}).parts.values()) == {
+        "a.score",
+        "b.score",
+        "c",
+    }
+
+
+def test_bad_functions_are_refused_before_anything_runs() -> None:
+    with refused("reward.functions", found="digits", expected="a dotted path"):
+        FunctionsRewardConfig(functions={"digits": 1.0})
+    with refused("reward.solved_by", found="digit", expected="did you mean 'digits'"):
+        config("digits", solved={"digit": 0.5})
+    with refused("reward.solved_by", found="digits", says="no weight above 0"):
+        config(digits=-1.0, solved={"digits": 0.5})
+    with refused("reward.functions", found="none"):
+        FunctionsReward(FunctionsRewardConfig())
+    with refused("reward.functions", says="has no attribute 'digit'"):
+        FunctionsReward(config("digit"))
+    with refused("reward.functions", expected="a class is chosen with reward.name"):
+        FunctionsReward(config("Transcript"))
+
+
+def test_a_missing_column_is_said_before_a_run(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
+    data = jsonl(tmp_path / "tasks.jsonl", rows)
+    common = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
+    for name, missing in (("digits", False), ("needs_reference", True)):
+        run = compose("quickstart", [*common, f"reward.functions={{{__name__}.{name}: 1}}"])
+        if not missing:
+            stage_of("rl").ready(run, run.stages[0])
+            continue
+        with refused(says="needs 'reference', which the task lacks", where="tasks.jsonl"):
+            stage_of("rl").ready(run, run.stages[0])
+
+
+def test_a_transcript_scored_without_its_awaited_values_says_so() -> None:
+    said: Transcript = transcript("5")
+    with refused(says="was not awaited"):
+        FunctionsReward(config("brief"))(said)
