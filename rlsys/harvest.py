@@ -13,7 +13,7 @@ from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
 from rlsys.reductions import Reduction, weigh
 from rlsys.samples import SampleRef, sample_refs
-from rlsys.summaries import GroupRef, TrajectorySummary, has_signal, rewards_of, use_metrics
+from rlsys.summaries import GroupRef, TrajectorySummary, Truncated, credit_group, rewards_of, use_metrics
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Reward
 from rlsys.untrusted import visible
 
@@ -26,6 +26,8 @@ class Credits(Protocol):
 
     @property
     def reduction(self) -> Reduction: ...
+    @property
+    def truncated(self) -> Truncated: ...
     def advantages(self, rewards: Sequence[float]) -> list[float] | None: ...
 
 
@@ -39,7 +41,7 @@ class Harvest:
     outcomes: dict[int, Outcome]  # by sequence
     signals: dict[
         int, bool | None
-    ]  # by sequence: `rlsys.summaries.has_signal`, also of tokens that are too old to train
+    ]  # by sequence: `rlsys.summaries.credit_group`, also of tokens that are too old to train
     means: dict[int, float]  # by sequence: of the graded trajectories' rewards, where there are any
     rewards: list[float]  # of the graded trajectories
     lags: list[int]  # of each trajectory with tokens: versions from its oldest one to the weights trained on it
@@ -63,21 +65,22 @@ def harvest_groups(
     outcomes: dict[int, Outcome] = {}
     signals: dict[int, bool | None] = {}
     means: dict[int, float] = {}
-    stale_tokens = 0
+    stale_tokens = truncated_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
         rewards = rewards_of(group)
         graded = [reward for reward in rewards if not math.isnan(reward)]
         if graded:
             means[sequence] = sum(graded) / len(graded)
-        signals[sequence] = has_signal(algorithm, rewards)
-        credit = algorithm.advantages(rewards)
+        signals[sequence], credit = credit_group(algorithm, group)
         if credit is None:
             outcomes[sequence] = "filtered" if graded else "failed"
             continue
         kept: list[list[SampleRef]] = []
         for each, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
+                masked = algorithm.truncated != "train" and each.end is EpisodeEnd.TOKEN_LIMIT
+                truncated_tokens += each.num_sampled if masked else 0
                 continue
             advantages[sequence, each.sibling] = advantage
             fresh, stale = sample_refs(
@@ -87,6 +90,7 @@ def harvest_groups(
             kept.append(fresh)
         outcomes[sequence] = "trained" if any(kept) else "filtered"
         trained.append(kept)
+    left_out: Metrics = {"tokens/stale": Sum(stale_tokens), "tokens/truncated": Sum(truncated_tokens)}
     trajectories = [each for group in groups for each in group.summaries]
     given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
     return Harvest(
@@ -101,7 +105,7 @@ def harvest_groups(
         failures=failure_counts(trajectories),
         sampled=sum(each.num_sampled for each in trajectories),
         discarded=sum(each.discarded_tokens for each in trajectories),
-        metrics=merge([*step_metrics(groups, outcomes, version), {"tokens/stale": Sum(stale_tokens)}]),
+        metrics=merge([*step_metrics(groups, outcomes, version), left_out]),
     )
 
 

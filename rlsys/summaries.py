@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -108,9 +108,14 @@ def refer_to(group: Group) -> GroupRef:
     return GroupRef(ticket=group.ticket, summaries=summarize_group(group), source=group)
 
 
+Truncated = Literal["train", "mask", "leave_out"]  # what becomes of an episode that a token limit cut off
+
+
 class Advantages(Protocol):
     """The part of an algorithm that says it: see `learners.algorithms.base.Algorithm`."""
 
+    @property
+    def truncated(self) -> Truncated: ...
     def advantages(self, rewards: Sequence[float]) -> list[float] | None: ...
 
 
@@ -122,6 +127,26 @@ def rewards_of(group: GroupRef) -> list[float]:
 def has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:
     """None where all siblings failed: that says nothing of the task."""
     return None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards) is not None
+
+
+def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, list[float] | None]:
+    """(whether the group has a signal, the advantage of each sibling or None where the group is not trained).
+
+    nan stands for a sibling that is not trained: a failed one, and one that was cut off, if the algorithm masks these.
+    With `mask` its reward still counts in the baseline of the others, with `leave_out` it does not.
+    """
+    rewards = rewards_of(group)
+    if all(map(math.isnan, rewards)):
+        return None, None
+    cut = [algorithm.truncated != "train" and each.end is EpisodeEnd.TOKEN_LIMIT for each in group.summaries]
+    if algorithm.truncated == "leave_out":
+        rewards = [math.nan if off else reward for off, reward in zip(cut, rewards, strict=True)]
+    credit = None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards)
+    if credit is not None and any(cut):
+        credit = [math.nan if off else advantage for off, advantage in zip(cut, credit, strict=True)]
+        if all(map(math.isnan, credit)):
+            credit = None
+    return credit is not None, credit
 
 
 def ever_lacks(algorithm: Advantages, group_size: int) -> bool:

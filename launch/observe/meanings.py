@@ -153,6 +153,11 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "only such tokens counts as filtered",
     ),
     Meaning(
+        ("tokens/truncated",),
+        "sampled tokens that are left out of the loss because a token limit cut their episode off "
+        "(`algorithm.truncated`), in groups that are trained",
+    ),
+    Meaning(
         ("episode/raised",),
         "the share of the episodes in which environment, reward, task or chat template raised an error "
         "(`data`), whether they were played again or not",

@@ -301,6 +301,7 @@ def _tokens(looked: Looked) -> dict[str, Any] | None:
         sampled = total(stage.rows.known("tokens/generated"))
         fates = fates_of(stage.rows) if sampled else {}
         fates |= {"too old to train": total(stage.rows.known("tokens/stale"))} if sampled else {}
+        fates |= {"of episodes that were cut off": total(stage.rows.known("tokens/truncated"))} if sampled else {}
         fates["trained"] = total(stage.rows.known("tokens/trained"))
         fates["through the learner"] = total(stage.rows.known("tokens/packed"))
         fates["discarded, with attempts that failed"] = total(stage.rows.known("tokens/discarded"))

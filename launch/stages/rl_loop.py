@@ -46,7 +46,7 @@ from rlsys.metrics import Metrics, Sum, merge, values
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
-from rlsys.summaries import GroupRef, has_signal, rewards_of
+from rlsys.summaries import GroupRef, credit_group
 from rlsys.system.device import require_resolved
 from rlsys.types import Ticket, Trajectory
 
@@ -272,7 +272,7 @@ class Stepper:
         )
         signal: bool | None = None
         if config.loop.spare:  # in a thread: the first one imports torch
-            signal = await asyncio.to_thread(has_signal, self.algorithm, rewards_of(group))
+            signal, _ = await asyncio.to_thread(credit_group, self.algorithm, group)
         await self.buffer.finish(group, signal=signal is not False)
 
     def _account(self, harvest: Harvest) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rlsys.reductions import Reduction
+from rlsys.summaries import Truncated
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +40,11 @@ class Algorithm:
     def reduction(self) -> Reduction:
         """How token losses become one number: see `rlsys.reductions`."""
         return "token_mean"
+
+    @property
+    def truncated(self) -> Truncated:
+        """What becomes of an episode that a token limit cut off: see `rlsys.summaries.credit_group`."""
+        return "train"
 
     @property
     def needs(self) -> frozenset[str]:

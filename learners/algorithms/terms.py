@@ -12,6 +12,7 @@ from learners.algorithms.base import PROXIMAL, REFERENCE, Algorithm
 from rlsys.config.learner import Correction, KLKind, Level
 from rlsys.errors import require, require_bounds
 from rlsys.reductions import Reduction
+from rlsys.summaries import Truncated
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,10 @@ class Terms:
     """Number of passes over each batch. More than 1 reuses samples, which are then ever more off-policy."""
     minibatches: int = 1
     """Number of minibatches that a batch is divided into, each an optimizer step: a count, not a size."""
+    truncated: Truncated = "train"
+    """Treatment of an episode that a token limit cut off. train: it is trained like any other. mask: its tokens are
+    left out of the loss (over-long filtering, arXiv 2503.14476), and its reward counts in the baseline of its group.
+    leave_out: its reward does not count in the baseline either."""
     kl_coef: float = 0.0
     """Coefficient of the KL divergence from the reference model. 0: no reference model is loaded."""
     kl_kind: KLKind = "k3"
@@ -169,6 +174,10 @@ class Configured(Algorithm):
     @property
     def reduction(self) -> Reduction:
         return self.terms.reduction
+
+    @property
+    def truncated(self) -> Truncated:
+        return self.terms.truncated
 
     @property
     def needs(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from rlsys.harvest import Harvest, check_failures, check_streams, deviation, har
 from rlsys.metrics import Mean, values
 from rlsys.plan import plan_batch
 from rlsys.rollout import Continuation, TurnRequest
-from rlsys.summaries import GroupRef, refer_to
+from rlsys.summaries import GroupRef, credit_group, refer_to
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -118,6 +119,44 @@ def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name:
     assert samples(1.0, math.nan, 0.0) == samples(1.0, None, 0.0) == samples(1.0, 0.0) != []
     with pytest.raises(ValueError, match="expected (a )?finite number"):
         samples(1.0, math.inf, 0.0)
+
+
+def cut_off(rewards: list[float | None], cut: tuple[int, ...], sequence: int = 0) -> GroupRef:
+    """Siblings of two tokens each, of which a token limit cut some off."""
+    whole = group(sequence, rewards, [2] * len(rewards))
+    ended = (
+        replace(each, end=EpisodeEnd.TOKEN_LIMIT) if at in cut else each for at, each in enumerate(whole.summaries)
+    )
+    return replace(whole, summaries=tuple(ended))
+
+
+@pytest.mark.parametrize(
+    ("truncated", "cut", "expected"),
+    [
+        ("train", (1,), {0: 3.0, 1: -3.0, 2: 0.0}),
+        ("mask", (1,), {0: 3.0, 2: 0.0}),  # the mean of 6, 0 and 3
+        ("leave_out", (1,), {0: 1.5, 2: -1.5}),  # the mean of 6 and 3
+        ("mask", (0, 1, 2), {}),
+        ("leave_out", (0, 1, 2), {}),
+        ("leave_out", (0, 1), {}),  # one is left, and has no other to be compared with
+    ],
+)
+def test_what_was_cut_off_is_trained_masked_or_left_out_of_the_baseline(
+    truncated: str, cut: tuple[int, ...], expected: dict[int, float]
+) -> None:
+    config = choose("algorithm", ALGORITHMS, "grpo").schema(normalize_std=False, truncated=truncated)
+    algorithm, played = make_algorithm(config), cut_off([6.0, 0.0, 3.0], cut)
+    harvest = harvest_groups([played, cut_off([None, None, None], (), 1)], algorithm, longest=100)
+    assert {ref.sibling: ref.advantage for ref in harvest.samples} == pytest.approx(expected)
+    assert sum(ref.share for ref in harvest.samples) == 2 * len(expected)  # tokens of the mean
+    assert harvest.outcomes == {0: "trained" if expected else "filtered", 1: "failed"}
+    assert (
+        harvest.signals
+        == {0: bool(expected), 1: None}
+        == {each.ticket.sequence: credit_group(algorithm, each)[0] for each in (played, cut_off([None] * 3, (), 1))}
+    )
+    assert harvest.metrics["tokens/truncated"].value == (2 * len(cut) if expected and truncated != "train" else 0)
+    assert harvest.means[0] == 3.0 and len(harvest.rewards) == 3  # what is reported is about all of them
 
 
 def test_a_response_of_one_token_and_one_longer_than_a_row_are_rows_like_others() -> None:

@@ -161,7 +161,7 @@ TRL = {
     "reward_weights": "reward.functions",
     "scale_rewards": "algorithm.normalize_std",
     "loss_type": "algorithm.reduction",
-    "mask_truncated_completions": ABSENT,
+    "mask_truncated_completions": "algorithm.truncated",
     "sync_ref_model": ABSENT,
     "ref_model_mixup_alpha": ABSENT,
     "top_entropy_quantile": ABSENT,
