@@ -51,11 +51,11 @@ class FunctionsRewardConfig:
                 raise BadInput(key=f"reward.functions.{path}", found=weight, expected="a finite number")
         parts = self.parts
         for name in self.solved_by:
-            weight = next((self.functions[path] for path, part in parts.items() if part == name), None)
-            if weight is None:
+            path = next((path for path, part in parts.items() if part == name), "")
+            if not path:
                 hint = nearest(name, parts.values(), otherwise="")
                 raise BadInput(key="reward.solved_by", found=name, expected=f"one of {', '.join(parts.values())}{hint}")
-            if weight <= 0:
+            if self.functions[path] <= 0:
                 raise BadInput(f"{name} has no weight above 0", key="reward.solved_by", found=name)
 
     @property

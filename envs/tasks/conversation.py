@@ -55,7 +55,7 @@ def prompt_row(record: Located) -> Task:
 def conversation(record: Located) -> Task:
     """TRL's "messages": the last message of the assistant is the completion, all before it the prompt."""
     fields = record.lower
-    messages = fields["messages"]
+    messages: Any = fields.get("messages")
     roles = [each.role for each in read_messages(messages, record.where, "messages")]
     if "assistant" not in roles[1:]:
         raise BadInput("no message of the assistant after a prompt", where=record.where, key='"messages"')
