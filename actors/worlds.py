@@ -79,7 +79,7 @@ class EnvWorkerPool:
         """
         process = self.start()
         if keys not in process.plans:
-            playing = frozenset(world for world, groups in self._playing.items() if groups)
+            playing = frozenset((*plan.together, *(world for world, groups in self._playing.items() if groups)))
             for other in [other for other in process.plans if other[0] not in playing | {keys[0]}]:
                 del process.plans[other]  # its world is closed for this one: a later group asks for it again
             process.plans[keys] = process.ask(None, "prepare", keys, plan.env, plan.reward, playing)

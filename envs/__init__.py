@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envs.base import World
+from envs.mixture import MixtureConfig, MixtureWorld
 from envs.rewards import REWARDS, make_reward
 from envs.tasks.splits import tasks_unread
 from rlsys.choices import Table, construct
@@ -43,6 +44,8 @@ def make_world(config: Any) -> World:
 
 def new_world(config: Any) -> World:
     """A separate world, to play in and to close. Raises BadInput for a `config.name` that is not in WORLDS."""
+    if isinstance(config, MixtureConfig):
+        return MixtureWorld(config, new_world)
     world: World = construct("env", WORLDS, config)
     return world
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rlsys.config.envs import by_name, env_of
 from rlsys.errors import RunFailed
 from rlsys.journal import Outcome
 from rlsys.metrics import Max, Mean, Metric, Metrics, Min, Sum, merge
@@ -119,6 +120,18 @@ def step_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], ve
     metrics += [group_metrics(groups, outcomes), use_metrics(trajectories)]
     metrics += [{"episode/count": Sum(len(trajectories))}]
     return metrics + ([{"reward/std": Mean(deviation(graded))}] if graded else [])
+
+
+def metrics_by_env(
+    groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], envs: Collection[str], version: int
+) -> Metrics:
+    """`step_metrics` of each of several environments, under keys such as `envs/sums/reward/mean`."""
+    found: dict[str, Metric] = {}
+    for name in envs:
+        own = [group for group in groups if env_of(group.ticket.task.task_id) == name]
+        merged = merge(step_metrics(own, outcomes, version))
+        found |= {by_name(name, key): metric for key, metric in merged.items()}
+    return found
 
 
 def deviation(values: Sequence[float]) -> float:

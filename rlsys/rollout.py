@@ -65,7 +65,7 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """How episodes are played: the same for a whole stage or evaluation."""
+    """How episodes are played: the same for a whole stage or evaluation, or for one environment of several in it."""
 
     purpose: str  # enters the seeds: "rl", "eval" ...
     env: Any  # the environment's config: a stage may change it
@@ -79,6 +79,7 @@ class RolloutPlan:
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
+    together: tuple[str, ...] = ()  # `config_key` of each environment of a stage with several: none is closed before it
 
 
 class Env(Protocol):

@@ -96,7 +96,7 @@ def write_card(
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",
-        reward=of.reward.name,
+        reward=", ".join(one.reward.name for one in of.by_env.values()),
         algorithm=of.algorithm.name if stage.kind == "rl" else stage.kind,
         stop=UNKNOWN if stop is None else ", ".join(f"`{each}`" for each in stop) or "its end token",
     )
@@ -130,8 +130,8 @@ def a_prompt(world: World) -> Prompt:
 
 
 def _protocol(stage: StageConfig) -> str | None:
-    protocol = getattr(stage.config.env, "protocol", None)
-    return protocol if isinstance(protocol, str) else None
+    found = [getattr(one.env, "protocol", None) for one in stage.config.by_env.values()]
+    return ", ".join(each for each in found if isinstance(each, str)) or None
 
 
 def _prompt(messages: Sequence[Mapping[str, str]]) -> str:

@@ -1,7 +1,8 @@
 """What is evaluated: the sets of a recipe, the tasks that each draws, and how they are played.
 
 A set is a recipe like any other, with its own environment, reward and sampling. Without `eval.sets` there is
-one, which has no name: the held-out tasks of the recipe's own environment, from the first.
+one, which has no name: the held-out tasks of the recipe's own environment, from the first. Of a recipe with several
+environments each has such a set, with its name.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ WITHOUT = "none"  # of a task that lacks the field of `eval.by`
 class TaskSet:
     """TaskSet(name="hotpotqa", recipe=..., split="held_out", drawn=True)"""
 
-    name: str  # "" for the held-out tasks of a recipe without `eval.sets`
+    name: str  # of `eval.sets`, or of one of several environments; "" for the held-out tasks of the only one
     recipe: RecipeConfig  # its `env`, `reward`, and the sampling in its `eval` are those of the set
     split: str
     drawn: bool  # at random; else from the first
@@ -171,7 +172,9 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
     """The sets of a stage's recipe. Raises BadInput for one that has no environment, or none that can be made."""
     config = recipe.eval
     if not config.sets:
-        return (TaskSet(name="", recipe=recipe, split="held_out", drawn=False, paper=_figures(config.paper)),)
+        paper = {} if recipe.envs else _figures(config.paper)
+        parts = recipe.by_env.items()
+        return tuple(TaskSet(name=name, recipe=one, split="held_out", drawn=False, paper=paper) for name, one in parts)
     return tuple(_make_set(name, each, recipe) for name, each in config.sets.items())
 
 
@@ -181,8 +184,8 @@ def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
 
 
 def recipes_of(recipe: RecipeConfig) -> list[RecipeConfig]:
-    """A stage's recipe and those of its sets: whose tools and judges an evaluation asks."""
-    return [recipe, *(each.recipe for each in sets_of(recipe) if each.name)]
+    """A stage's recipe, for each environment, and those of its sets: whose tools and judges an evaluation asks."""
+    return [*recipe.by_env.values(), *(each.recipe for each in sets_of(recipe) if recipe.eval.sets)]
 
 
 def check_sets(where: str, recipe: RecipeConfig) -> None:
@@ -206,6 +209,7 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
 def _make_set(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
     where, config = f"eval.sets.{name}", recipe.eval
     own = {key: getattr(given, key) for key in (*SAMPLING, "by") if getattr(given, key) is not None}
+    recipe = _base(where, name, given, recipe)
     env = _change(f"{where}.env", "env", WORLDS, recipe.env, given.env)
     reward = _change(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
     try:
@@ -228,6 +232,17 @@ def _make_set(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
         group=given.group,
         steps_of=given.steps_of,
     )
+
+
+def _base(where: str, name: str, given: EvalSet, recipe: RecipeConfig) -> RecipeConfig:
+    """What a set changes: of several environments the one with its name, else one that both its names replace."""
+    if not recipe.envs or name in recipe.envs:
+        return recipe.by_env.get(name, recipe)
+    for key, part in (("env", given.env), ("reward", given.reward)):
+        if "name" not in part:
+            expected = f"it, or a set called as one of the environments: {', '.join(recipe.envs)}"
+            raise BadInput("no name, and there are several environments", key=f"{where}.{key}", expected=expected)
+    return replace(recipe, env=None, reward=None, envs={})
 
 
 def _figures(given: Mapping[str, float | None]) -> dict[str, float]:
@@ -256,13 +271,14 @@ def _change(where: str, key: str, table: Table, base: Any, given: Mapping[str, A
     if not given:
         return base
     try:
-        schema = choose(key, table, given.get("name", base.name)).schema
+        own = getattr(base, "name", None)
+        schema = choose(key, table, given.get("name", own)).schema
         unknown = [each for each in given if each not in {field.name for field in fields(schema)}]
         if unknown:
             raise BadInput(
                 f"unknown key{nearest(unknown[0], [field.name for field in fields(schema)])}", key=unknown[0]
             )
-        return _merge(base if given.get("name", base.name) == base.name else schema, given)
+        return _merge(base if given.get("name", own) == own else schema, given)
     except BadInput as error:
         raise BadInput(error, where=where) from error
     except OmegaConfBaseException as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rlsys.config.envs import env_of
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.episode_index import INDEX, SOLVED_BY, EpisodePlace, index_row
 from rlsys.files import naming, replace_file, whole_file
@@ -36,6 +37,7 @@ class Played:
     play: str | None = None  # of an evaluation: "greedy", "hotpotqa/greedy"
     when: str | None = None  # of an evaluation: "before", "during", "after", "eval"
     solved_by: Mapping[str, float] = field(default_factory=lambda: SOLVED_BY)  # as `envs.rewards.solved_by` has it
+    solved_by_env: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the same of several environments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,12 @@ def rows_of(
     )
     offset = 0
     for episode, length in zip(written, lengths, strict=True):
-        yield index_row(episode, replace(place, offset=offset, length=length), played.solved_by)
+        name = env_of(str(episode["task"]["task_id"]))
+        yield index_row(
+            episode,
+            replace(place, offset=offset, length=length),
+            played.solved_by_env.get(name, played.solved_by),
+        )
         offset += length
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import RolloutPlan
 from rlsys.types import Group, Task, Ticket
@@ -30,7 +31,7 @@ class PendingGroup:
 
 
 def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
-    """How the episodes of a stage or an evaluation are played."""
+    """How the episodes of a stage or an evaluation are played, in the recipe's one environment."""
     return RolloutPlan(
         purpose=purpose,
         env=recipe.env,
@@ -45,6 +46,16 @@ def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, tempera
         infra_retries=recipe.rollout.infra_retries,
         data_retries=recipe.rollout.data_retries,
     )
+
+
+def plans_by_env(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> dict[str, RolloutPlan]:
+    """The same for each environment of a stage, by its name; for the only one of a stage under ""."""
+    parts = recipe.by_env
+    worlds = tuple(config_key(one.env) for one in parts.values()) if recipe.envs else ()
+    plans = {
+        name: rollout_plan(one, purpose, group_size=group_size, temperature=temperature) for name, one in parts.items()
+    }
+    return {name: replace(plan, together=worlds) for name, plan in plans.items()}
 
 
 async def play_each(

@@ -25,13 +25,16 @@ def addresses_of(config: RunConfig, stages: Sequence[StageConfig]) -> list[Addre
 
 
 def addresses_of_recipe(recipe: RecipeConfig) -> list[Address]:
-    """Of a stage: of its reward and of those of its evaluation sets."""
-    return [*addresses_of_reward("reward.judge", recipe), *(addresses_of_sets(recipe) if recipe.eval.sets else [])]
+    """Of a stage: of its reward, for each environment, and of those of its evaluation sets."""
+    named = [(f"envs.{name}." * bool(name) + "reward.judge", one) for name, one in recipe.by_env.items()]
+    found = [each for where, one in named for each in addresses_of_reward(where, one)]
+    return [*found, *(addresses_of_sets(recipe) if recipe.eval.sets else [])]
 
 
 def addresses_of_sets(recipe: RecipeConfig) -> list[Address]:
-    """Of an evaluation: of the rewards of its sets. Without any, of the recipe's."""
-    named = [(f"eval.sets.{each.name}.reward.judge" if each.name else "reward.judge", each) for each in sets_of(recipe)]
+    """Of an evaluation: of the rewards of its sets. Without any, of the recipe's, for each environment."""
+    kind = "eval.sets" if recipe.eval.sets else "envs"
+    named = [(f"{kind}.{each.name}.reward.judge" if each.name else "reward.judge", each) for each in sets_of(recipe)]
     return [found for where, each in named for found in addresses_of_reward(where, each.recipe)]
 
 

@@ -68,6 +68,7 @@ class Stage:
     has_length = True  # `steps` or `epochs` has to be given
     plays = False  # it needs rollout engines
     makes_data = False  # later stages may name it as their `data`
+    mixes = False  # it may have several environments
     reads: Keys = ()  # the sections and keys of a recipe that have an effect in such a stage
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
@@ -99,7 +100,8 @@ class Stage:
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
         """The keys that may change between stages of this kind, and not within one that has begun."""
-        return {"algorithm.name": stage.config.algorithm.name}
+        weights = {f"envs.{name}.weight": share.weight for name, share in stage.config.envs.items()}
+        return {"algorithm.name": stage.config.algorithm.name} | weights
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         """The lines of `--dry-run`."""
@@ -107,7 +109,18 @@ class Stage:
         tasks = self.epoch(stage.config, None)
         apart = len(make_world(stage.config.env).tasks("held_out"))
         held = f"; {apart} others are held out for evaluation" if apart else ""
-        return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held})"]
+        if not stage.config.envs:
+            return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held})"]
+        own = [self.share(stage.config, name, total) for name in stage.config.envs]
+        return [f"tasks = {product(stage)}, of {len(own)} environments", *own]
+
+    def share(self, recipe: RecipeConfig, name: str, total: int) -> str:
+        """What one environment of several gets of `total` groups, for `--dry-run`."""
+        one, share = recipe.by_env[name], recipe.envs[name].weight / sum(each.weight for each in recipe.envs.values())
+        tasks, apart = self.epoch(one, None), len(make_world(one.env).tasks("held_out"))
+        what = f"envs.{name} = {one.env.name}, reward {one.reward.name}"
+        epochs = f"{total * share / tasks:.2f} epochs of {tasks}; {apart} others held out"
+        return f"{what}: {share:.0%} of them, {total * share:.0f} ({epochs})"
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """Go through the stage, or through what a resumed run has left of it."""
@@ -156,6 +169,22 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
 def check_name(where: str, head: StageKeys) -> None:
     if not all(letter.isalnum() or letter in "-_" for letter in head.label):
         raise BadInput(key=f"{where}.name", found=head.label, expected="letters, digits, - and _ : it names files")
+
+
+def check_mixes(where: str, head: StageKeys, recipe: RecipeConfig) -> None:
+    """Raises BadInput for several environments in a stage that knows one."""
+    if not recipe.envs or (stage_of(head.kind).mixes and head.data is None):
+        return
+    data = " with data" * (head.data is not None)
+    ways = " or ".join(f"envs={name}" for name in recipe.envs)
+    names = ", ".join(recipe.envs)
+    raise BadInput(
+        f"a stage of kind {head.kind}{data} has one environment",
+        where=where,
+        key="envs",
+        found=names,
+        expected=f"{ways} in this stage",
+    )
 
 
 def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:

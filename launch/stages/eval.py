@@ -19,6 +19,7 @@ class Eval(Stage):
 
     has_length = False
     plays = True
+    mixes = True
     reads = (*EVALUATION, *DELIVERY)
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:

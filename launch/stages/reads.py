@@ -11,6 +11,7 @@ Keys = tuple[str, ...]
 # How an episode is played, whichever stage or evaluation plays it.
 EPISODE: Keys = (
     "env",
+    "envs",
     "reward",
     "rollout.max_turn_tokens",
     "rollout.max_response_tokens",
@@ -86,7 +87,7 @@ LOOP: Keys = (
 # The examples of `data`, with the held-out ones among them.
 EXAMPLES: Keys = (*EVALUATION, *STEPS, "eval.every", "eval.share", "verdicts")
 # The world's demonstrations, with those of its held-out tasks.
-DEMONSTRATIONS: Keys = (*STEPS, "env", "eval.every", "eval.tasks")
+DEMONSTRATIONS: Keys = (*STEPS, "env", "envs", "eval.every", "eval.tasks")
 
 
 def holds(keys: Keys, key: str) -> bool:

@@ -43,6 +43,7 @@ class RL(Stage):
     algorithm = "grpo"
     recipe_algorithm = True
     plays = True
+    mixes = True
     reads = ("curriculum", *LOOP)
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
@@ -92,17 +93,17 @@ class RL(Stage):
     def midway(self, stage: StageConfig) -> dict[str, Any]:
         own = {"loop.group_size": stage.config.loop.group_size}
         drawn = {f"curriculum.{key}": value for key, value in asdict(stage.config.curriculum).items()}
+        for name, share in stage.config.envs.items():
+            drawn |= {f"envs.{name}.curriculum.{key}": value for key, value in asdict(share.curriculum).items()}
         return super().midway(stage) | own | drawn
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop
         episodes = loop.groups_per_step * loop.group_size
-        found = list_levels(stage)
-        sizes = ", ".join(f"{name} ({len(indices)} tasks)" for name, indices in found.items())
         return [
             *super().arithmetic(config, stage),
             self.evaluations(stage),
-            *([f"curriculum = {stage.config.curriculum.name}, of the levels {sizes}"] if found else []),
+            *describe_curricula(stage.config),
             f"trajectories per step = {loop.groups_per_step} groups x {loop.group_size} = {episodes}",
             f"slots = {loop.groups_per_step} x (1 + lag {loop.max_policy_lag}) = {loop.slots} groups open",
         ]
@@ -115,7 +116,8 @@ class RL(Stage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
-        list_levels(stage)
+        for one in stage.config.by_env.values():
+            list_levels(one)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
@@ -123,10 +125,21 @@ class RL(Stage):
         await rl_loop(run, stage)
 
 
-def list_levels(stage: StageConfig) -> dict[str, list[int]]:
+def list_levels(recipe: RecipeConfig) -> dict[str, list[int]]:
     """The levels of its curriculum, with their tasks; {} for one without. Raises BadInput where the tasks have none."""
-    config, world = stage.config.curriculum, make_world(stage.config.env)
+    config, world = recipe.curriculum, make_world(recipe.env)
     return {} if config.name == "uniform" else levels(config, world.tasks("train"), world.level)
+
+
+def describe_curricula(recipe: RecipeConfig) -> list[str]:
+    """Those with levels, for each environment."""
+    lines = []
+    for name, one in recipe.by_env.items():
+        found = list_levels(one)
+        sizes = ", ".join(f"{level} ({len(indices)} tasks)" for level, indices in found.items())
+        of = f"envs.{name}." * bool(name)
+        lines += [f"{of}curriculum = {one.curriculum.name}, of the levels {sizes}"] if found else []
+    return lines
 
 
 def _check_streams(where: str, recipe: RecipeConfig) -> None:

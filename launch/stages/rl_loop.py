@@ -23,6 +23,8 @@ import psutil
 
 from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
+from envs.base import World
+from envs.mixture import MixtureWorld
 from envs.rewards import solved_by
 from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
@@ -30,7 +32,7 @@ from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.observe.row import Clock, StepRow
 from launch.run.episodes import Played, TokenCredit
-from launch.run.playing import rollout_plan
+from launch.run.playing import plans_by_env
 from launch.run.run import OpenGroups, Run
 from launch.run.rundir import sample_groups
 from launch.run.saving import checkpoint, checkpoint_is_due
@@ -38,11 +40,13 @@ from launch.run.tasks import StopRequested
 from launch.run.weight_sync import first_delivery
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
+from rlsys.config.envs import env_in
 from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import RunFailed
-from rlsys.harvest import Harvest, check_failures, check_streams, first_exception, harvest_groups
+from rlsys.harvest import Harvest, check_failures, check_streams, first_exception, harvest_groups, metrics_by_env
 from rlsys.metrics import Metrics, Sum, merge, values
+from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
 from rlsys.seeds import derive
@@ -73,23 +77,15 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
         total=(stage.steps - state.stage_step) * config.loop.groups_per_step,
         spare=config.loop.spare,
     )
-    curriculum = make_curriculum(
-        config.curriculum,
-        run.active.world.tasks("train"),
-        run.active.world.level,
-        seed=derive(config.seed, stage.name),
-        state=state.curriculum.get(stage.name),
-    )
+    curriculum = curriculum_of(stage, run.active.world, state.curriculum.get(stage.name))
     groups = OpenGroups(buffer=buffer, curriculum=curriculum, pending=deque(sorted(state.open_sequences)))
     run.active.groups = groups
     account_dull(run, stage, curriculum)
-    plan = rollout_plan(
-        config,
-        stage.name,
-        group_size=config.loop.group_size,
-        temperature=config.rollout.temperature,
-    )
-    stepper = Stepper(run, stage, groups, plan if env is None else replace(plan, env=env))
+    many, temperature = config.loop.group_size, config.rollout.temperature
+    plans = plans_by_env(config, stage.name, group_size=many, temperature=temperature)
+    if env is not None:
+        plans = {name: replace(plan, env=env) for name, plan in plans.items()}
+    stepper = Stepper(run, stage, groups, plans)
     evaluations = stepper.evaluations
     run.tasks.spawn(stepper.feed())
     try:
@@ -111,11 +107,29 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     await evaluate_after(run, stage)
 
 
+def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | None) -> Curriculum:
+    """Of the stage's training tasks; of several environments one for each. state: of a stage that is continued."""
+    config, seed, kept = stage.config, derive(stage.config.seed, stage.name), state or {}
+    if not isinstance(world, MixtureWorld):
+        return make_curriculum(config.curriculum, world.tasks("train"), world.level, seed=seed, state=kept)
+    parts = {
+        name: make_curriculum(
+            one.curriculum,
+            world.tasks_of(name, "train"),
+            world.level,
+            seed=derive(seed, name),
+            state=kept.get(name),
+        )
+        for name, one in config.by_env.items()
+    }
+    return MixedCurriculum(parts, weights_of(config.envs))
+
+
 class Stepper:
     """One optimizer step after another. While the next one waits for its groups, the last one is published."""
 
-    def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plan: RolloutPlan) -> None:
-        self.run, self.stage, self.plan = run, stage, plan
+    def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plans: Mapping[str, RolloutPlan]) -> None:
+        self.run, self.stage, self.plans = run, stage, plans
         self.buffer, self.curriculum, self.pending = groups.buffer, groups.curriculum, groups.pending
         self.evaluations = BackgroundEvaluation(run, stage)
         self.algorithm = make_algorithm(stage.config.algorithm)
@@ -129,6 +143,7 @@ class Stepper:
             await self.wait_published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
+        metrics += [metrics_by_env(groups, harvest.outcomes, self.stage.config.envs, state.version)]
         trained, packed, credit = 0, 0, TokenCredit()
         if plan is not None:
             with clock.phase("update"):
@@ -267,8 +282,9 @@ class Stepper:
 
     async def _play(self, ticket: Ticket) -> None:
         run, config = self.run, self.stage.config
+        plan = self.plans[env_in(config.envs, ticket.task.task_id)]
         group = await run.pool.run(
-            ticket, self.plan, on_retry=lambda retried: run.journal.dispatch(self.stage.name, retried)
+            ticket, plan, on_retry=lambda retried: run.journal.dispatch(self.stage.name, retried)
         )
         signal: bool | None = None
         if config.loop.spare:  # in a thread: the first one imports torch
@@ -321,7 +337,10 @@ async def keep_trajectories(
     chosen = written_groups(stage, groups)
     found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
     if chosen:
-        played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {})
+        by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}
+        played = Played(
+            step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env
+        )
         await asyncio.to_thread(run.dir.episodes.save, f"step-{step:06d}", found, advantages, config, played, credit)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,10 +20,13 @@ from launch.stages.datasets import DataStage
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from launch.stages.supervised import make_sample, measure_after
 from learners.algorithms import ALGORITHMS
+from rlsys.config.envs import name_task
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
+from rlsys.curriculum import Uniform
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
+from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.rollout import offer_of
 from rlsys.seeds import Epochs, derive
 from rlsys.types import Sample, Task
@@ -30,6 +35,7 @@ from rlsys.types import Sample, Task
 class SFT(DataStage):
     nothing_made = "nothing passed generate.keep and generate.min_reward"
     parse = staticmethod(read_answer)
+    mixes = True
     reads = EXAMPLES
 
     def reads_here(self, head: StageKeys, recipe: RecipeConfig) -> Keys:
@@ -49,7 +55,8 @@ class SFT(DataStage):
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
         if stage.data is None:
-            demonstrable(stage)
+            for name, one in stage.config.by_env.items():
+                demonstrable(stage.name, one, name)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         stage = await (from_demonstrations(run, stage) if stage.data is None else from_data(run, stage, self))
@@ -72,19 +79,16 @@ async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfi
 
 
 async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
-    tasks, left_out = demonstrable(stage)
+    task_of, tasks, left_out = shown_tasks(stage)
     count = stage.config.loop.groups_per_step
-    curriculum = Epochs(tasks, seed=derive(stage.config.seed, stage.name))
     await run.begin_stage(stage)
     run.begin("stage", f"stage {stage.name}: {stage.steps} supervised steps of {count} demonstrations")
     if left_out:
-        run.progress.say(
-            f"{len(left_out)} of {len(tasks) + len(left_out)} tasks have no demonstration: {left_out[0]} ..."
-        )
+        run.progress.say(f"{len(left_out)} of {tasks + len(left_out)} tasks have no demonstration: {left_out[0]} ...")
 
     def prepare(stage_step: int) -> supervised.Prepared:
         sequences = range(stage_step * count, (stage_step + 1) * count)
-        drawn = [demonstration(run, stage, curriculum.draw(sequence)[1], sequence) for sequence in sequences]
+        drawn = [demonstration(run, stage, task_of(sequence), sequence) for sequence in sequences]
         return supervised.Prepared(drawn)
 
     held_out = held_out_demonstrations(run, stage) if stage.config.eval.every else []
@@ -93,14 +97,36 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
     return stage
 
 
-def demonstrable(stage: StageConfig) -> tuple[list[Task], list[str]]:
-    """The training tasks that the stage's world can demonstrate, and why it cannot the others. Raises BadInput."""
-    tasks, left_out = _find_demonstrations(stage.config.env)
+def demonstrable(stage: str, recipe: RecipeConfig, name: str = "") -> tuple[list[Task], list[str]]:
+    """The training tasks that the recipe's world can demonstrate, and why it cannot the others. Raises BadInput.
+
+    name: of one environment of several, which stands in the tasks' ids.
+    """
+    tasks, left_out = _find_demonstrations(recipe.env)
     if not tasks:
-        where = f"stages.{stage.name}"
+        where = f"stages.{stage}"
         ways = f"leave the stage out with {where}=null, or give it answers with {where}.data=F.jsonl"
-        raise BadInput(f"no training task has a demonstration; the first: {left_out[0]}; {ways}", where=where)
-    return tasks, left_out
+        of = f" of envs.{name}" * bool(name)
+        raise BadInput(f"no training task{of} has a demonstration; the first: {left_out[0]}; {ways}", where=where)
+    return [replace(task, task_id=name_task(name, task.task_id)) for task in tasks], left_out
+
+
+def shown_tasks(stage: StageConfig) -> tuple[Callable[[int], Task], int, list[str]]:
+    """Which task a sequence number demonstrates, of how many, and why there are no more."""
+    seed = derive(stage.config.seed, stage.name)
+    if not stage.config.envs:
+        tasks, left_out = demonstrable(stage.name, stage.config)
+        order = Epochs(tasks, seed=seed)
+        return lambda sequence: order.draw(sequence)[1], len(tasks), left_out
+    found = {name: demonstrable(stage.name, one, name) for name, one in stage.config.by_env.items()}
+    parts = {name: Uniform(tasks, seed=derive(seed, name)) for name, (tasks, _) in found.items()}
+    mixed = MixedCurriculum(parts, weights_of(stage.config.envs))
+    every = sum(len(tasks) for tasks, _ in found.values())
+    return (
+        lambda sequence: mixed.draw(sequence).task,
+        every,
+        [why for _, left_out in found.values() for why in left_out],
+    )
 
 
 @cached(LRUCache(MAX_WORLDS), key=config_key)

@@ -49,7 +49,8 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
 
 def _playing(config: RunConfig) -> list[RecipeConfig]:
     """The stages whose prompts are rendered: those that play, and supervised ones on the world's demonstrations."""
-    return [stage.config for stage in config.stages if needs_engines(config, stage) or stage.data is None]
+    found = [stage.config for stage in config.stages if needs_engines(config, stage) or stage.data is None]
+    return [one for recipe in found for one in recipe.by_env.values()]
 
 
 def _prompts(config: RunConfig) -> list[str]:

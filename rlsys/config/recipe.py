@@ -7,12 +7,14 @@ together. A YAML holds only what differs from the defaults. Values that follow f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Optional, Union
 
 from rlsys.config.cluster import ClusterConfig, WeightsConfig
 from rlsys.config.curriculum import CurriculumConfig
 from rlsys.config.engine import EngineConfig
+from rlsys.config.envs import EnvShare
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.generate import GenerateConfig
 from rlsys.config.learner import LearnerConfig
@@ -60,7 +62,7 @@ class StageConfig:
 @dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
     """A recipe without its list of stages. `env`, `reward` and `algorithm` hold the dataclass that their `name`
-    selects."""
+    selects. With `envs`, `env` is the mixture of their worlds (`envs.mixture`), and `reward` is None."""
 
     name: str = "run"
     """Name of the run directory, runs/NAME, if --run-dir gives no other."""
@@ -71,6 +73,7 @@ class RecipeConfig:
     window: WindowConfig = field(default_factory=WindowConfig)
     env: Any = None
     reward: Any = None
+    envs: dict[str, EnvShare] = field(default_factory=dict)
     algorithm: Any = None
     engine: EngineConfig = field(default_factory=EngineConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -96,6 +99,18 @@ class RecipeConfig:
     def trackers(self) -> tuple[str, ...]:
         """Names in `tracker`."""
         return (self.tracker,) if isinstance(self.tracker, str) else tuple(self.tracker)
+
+    @property
+    def by_env(self) -> Mapping[str, RecipeConfig]:
+        """A recipe for each environment, by its name, without `eval.sets`, which are of all together; of a recipe with
+        one environment itself, under ""."""
+        if not self.envs:
+            return {"": self}
+        alone = replace(self, envs={}, eval=replace(self.eval, sets={}, judge={}))
+        return {
+            name: replace(alone, env=share.env, reward=share.reward, curriculum=share.curriculum)
+            for name, share in self.envs.items()
+        }
 
     def __post_init__(self) -> None:
         check_tracker(self.trackers)

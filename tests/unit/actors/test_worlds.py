@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool, GroupSession
 from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
+from rlsys.config.identity import config_key
 from rlsys.group_rollout import run_group
 from rlsys.rollout import TurnRequest
 from rlsys.system.calls import SERVICE_TOKEN
@@ -187,6 +189,33 @@ def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_it
             with worlds.play(stage, TASK) as playing:
                 await playing.max_turns()
         assert made_of == [PLAN.env, OTHER.env, third.env, PLAN.env]
+
+    asyncio.run(scenario())
+
+
+def test_the_worlds_of_several_environments_stay_until_another_stage_plays(
+    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of: list[Any] = []
+    whole = actors.world_process.new_player
+
+    def new_player(config: Any) -> Any:
+        made_of.append(config)
+        return whole(config)
+
+    monkeypatch.setattr(actors.world_process, "new_player", new_player)
+    both = tuple(config_key(each.env) for each in (PLAN, OTHER))
+
+    async def scenario() -> None:
+        for stage in (PLAN, OTHER, PLAN, OTHER):
+            with worlds.play(dataclasses.replace(stage, together=both), TASK) as playing:
+                await playing.max_turns()
+        assert made_of == [PLAN.env, OTHER.env]
+        with worlds.play(plan(env=BadConfig(pause_s=0.02), reward=BadRewardConfig()), TASK) as playing:
+            await playing.max_turns()
+        with worlds.play(PLAN, TASK) as playing:
+            await playing.max_turns()
+        assert made_of[3:] == [PLAN.env]
 
     asyncio.run(scenario())
 

@@ -18,7 +18,15 @@ from rlsys.choices import choose
 from rlsys.config.loop import LoopConfig
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import run_group
-from rlsys.harvest import Harvest, check_failures, check_streams, deviation, harvest_groups, trajectory_metrics
+from rlsys.harvest import (
+    Harvest,
+    check_failures,
+    check_streams,
+    deviation,
+    harvest_groups,
+    metrics_by_env,
+    trajectory_metrics,
+)
 from rlsys.metrics import Mean, values
 from rlsys.plan import plan_batch
 from rlsys.rollout import Continuation, TurnRequest
@@ -192,6 +200,24 @@ def test_old_tokens_become_context_and_their_trajectory_stays_in_the_baseline() 
     assert harvest.advantages[0, 1] == -0.5
     # Weighed after masking: five tokens are the whole group.
     assert [(ref.weight, ref.share) for ref in harvest.samples] == [(1 / 5, 3 / 5), (1 / 5, 2 / 5)]
+
+
+def test_several_environments_are_counted_apart_and_add_up() -> None:
+    names = {0: "sums", 1: "words", 2: "sums"}
+    groups = [group(0, [1.0, 0.0], [3, 1]), group(1, [0.5, 0.5], [9, 9]), group(2, [0.0, 4.0], [2, 6])]
+    groups = [
+        dataclasses.replace(each, ticket=ticket(number, task=Task(task_id=f"{names[number]}/{number}", question="?")))
+        for number, each in enumerate(groups)
+    ]
+    harvest = harvest_groups(groups, Centred(), longest=100)
+    row = values(metrics_by_env(groups, harvest.outcomes, ["sums", "words", "graphs"], 0))
+    assert (row["envs/sums/reward/mean"], row["envs/words/reward/mean"]) == (1.25, 0.5)
+    assert (row["envs/sums/groups/trained"], row["envs/words/groups/filtered"]) == (2, 1)
+    assert row["envs/graphs/episode/count"] == 0  # of which this step has no group
+    whole = values(harvest.metrics)
+    for key in ("tokens/generated", "episode/count", "groups/trained", "tokens/in_filtered_groups"):
+        assert row[f"envs/sums/{key}"] + row[f"envs/words/{key}"] == whole[key]
+    assert metrics_by_env(groups, harvest.outcomes, [], 0) == {}
 
 
 def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None:
