@@ -17,6 +17,7 @@ from launch.checks.machine import expected_device
 from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
 from launch.config.compose import compose
+from launch.config.mixture import require_one
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.stages.addresses import addresses_of_reward, addresses_of_teacher
@@ -88,6 +89,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
 
     progress.doing("reading the checkpoint and the tasks")
     recipe = recipe_to_generate(config)
+    require_one(recipe, "rlsys generate knows")
     check_keep("", recipe)
     check_teacher(recipe.generate.teacher)
     if recipe.generate.teacher.given:

@@ -21,6 +21,7 @@ from envs.tasks.files import read_jsonl
 from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import config_from_options
 from launch.config.compose import compose
+from launch.config.mixture import require_one
 from launch.evaluation.significance import wilson_interval
 from launch.observe.progress import Bar
 from rlsys.errors import BadInput, require
@@ -115,7 +116,9 @@ def _judge(options: argparse.Namespace) -> Any:
             raise BadInput(expected="a CONFIG, or --endpoint and --model, or --model, or --service")
         return config
 
-    named = getattr(compose(options.config, options.overrides).recipe.reward, "judge", None)
+    recipe = compose(options.config, options.overrides).recipe
+    require_one(recipe, "rlsys judge-errors knows")
+    named = getattr(recipe.reward, "judge", None)
     if named is None or not named.given:
         raise BadInput(
             "its reward has no judge: give reward.judge.endpoint and reward.judge.model", where=options.config

@@ -29,10 +29,11 @@ from launch.config.layers import (
     parse_overrides,
     read_files,
 )
+from launch.config.mixture import mix, parts_of, require_one, written
 from launch.config.synonyms import suggest_key
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_name, check_optimizer, stage_of
+from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_mixes, check_name, check_optimizer, stage_of
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, add_search_paths, choose
@@ -80,10 +81,13 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
             scope.check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
         if not saved:
             check_name(source.where, source.head)
-            stage.check(source.where, source.head, recipe_here)
+            check_mixes(source.where, source.head, recipe_here)
+            for part in parts_of(source.layers):
+                one, where = recipe_here.by_env[part.name], source.where + f": envs.{part.name}" * bool(part.name)
+                stage.check(where, source.head, one)
+                scope.check_unread(where, part.layers, one, written=is_written(source.layers))
             check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
-            scope.check_unread(source.where, source.layers, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
@@ -101,18 +105,26 @@ def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> No
         return
     held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
     picked = [
-        scope.Picked(name, {key: _choose_name(key, table, given, stage) for key, table in asked.items()})
+        scope.Picked(name, {key: _choose_name(key, table, part.layers, stage) for key, table in asked.items()})
         for name, given, stage in held
+        for part in parts_of(given)
     ]
     scope.check_choices(layers[-1].values, picked, asked)
     scope.say_left_out([(layer.source, layer.values) for layer in layers], asked)
 
 
 def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
-    """What holds in the last stage, the one that the recipe ends in, to score with.
+    """What holds in the last stage, the one that the recipe ends in, to score with. Raises BadInput for several
+    environments.
 
     Its tasks and its data are not looked at, and its algorithm is left out.
     """
+    recipe = _last_recipe(config, overrides)
+    require_one(recipe, "rlsys score and rlsys play know")
+    return recipe
+
+
+def _last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
     layers, stages = _read(config, overrides)
     if not stages:
         return _recipe(layers, None, CHOSEN)
@@ -159,6 +171,13 @@ def _read(config: str, overrides: Sequence[str], served: str | None = None) -> t
 
 def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
+    parts = parts_of(layers)
+    recipes = {part.name: _recipe_of_one(part.layers, stage, tables) for part in parts}
+    return mix(parts, recipes) if len(parts) > 1 else recipes[""]
+
+
+def _recipe_of_one(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table]) -> RecipeConfig:
+    """With one environment."""
     chosen = {key: _choose_name(key, table, layers, stage) for key, table in tables.items()}
     schemas = {key: choose(key, tables[key], name).schema for key, name in chosen.items()}
     kept: list[Layer] = []
@@ -220,6 +239,8 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
     """Unknown keys, with the full key and the one that was probably meant. parts: of `env`, `reward`, `algorithm`."""
     hints = _types(schema)
     for key, value in values.items():
+        if key == "envs" and not prefix:
+            continue  # checked as what it stands for, a recipe for each
         if key not in hints:
             given = _first_key(f"{prefix}{key}", value)
             known = [*[*STAGE_KEYS] * (": stages." in source), *known_names(TABLES, parts)]
@@ -256,9 +277,11 @@ def _first_key(key: str, value: Any) -> str:
 
 def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
-    recipe = asdict(config.recipe)
-    stages = [_head(stage) | _difference(asdict(stage.config), recipe) for stage in config.stages]
+    recipe = written(asdict(config.recipe))
+    stages = [_head(stage) | _difference(written(asdict(stage.config)), recipe) for stage in config.stages]
     for stage, resolved in zip(stages, config.stages, strict=True):
+        if config.recipe.envs and not resolved.config.envs:
+            stage["envs"] = None
         if not holds(stage_of(stage["kind"]).reads, "algorithm"):
             stage.pop("algorithm", None)  # it trains nothing: its kind says which
         if left_out := config.recipe.eval.sets.keys() - resolved.config.eval.sets.keys():

@@ -14,7 +14,7 @@ from launch.config.scope import leaves
 log = logging.getLogger("rlsys.config")
 # What the rows of a paper's tables differ in.
 SETTING = (
-    *("model.path", "model.scratch", "window", "env", "reward", "algorithm", "verdicts", "loop.group_size"),
+    *("model.path", "model.scratch", "window", "env", "envs", "reward", "algorithm", "verdicts", "loop.group_size"),
     *("generate.samples", "generate.keep", "generate.teacher.model", "generate.teacher.constructs"),
     *("learner.rope_theta_scale", "data"),  # the latter of a stage
 )

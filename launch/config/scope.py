@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from envs.tools.search import SearchConfig
-from launch.config.layers import Layer, Raw, is_written
+from launch.config.layers import Layer, Raw
 from launch.evaluation.sets import sets_of
 from launch.stages import STAGES
 from launch.stages.base import StageKeys, stage_of
@@ -185,14 +185,13 @@ def _has(schema: Any, path: str) -> bool:
 # -- of a retriever ----------------------------------------------------------------------------------------------------
 
 
-def check_unread(where: str, layers: Sequence[Layer], recipe: RecipeConfig) -> None:
+def check_unread(where: str, layers: Sequence[Layer], recipe: RecipeConfig, *, written: bool) -> None:
     """Raises BadInput for a key of a retriever that nothing reads, where what makes it so was given with it or before.
 
     A recipe names its own server's index; who gives `env.retriever.url` over it need not take those keys back.
 
-    layers: all that a stage's recipe is merged from, in order.
+    layers: all that a stage's recipe is merged from, in order. written: whether a run's own config.yaml is among them.
     """
-    written = is_written(layers)
     asked = [layer for layer in layers if not written or layer.source.startswith("command line")]
     given = [_retriever(layer.values.get("env")) for layer in asked]
     try:
