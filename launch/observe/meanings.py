@@ -287,6 +287,12 @@ UPDATE: Sequence[Meaning] = (  # of an update of the learner
         "the most memory that a rank has held so far, in MiB: of its process, and of its GPU",
     ),
 )
+ENVS: Sequence[Meaning] = (  # of a stage with several environments
+    Meaning(
+        ("envs/*",),
+        "a number of the step's episodes, or of the curriculum, of one environment alone: `envs/sums/reward/mean`",
+    ),
+)
 OWN: Sequence[Meaning] = (  # that every row has, and what places it in time
     Meaning(("version",), "version of the weights after the step"),
     Meaning(("wall_s",), "seconds since the run began, without the time between two attempts"),
@@ -302,7 +308,7 @@ def markdown_table(meanings: Iterable[Meaning]) -> list[str]:
 @cache
 def meaning_of(key: str) -> str:
     """In plain words; empty of a key that no row of the tables names."""
-    known = (*STEP, *UPDATE, *OWN)
+    known = (*STEP, *UPDATE, *ENVS, *OWN)
     exact = next((each for each in known if key in each.keys), None)
     found = exact or next((each for each in known if any(fnmatchcase(key, own) for own in each.keys)), None)
     return "" if found is None else found.plain

@@ -41,6 +41,7 @@ CHARTS: Mapping[str, ChartSpec] = {
         title="Right answers", unit=SHARE, keys={"training": "right"}, source="derived",
         about="share of right answers in the training episodes of a step; dots are held-out tasks with their intervals",
     ),
+    "env_reward": ChartSpec(title="Reward by environment", unit="reward", keys={"*": "envs/*/reward/mean"}),
     "signal": _one(
         "Groups without signal", SHARE, "signal", source="derived",
         about="share of a step's groups whose rewards are all equal: they teach nothing",
@@ -63,6 +64,9 @@ CHARTS: Mapping[str, ChartSpec] = {
     ),
     "oversampled": _one("Groups replaced", "groups", "groups/oversampled"),
     "curriculum": ChartSpec(title="What the curriculum draws", unit=SHARE, keys={"*": "curriculum/share/*"}),
+    "env_curriculum": ChartSpec(
+        title="What the curriculum of each environment draws", unit=SHARE, keys={"*": "envs/*/curriculum/share/*"}
+    ),
     "kl": ChartSpec(
         title="KL", unit="nats per token",
         keys={"from the reference": "kl/reference", "from the policy that sampled": "kl/behavior"},
@@ -105,6 +109,9 @@ CHARTS: Mapping[str, ChartSpec] = {
     "length": ChartSpec(
         title="Length of an episode", unit=TOKENS,
         keys={"sampled": "episode/tokens", "with replies": "episode/response_tokens"},
+    ),
+    "env_length": ChartSpec(
+        title="Length of an episode by environment", unit=TOKENS, keys={"*": "envs/*/episode/tokens"}
     ),
     "turns": _one("Messages of the model", "per episode", "episode/turns"),
     "calls": ChartSpec(
@@ -179,14 +186,23 @@ SECTIONS: Sequence[Section] = (
     Section("learn", "Did it learn?", ("held_out", "supervised", "preference"), ("evaluations", "paired"), open=True),
     Section("run", "What was run?", (), ("run", "attempts", "machines", "data")),
     Section("advice", "What should I do?", (), ("advice",)),
-    Section("reward", "What did the reward pay for?", ("parts", "streams", "spread"), ("paid",), open=True),
-    Section("signal", "Where did the signal come from?", ("groups", "oversampled", "curriculum"), ("signal",)),
+    Section(
+        "reward", "What did the reward pay for?", ("env_reward", "parts", "streams", "spread"),
+        ("environments", "paid"), open=True,
+    ),
+    Section(
+        "signal", "Where did the signal come from?",
+        ("groups", "oversampled", "curriculum", "env_curriculum"), ("signal",),
+    ),
     Section(
         "update", "Is the update healthy?",
         ("kl", "clip", "ratio", "grad_norm", "lr", "loss", "value", "skipped"),
     ),
     Section("policy", "Is it on policy?", ("lag", "mixed", "gap_depth", "gap_turn", "stale")),
-    Section("behaviour", "How does it behave?", ("length", "turns", "calls", "ends", "env"), ("ends",), open=True),
+    Section(
+        "behaviour", "How does it behave?",
+        ("length", "env_length", "turns", "calls", "ends", "env"), ("ends",), open=True,
+    ),
     Section(
         "broke", "What broke?", ("failures", "restarts", "tools", "tool_latency"), ("incidents", "failures", "damage")
     ),

@@ -183,6 +183,8 @@ def _natural(key: str) -> list[tuple[int, int, str]]:
 def _derived(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats]]:
     for label, key in spec.keys.items():
         yield label, DERIVED[key](stage)
+        if key == "right" and len(stage.right_by_env) > 1:
+            yield from stage.right_by_env.items()
 
 
 def right_of(stage: Stage) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 
 from launch.reading.directory import RunDirectory
 from launch.reading.episodes import Episodes
-from launch.reading.solved import solving_parts
+from launch.reading.solved import rewards_by_env, solving_parts
 from launch.reading.table import Floats, Rows
 from launch.report.words import mean, total
+from rlsys.config.envs import by_name
 from rlsys.system.device import DEVICES, MISMATCH_LIMIT, dtype_of
 
 LAST = 10  # steps that "now" means
@@ -58,10 +60,29 @@ class Stage:
 
     @cached_property
     def right(self) -> Floats:
-        """[N]: share of right answers in the training episodes of each step, where a part of the reward says it."""
-        for part, least in solving_parts(self.setting("reward")).items():
-            column, known = (read(f"reward/part/{part}") for read in (self.rows.column, self.rows.known))
-            pays = self.setting(f"reward.{part}")
+        """[N]: share of right answers in the training episodes of each step, where a part of the reward says it.
+
+        Of several environments the mean over their episodes, where all of them say it.
+        """
+        if list(self.right_by_env) == [""]:
+            return self.right_by_env[""]
+        names = list(self.right_by_env)
+        count = np.nan_to_num(np.array([self.rows.column(by_name(name, "episode/count")) for name in names]))
+        right = np.array([self.right_by_env[name] for name in names])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count > 0, right * count, 0.0).sum(0) / count.sum(0)  # type: ignore[no-any-return]
+
+    @cached_property
+    def right_by_env(self) -> Mapping[str, Floats]:
+        """[N] of each environment of several, by its name; of the only one under ""."""
+        rewards = rewards_by_env(self.run, self.name)
+        return {name: self._right(name, reward) for name, reward in rewards.items()}
+
+    def _right(self, name: str, reward: Any) -> Floats:
+        pays_for = reward if isinstance(reward, Mapping) else {}
+        for part, least in solving_parts(reward).items():
+            key = by_name(name, f"reward/part/{part}") if name else f"reward/part/{part}"
+            column, known, pays = self.rows.column(key), self.rows.known(key), pays_for.get(part)
             unit = float(pays) if type(pays) in (int, float) and pays > 0 else 1.0
             if len(known) and least == 0 and known.min() >= 0 and known.max() <= unit:
                 return column / unit

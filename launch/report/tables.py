@@ -13,6 +13,7 @@ from launch.evaluation.against import Paired, pair_settings
 from launch.reading.directory import RunDirectory
 from launch.reading.episodes import Episodes
 from launch.report.advice import Advice
+from launch.report.by_env import rows_by_env
 from launch.report.facts import Stage, count_groups, nodes_of
 from launch.report.seconds import fates_of, label_of, phases_of
 from launch.report.split import MEMORY, slope_of
@@ -201,6 +202,16 @@ def _stem(episodes: Episodes, row: int) -> str:
     return str(episodes.text("file", row)).removesuffix(".gz").removesuffix(".jsonl")
 
 
+def _environments(looked: Looked) -> dict[str, Any] | None:
+    """Of stages with several: what each of them got and gave."""
+    rows = [[stage.name, *row] for stage in looked.stages for row in rows_by_env(stage)]
+    columns = (
+        *("stage", "environment", "groups", "share", "without signal", "failed"),
+        *("reward, first steps", "last steps", "right, first steps", "right, last steps", "tokens an episode"),
+    )
+    return table("Environments", columns, rows)
+
+
 def _signal(looked: Looked) -> dict[str, Any] | None:
     rows = []
     for stage in looked.stages:
@@ -334,6 +345,7 @@ TABLES: Mapping[str, Callable[[Looked], dict[str, Any] | None]] = {
     "data": _data,
     "advice": _advice,
     "paid": _paid,
+    "environments": _environments,
     "signal": _signal,
     "ends": _ends,
     "failures": _failures,

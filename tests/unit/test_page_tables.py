@@ -10,7 +10,7 @@ from envs.protocols import PROTOCOLS
 from launch.analysis.figures import FIGURES
 from launch.checks.models import REFUSED, TRAINED
 from launch.config.synonyms import foreign
-from launch.observe.meanings import OWN, STEP, UPDATE, markdown_table
+from launch.observe.meanings import ENVS, OWN, STEP, UPDATE, markdown_table
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
 from rlsys.config.recipe import RecipeConfig
@@ -39,7 +39,7 @@ def test_every_metric_of_an_update_is_named() -> None:
 
 def test_every_metric_is_explained_in_the_page_as_in_the_code() -> None:
     page = (DOCS / "run-directory.md").read_text()
-    for table in (STEP, UPDATE, OWN):
+    for table in (STEP, UPDATE, ENVS, OWN):
         assert "\n".join(markdown_table(table)) + "\n" in page
 
 
