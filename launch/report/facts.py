@@ -82,7 +82,8 @@ class Stage:
         pays_for = reward if isinstance(reward, Mapping) else {}
         for part, least in solving_parts(reward).items():
             key = by_name(name, f"reward/part/{part}") if name else f"reward/part/{part}"
-            column, known, pays = self.rows.column(key), self.rows.known(key), pays_for.get(part)
+            column, known = self.rows.column(key), self.rows.known(key)
+            pays: Any = pays_for.get(part)
             unit = float(pays) if type(pays) in (int, float) and pays > 0 else 1.0
             if len(known) and least == 0 and known.min() >= 0 and known.max() <= unit:
                 return column / unit
