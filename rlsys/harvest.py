@@ -125,7 +125,7 @@ def step_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], ve
 def metrics_by_env(
     groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], envs: Collection[str], version: int
 ) -> Metrics:
-    """`step_metrics` of each of several environments, under keys such as `envs/sums/reward/mean`."""
+    """`step_metrics` of each of several environments, under keys such as `by_env/sums/reward/mean`."""
     found: dict[str, Metric] = {}
     for name in envs:
         own = [group for group in groups if env_of(group.ticket.task.task_id) == name]

@@ -289,8 +289,8 @@ UPDATE: Sequence[Meaning] = (  # of an update of the learner
 )
 ENVS: Sequence[Meaning] = (  # of a stage with several environments
     Meaning(
-        ("envs/*",),
-        "a number of the step's episodes, or of the curriculum, of one environment alone: `envs/sums/reward/mean`",
+        ("by_env/*",),
+        "a number of the step's episodes, or of the curriculum, of one environment alone: `by_env/sums/reward/mean`",
     ),
 )
 OWN: Sequence[Meaning] = (  # that every row has, and what places it in time

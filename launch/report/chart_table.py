@@ -41,7 +41,7 @@ CHARTS: Mapping[str, ChartSpec] = {
         title="Right answers", unit=SHARE, keys={"training": "right"}, source="derived",
         about="share of right answers in the training episodes of a step; dots are held-out tasks with their intervals",
     ),
-    "env_reward": ChartSpec(title="Reward by environment", unit="reward", keys={"*": "envs/*/reward/mean"}),
+    "env_reward": ChartSpec(title="Reward by environment", unit="reward", keys={"*": "by_env/*/reward/mean"}),
     "signal": _one(
         "Groups without signal", SHARE, "signal", source="derived",
         about="share of a step's groups whose rewards are all equal: they teach nothing",
@@ -65,7 +65,7 @@ CHARTS: Mapping[str, ChartSpec] = {
     "oversampled": _one("Groups replaced", "groups", "groups/oversampled"),
     "curriculum": ChartSpec(title="What the curriculum draws", unit=SHARE, keys={"*": "curriculum/share/*"}),
     "env_curriculum": ChartSpec(
-        title="What the curriculum of each environment draws", unit=SHARE, keys={"*": "envs/*/curriculum/share/*"}
+        title="What the curriculum of each environment draws", unit=SHARE, keys={"*": "by_env/*/curriculum/share/*"}
     ),
     "kl": ChartSpec(
         title="KL", unit="nats per token",
@@ -111,7 +111,7 @@ CHARTS: Mapping[str, ChartSpec] = {
         keys={"sampled": "episode/tokens", "with replies": "episode/response_tokens"},
     ),
     "env_length": ChartSpec(
-        title="Length of an episode by environment", unit=TOKENS, keys={"*": "envs/*/episode/tokens"}
+        title="Length of an episode by environment", unit=TOKENS, keys={"*": "by_env/*/episode/tokens"}
     ),
     "turns": _one("Messages of the model", "per episode", "episode/turns"),
     "calls": ChartSpec(

@@ -23,7 +23,7 @@ class EnvShare:
     these names, and the ones here. `env` and `reward` hold the dataclass that their `name` selects."""
 
     label: Optional[str] = None
-    """Name of the environment in task ids, metrics and results, and in `envs.NAME.key=value`. null: its `name`."""
+    """Name of the environment in task ids, metrics and results; NAME in these keys. null: its `name`."""
     weight: float = 1.0
     """Share of the stage's groups (sft: demonstrations) that this environment gets, relative to the weights of the
     others."""
@@ -56,5 +56,5 @@ def own_id(task_id: str) -> str:
 
 
 def by_name(name: str, key: str) -> str:
-    """The key of a metric of one environment: `envs/sums/reward/mean`."""
-    return f"envs/{name}/{key}"
+    """The key of a metric of one environment: `by_env/sums/reward/mean`."""
+    return f"by_env/{name}/{key}"

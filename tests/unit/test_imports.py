@@ -80,7 +80,19 @@ def imported_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
 
 
 # The rooms of envs, lowest first: none imports one above it, so that no two import each other.
-ENV_ROOMS = ("text", "tasks", "services", "base", "protocols", "problems", "tools", "rewards", "episode", "worlds")
+ENV_ROOMS = (
+    "text",
+    "tasks",
+    "services",
+    "base",
+    "mixture",
+    "protocols",
+    "problems",
+    "tools",
+    "rewards",
+    "episode",
+    "worlds",
+)
 
 
 SEEN = ast.Import | ast.ImportFrom | ast.Call | ast.If

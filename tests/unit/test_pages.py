@@ -31,7 +31,7 @@ WORD = r"""(?:'[^']*'|"[^"]*"|\{(?:[^{}]|\{[^{}]*\})*\}|[^\s'"{])+"""
 ONE = re.compile(rf"[a-z_]+(?:\.\w+)+={WORD}")
 OVERRIDES = re.compile(rf"{ONE.pattern}( {ONE.pattern})*")
 # Of pages under docs/ one of these takes an override; of a paper's page its recipe or the miniature.
-ANY = ["quickstart", *(f"worlds/{world}" for world in ("search", "python", "sums", "graph", "blocksworld")),
+ANY = ["quickstart", *(f"worlds/{world}" for world in ("search", "python", "sums", "graph", "blocksworld", "mixture")),
        "research", "icrl", "swirl", "graph_rl", "long_cot"]  # fmt: skip
 # Names that stand for a reader's own, a setting of the system, keys of summary.json, names of other systems.
 NO_KEYS = {
@@ -49,7 +49,7 @@ PATH = re.compile(
 KEY = re.compile(
     rf"(?<![\w./])((?:{'|'.join({key.partition('.')[0] for key in KEYS if '.' in key})})(?:\.[a-z_]+)+)(?![\w(/.=])"
 )
-BELOW = ("stages.", "engine.vllm.", "eval.judge.")  # what stands there is no key of the reference
+BELOW = ("stages.", "envs.", "engine.vllm.", "eval.judge.")  # what stands there is no key of the reference
 CITED = re.compile(r"\blaws? ([0-9]+)")
 # Files that a page has one write, a recipe that is the reader's choice, and what a command looks like.
 A_READERS = (

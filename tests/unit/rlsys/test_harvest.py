@@ -211,12 +211,12 @@ def test_several_environments_are_counted_apart_and_add_up() -> None:
     ]
     harvest = harvest_groups(groups, Centred(), longest=100)
     row = values(metrics_by_env(groups, harvest.outcomes, ["sums", "words", "graphs"], 0))
-    assert (row["envs/sums/reward/mean"], row["envs/words/reward/mean"]) == (1.25, 0.5)
-    assert (row["envs/sums/groups/trained"], row["envs/words/groups/filtered"]) == (2, 1)
-    assert row["envs/graphs/episode/count"] == 0  # of which this step has no group
+    assert (row["by_env/sums/reward/mean"], row["by_env/words/reward/mean"]) == (1.25, 0.5)
+    assert (row["by_env/sums/groups/trained"], row["by_env/words/groups/filtered"]) == (2, 1)
+    assert row["by_env/graphs/episode/count"] == 0  # of which this step has no group
     whole = values(harvest.metrics)
     for key in ("tokens/generated", "episode/count", "groups/trained", "tokens/in_filtered_groups"):
-        assert row[f"envs/sums/{key}"] + row[f"envs/words/{key}"] == whole[key]
+        assert row[f"by_env/sums/{key}"] + row[f"by_env/words/{key}"] == whole[key]
     assert metrics_by_env(groups, harvest.outcomes, [], 0) == {}
 
 

@@ -57,7 +57,7 @@ def test_an_environment_draws_as_it_would_alone() -> None:
         assert whole.draw(sequence) == alone[name].draw(own)
         whole.record_group(sequence, sequence % 3 == 0, 0.5)
         alone[name].record_group(own, sequence % 3 == 0, 0.5)
-    assert whole.row() == {f"envs/graphs/{key}": value for key, value in alone["graphs"].row().items()}
+    assert whole.row() == {f"by_env/graphs/{key}": value for key, value in alone["graphs"].row().items()}
 
 
 def test_a_resumed_one_continues_with_the_same_draws() -> None:

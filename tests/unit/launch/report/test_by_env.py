@@ -23,20 +23,20 @@ ENVS = [
 def row(n: int) -> dict[str, Any]:
     whole = {"reward/mean": 0.5, "groups/trained": 5, "groups/filtered": 1, "groups/failed": 0, "time/step": 1.0}
     apart = {
-        "envs/sums/reward/mean": 0.1 * n,
-        "envs/sums/reward/part/outcome": 0.1 * n,
-        "envs/sums/groups/trained": 1,
-        "envs/sums/groups/filtered": 1,
-        "envs/sums/groups/failed": 0,
-        "envs/sums/episode/count": 16,
-        "envs/sums/episode/tokens": 10.0,
-        "envs/words/reward/mean": 0.2 * n,
-        "envs/words/reward/part/correct": 0.4 * n,
-        "envs/words/groups/trained": 4,
-        "envs/words/groups/filtered": 0,
-        "envs/words/groups/failed": 0,
-        "envs/words/episode/count": 32,
-        "envs/words/episode/tokens": 30.0,
+        "by_env/sums/reward/mean": 0.1 * n,
+        "by_env/sums/reward/part/outcome": 0.1 * n,
+        "by_env/sums/groups/trained": 1,
+        "by_env/sums/groups/filtered": 1,
+        "by_env/sums/groups/failed": 0,
+        "by_env/sums/episode/count": 16,
+        "by_env/sums/episode/tokens": 10.0,
+        "by_env/words/reward/mean": 0.2 * n,
+        "by_env/words/reward/part/correct": 0.4 * n,
+        "by_env/words/groups/trained": 4,
+        "by_env/words/groups/filtered": 0,
+        "by_env/words/groups/failed": 0,
+        "by_env/words/episode/count": 32,
+        "by_env/words/episode/tokens": 30.0,
     }
     return {"step": n, "stage": "rl", "stage_step": n, "time": 1e9 + n, "wall_s": float(n), **whole, **apart}
 
