@@ -1,0 +1,82 @@
+"""Two environments in one stage, one of them with a server: killed with -9 and continued, with the same draws."""
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from envs import make_world
+from launch.config.compose import compose
+from launch.stages.rl_loop import curriculum_of
+from rlsys.config.envs import env_of
+from rlsys.journal import Dispatched, ledger, read_journal, surviving
+from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
+
+RECIPE = """
+name: both
+envs:
+  - name: calculator
+    weight: 1
+    max_turns: 4
+    last_chance: false
+    train_tasks: 256
+    held_out_tasks: 16
+    instruction: ""
+    reward: {name: answer}
+  - name: search_qa
+    label: search
+    weight: 2
+    protocol: research
+    topk: 1
+    instruction: ""
+    train_tasks: 64
+    held_out_tasks: 8
+    knowledge: {entities: 30}
+    retriever: {guard: {deadline_s: 5, attempts: 6, breaker_s: 1}}
+    reward: {name: research}
+engine: {max_model_len: 512, max_num_seqs: 64, kv_cache_mb: 256}
+rollout: {max_turn_tokens: 48}
+eval: {tasks: 4}
+checkpoint: {every: 1}
+tracker: none
+stages:
+  - {name: sft, kind: sft, steps: 60, loop: {groups_per_step: 32}, learner: {lr: 2.0e-3}, checkpoint: {every: 60}}
+  - {name: rl, kind: rl, steps: 5, loop: {groups_per_step: 6, group_size: 4}, learner: {lr: 3.0e-4}}
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path: Path) -> None:
+    recipe, run = tmp_path / "both.yaml", tmp_path / "run"
+    recipe.write_text(RECIPE)
+    command = ["train", str(recipe), "--run-dir", str(run)]
+    killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(run, "rl") >= 2)
+    assert killed.code == -signal.SIGKILL, killed.output[-3000:]
+    done = rlsys(*command, "--resume")
+    assert done.code == 0, done.output[-3000:]
+    assert left_behind() == []
+
+    stage = compose(str(recipe), []).stages[-1]
+    curriculum = curriculum_of(stage, make_world(stage.config.env), None)
+    written = read_journal(run / "journal.jsonl")
+    dispatched = [row for row in written if isinstance(row, Dispatched)]
+    assert {row.lineage for row in dispatched} == {0, 1}  # of both processes
+    for row in dispatched:  # those that the death made void too
+        drawn = curriculum.draw(row.sequence)
+        assert (row.task, row.epoch) == (drawn.task.task_id, drawn.epoch)
+    book = ledger(surviving(written))
+    assert (book.dispatched, book.in_flight, book.problems) == (30, 0, ())
+    assert Counter(env_of(curriculum.draw(n).task.task_id) for n in range(30)) == {"calculator": 10, "search": 20}
+
+    trained = [row for row in rows(run) if row["stage"] == "rl"]
+    assert [row["stage_step"] for row in trained] == list(range(1, 6))
+    for row in trained:
+        for key in ("episode/count", "tokens/generated", "groups/trained", "groups/filtered", "groups/failed"):
+            assert row[f"by_env/calculator/{key}"] + row[f"by_env/search/{key}"] == row[key]
+    for each in trajectories(run, "step-*.jsonl"):
+        assert env_of(each["task"]["task_id"]) == ("search" if "f1" in each["parts"] else "calculator")
+    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert {"calculator/greedy", "search/greedy"} <= evaluations[-1]["prompts"].keys()
+    assert "retriever" in " ".join(summary(run)["restarts"])  # its server was one of the run's parts
