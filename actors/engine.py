@@ -1,5 +1,5 @@
-"""One vLLM engine. Every call to vLLM in the project is in this file and in `engine_worker.py`: an upgrade of vLLM is a
-change of the two, and at most of those that read its answers: `completions.py` and `gauges.py`.
+"""One vLLM engine. Every call to vLLM in the project is in this file, `engine_arguments.py` and `engine_worker.py`: an
+upgrade of vLLM is a change of the three, and at most of what reads its answers: `specs.py`.
 
 `tests/e2e/test_engine_contract.py` holds what the rest relies on. vLLM is imported only when an engine starts.
 """
@@ -23,7 +23,8 @@ import numpy as np
 import psutil
 
 from actors import engine_start
-from actors.engine_worker import PARENT_VARIABLE, ImportHere
+from actors.engine_arguments import engine_arguments
+from actors.engine_worker import ADAPTER, PARENT_VARIABLE
 from actors.specs import (
     IDLE,
     EngineFailed,
@@ -35,6 +36,7 @@ from actors.specs import (
     completion,
     engine_environment,
 )
+from rlsys.adapters import Adapter, read_adapter
 from rlsys.rollout import TurnRequest
 from rlsys.system import orphans
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
@@ -45,7 +47,6 @@ log = logging.getLogger("rlsys.engine")
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 FIRST = -1  # vLLM's priority of a probe: a delivery ends when it is answered, and must not queue behind episodes
-SPARE = 1  # sequences in addition to `max_num_seqs`: for a probe, when every seat is taken
 
 
 class Engine:
@@ -62,7 +63,9 @@ class Engine:
         self.gauges = gauges
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
-        self._again: set[str] = set()  # requests to be sent again: see `_restart_waiting`
+        self._again: set[str] = set()  # requests to be sent again: see `_restart`
+        self._base: str | None = spec.model_path  # the model that an adapter may be put on; None: published weights
+        self._adapter: Any = None  # goes along with every request once there is one
         self._sockets = own_sockets
         self.failure: str | None = None  # why it can answer nothing any more
         self.ending: threading.Thread | None = None  # of vLLM's connections
@@ -110,12 +113,21 @@ class Engine:
         try:
             await engine._ask(llm.update_weight_version("0"))
             await engine.warm_up()
+            if spec.adapter:
+                await engine._start_adapter(Path(spec.adapter))
             pids = await engine._ask(llm.collective_rpc("rl_pid"))
             engine._parts = [psutil.Process(pid) for pid in pids if pid not in engine.core_pids()]
         except BaseException:  # no caller holds the engine yet
             engine.stop()
             raise
         return engine
+
+    async def _start_adapter(self, folder: Path) -> None:
+        adapter = read_adapter(folder)
+        assert adapter is not None, f"{folder} holds no adapter"
+        await self._call("rl_load_adapter", str(folder), asdict(adapter), what=f"the adapter of {folder}")
+        self._adapter = adapter_request()
+        await self.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up-adapter")
 
     async def warm_up(self) -> None:
         """The first request of each kind pays for what is built lazily: no episode should wait for that later."""
@@ -161,8 +173,9 @@ class Engine:
             try:
                 await self._ask(self.llm.pause_generation(mode="keep", clear_cache=not keep))
                 self._loads += 1  # not the version: one that is delivered twice was wrong the first time
-                if keep:
-                    await self._ask(self._restart_waiting())
+                switches = (published.adapter is None) != (self._adapter is None)
+                if keep or switches:
+                    await self._ask(self._restart(waiting_alone=not switches))
                 await self._reload(published)
                 await self._ask(self.llm.update_weight_version(str(published.version)))
                 await self._ask(self.llm.resume_generation())
@@ -170,29 +183,48 @@ class Engine:
                 self._fail(f"version {published.version} was not loaded whole")
                 raise
 
-    async def _restart_waiting(self) -> None:
-        """Resend the requests without a token: under their old salt they would read prefixes of the old weights."""
+    async def _restart(self, *, waiting_alone: bool) -> None:
+        """Resend the requests without a token: under their old salt they would read prefixes of the old weights.
+
+        Where an adapter comes or goes, all of them: a request keeps to the end what it was sent with.
+        """
         states = self.llm.output_processor.request_states.values()
-        waiting = [state.external_req_id for state in states if state.is_prefilling]
-        self._again.update(waiting)
-        await self.llm.abort(waiting)
+        again = [state.external_req_id for state in states if state.is_prefilling or not waiting_alone]
+        self._again.update(again)
+        await self.llm.abort(again)
 
     async def _reload(self, published: WeightManifest) -> None:
-        what = f"version {published.version}"
+        what, adapter = f"version {published.version}", published.adapter
+        if adapter is not None and adapter.base != self._base:
+            await self._reload_base(adapter, what)
+        loaded = await self._call("rl_load", asdict(published), what=what)
+        if loaded != published.tensors:
+            raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
+        self._adapter = None if adapter is None else adapter_request()
+        if adapter is None:
+            self._base = None
+
+    async def _reload_base(self, adapter: Adapter, what: str) -> None:
+        """The weights under an adapter, where this engine has others."""
+        await self._call("rl_load_base", adapter.base, what=f"{what}: the model under its adapter, {adapter.base}")
+        self._base = adapter.base
+
+    async def _call(self, method: str, *arguments: Any, what: str) -> int:
+        """Have the workers load something. Returns the number of tensors; raises WeightsRejected."""
         try:
-            answers = await self._ask(self.llm.collective_rpc("rl_load", args=(asdict(published),)))
+            answers = await self._ask(self.llm.collective_rpc(method, args=arguments))
         except EngineFailed:
             raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
             raise WeightsRejected(f"{what}: the reload failed: {error}") from error
-        for loaded, missing in answers:
+        for _, missing in answers:
             if missing:
                 names = ", ".join(missing[:5])
                 raise WeightsRejected(
                     f"{what}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
-            if loaded != published.tensors:
-                raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
+        counts = {loaded for loaded, _ in answers}
+        return int(counts.pop()) if len(counts) == 1 else -1
 
     def stats(self) -> EngineStats:
         if self.llm.output_processor.get_num_unfinished_requests() == 0:
@@ -272,7 +304,8 @@ class Engine:
         # The salt makes only prefixes of the same weights equal: a new request never reads what older ones left.
         prompt = tokens_input(np.asarray(token_ids, np.int32).tolist(), cache_salt=str(self._loads))
         with self._translate_errors():
-            async for output in self.llm.generate(prompt, parameters, request_id, priority=priority):
+            stream = self.llm.generate(prompt, parameters, request_id, lora_request=self._adapter, priority=priority)
+            async for output in stream:
                 last = output
         if last is None:
             raise EngineFailed(self.failure or "a request ended without an output")
@@ -289,39 +322,11 @@ class Engine:
             raise EngineFailed(self.failure or f"the EngineCore broke: {error.__cause__ or error}") from error
 
 
-def engine_arguments(spec: EngineSpec) -> Any:
-    from vllm import AsyncEngineArgs
+def adapter_request() -> Any:
+    """What a request says to be answered with the adapter. Its folder is never read: the workers have it already."""
+    from vllm.lora.request import LoRARequest
 
-    optional: dict[str, Any] = {}
-    if not spec.chunked_prefill:
-        optional["enable_chunked_prefill"] = False
-        optional["max_num_batched_tokens"] = max(spec.max_model_len, 8192)
-    if spec.kv_cache_mb is not None:
-        optional["kv_cache_memory_bytes"] = spec.kv_cache_mb << 20
-    if spec.block_size is not None:
-        optional["block_size"] = spec.block_size
-    if spec.fp32_head:
-        optional["hf_overrides"] = {"head_dtype": "float32"}
-    if spec.tensor_parallel > 1:  # by name: in a placement group vLLM would take Ray's, with its own actors
-        optional["distributed_executor_backend"] = "mp"
-    arguments: dict[str, Any] = dict(
-        model=spec.model_path,
-        dtype=spec.dtype,
-        max_model_len=spec.max_model_len,
-        max_num_seqs=spec.max_num_seqs + SPARE,
-        scheduling_policy="priority",
-        seed=spec.seed,
-        enable_prefix_caching=spec.prefix_cache,
-        enforce_eager=spec.enforce_eager,
-        gpu_memory_utilization=spec.gpu_memory_utilization,
-        logprobs_mode="processed_logprobs",
-        tensor_parallel_size=spec.tensor_parallel,
-        worker_extension_cls=spec.extension,
-        additional_config=ImportHere(),
-        disable_log_stats=True,  # vLLM's own loggers; ours is passed below
-        **optional,
-    )
-    return AsyncEngineArgs(**arguments | dict(spec.vllm))  # `actors.vllm_arguments` keeps our own out of the last
+    return LoRARequest(lora_name="policy", lora_int_id=ADAPTER, lora_path="/published/by/the/learner")
 
 
 def _disconnect(resources: Any) -> threading.Thread:

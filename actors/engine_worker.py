@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlsys.adapters import WEIGHTS, Adapter
 from rlsys.system.orphans import die_with, unname
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 if TYPE_CHECKING:
     import torch
 
+ADAPTER = 1  # vLLM's number of the one adapter that an engine has
 PARENT_VARIABLE = "RLSYS_ENGINE_PARENT"  # set while an EngineCore is being spawned: the pid that it must not outlive
 
 
@@ -47,7 +51,49 @@ class ReloadExtension:
         return os.getpid()
 
     def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
-        """Replace all weights. Returns the number of tensors read and the layers that did not get every element."""
+        """Replace all weights, or the adapter. Returns the number of tensors read and the layers that did not get every
+        element."""
+        if published.get("adapter") is not None:
+            return self.rl_adapt(Adapter(**published["adapter"]), self.rl_tensors(published))
+        return self.rl_reload(self.rl_tensors(published))
+
+    def rl_load_base(self, folder: str) -> tuple[int, list[str]]:
+        """Replace all weights but the adapter's by those of a Hugging Face folder."""
+        return self.rl_reload(self.rl_folder(folder))
+
+    def rl_load_adapter(self, folder: str, adapter: dict[str, Any]) -> tuple[int, list[str]]:
+        """The adapter of a folder."""
+        return self.rl_adapt(Adapter(**adapter), read_file(Path(folder) / WEIGHTS))
+
+    def rl_adapt(self, adapter: Adapter, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[int, list[str]]:
+        """Put these numbers in the place of the adapter's, within the buffers that captured graphs point to.
+
+        vLLM leaves out without a word what has no place in its layers: those are what is missing here.
+        """
+        from vllm.lora.lora_model import LoRAModel
+        from vllm.lora.peft_helper import PEFTHelper
+
+        manager = self.model_runner.lora_manager
+        inner, seen = manager._adapter_manager, set[str]()
+        helper = PEFTHelper.from_dict(adapter.peft_config())
+        helper.validate_legal(manager.lora_config)
+        mapper = getattr(inner.model, "hf_to_vllm_mapper", None)
+        own = {name: tensor.clone() for name, tensor in once(iter(tensors), seen)}  # vLLM scales them in place
+        loaded = LoRAModel.from_lora_tensors(
+            ADAPTER, own, helper, device="cpu", dtype=manager.lora_config.lora_dtype,
+            model_vocab_size=manager.vocab_size, weights_mapper=mapper and mapper.get_rename_mapper(),
+        )  # fmt: skip
+        places = {each for name in inner.modules for each in inner.packed_modules.get(name, [name])}
+        missing = [f"{name}: the engine has no adapter there" for name in loaded.loras if name not in places]
+        halves = [name for name, each in loaded.loras.items() if each.lora_a is None or each.lora_b is None]
+        missing += [f"{name}: half of it" for name in halves]
+        if not missing:
+            inner.remove_adapter(ADAPTER)
+            inner.add_adapter(loaded)
+            inner.activate_adapter(ADAPTER)
+        return len(seen), missing
+
+    def rl_reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> tuple[int, list[str]]:
         import torch
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -57,9 +103,9 @@ class ReloadExtension:
         model = self.model_runner.get_model()
         seen: set[str] = set()
         device = next(model.parameters()).device
-        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config):
+        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config), without_adapters(model):
             initialize_layerwise_reload(model)
-            model.load_weights(once(self.rl_tensors(published), seen))
+            model.load_weights(once(tensors, seen))
             missing = self.rl_missing(model)
             finalize_layerwise_reload(model, self.model_config)
         return len(seen), missing
@@ -67,6 +113,19 @@ class ReloadExtension:
     def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
         return WeightFolder.receive(WeightManifest(**published))
+
+    def rl_folder(self, folder: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of a Hugging Face folder; a tied head under its own name too, as in a published version."""
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"no folder {folder}, and this engine has other weights")
+        embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+        tied = getattr(self.model_config.hf_config.get_text_config(), "tie_word_embeddings", False)
+        for file in sorted(Path(folder).glob("*.safetensors")):
+            for name, tensor in read_file(file):
+                if not (tied and name == head):
+                    yield name, tensor
+                if tied and name == embedding:
+                    yield head, tensor
 
     def rl_missing(self, model: Any) -> list[str]:
         """Layers with parameters that are still waiting for elements. vLLM would keep their old weights with a warning.
@@ -89,6 +148,37 @@ class ReloadExtension:
             if info.load_numel < expected:
                 missing.append(f"{name}: {info.load_numel} of {expected} elements")
         return missing
+
+
+@contextmanager
+def without_adapters(model: Any) -> Iterator[None]:
+    """Inside, the model has the names that it was loaded under: vLLM wraps each layer that an adapter may be on, and
+    its loaders would look for the layer's weights in vain."""
+    from vllm.lora.layers import BaseLayerWithLoRA
+
+    wrapped: Mapping[str, Any] = {
+        name: module for name, module in model.named_modules() if isinstance(module, BaseLayerWithLoRA)
+    }
+
+    def put(name: str, module: Any) -> None:
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, module)
+
+    for name, module in wrapped.items():
+        put(name, module.base_layer)
+    try:
+        yield
+    finally:
+        for name, module in wrapped.items():
+            put(name, module)
+
+
+def read_file(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118 (it is no mapping)
+            yield name, opened.get_tensor(name)
 
 
 def once(tensors: Iterator[tuple[str, torch.Tensor]], seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:

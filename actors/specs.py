@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlsys.config.engine import EngineConfig
+from rlsys.config.model import LoraConfig
 from rlsys.metrics import Max, Metrics, Sum
 from rlsys.system.device import Device, RunningKV, dtype_of, require_resolved
 from rlsys.types import Completion, TurnStop, VersionSpan
@@ -37,6 +38,8 @@ class EngineSpec:
     chunked_prefill: bool = True
     """False on a CPU: vLLM 0.32 dies of a seeded request whose prefill is cut (CPU generators have no offset)."""
     fp32_head: bool = False  # logits in float32, whatever the weights are
+    lora: LoraConfig | None = None  # adapters may be published that are no larger than this
+    adapter: str = ""  # folder of the one that it starts with
     vllm: Mapping[str, Any] = field(default_factory=dict)  # further arguments, by vLLM's names
     extension: str = "actors.engine_worker.ReloadExtension"
 
@@ -51,6 +54,8 @@ def make_engine_spec(
     threads: int,
     fp32_head: bool = False,
     running_kv: RunningKV | None = None,
+    lora: LoraConfig | None = None,
+    adapter: str = "",
 ) -> EngineSpec:
     """`dtype` "auto" and `running_kv` None are the device's. `engine` is resolved for it."""
     eager = {"enforce_eager": require_resolved(engine.enforce_eager)}
@@ -65,6 +70,8 @@ def make_engine_spec(
         block_size=device.block_size,
         chunked_prefill=device.chunked_prefill,
         running_kv=running_kv or device.running_kv,
+        lora=lora,
+        adapter=adapter,
     )
 
 

@@ -82,7 +82,7 @@ class RolloutWorker:
     def __init__(self, spec: WorkerSpec) -> None:
         os.environ.update(spec.secrets)
         self.spec = spec
-        self.renderer = ChatRenderer(spec.engine.model_path)
+        self.renderer = ChatRenderer(spec.engine.adapter or spec.engine.model_path)
         self.worlds = EnvWorkerPool(
             EnvWorkerSpec(
                 worker=spec.name, scoring=spec.scoring, block_s=spec.block_s, start_timeout_s=spec.start_timeout_s

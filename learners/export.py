@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rlsys.adapters import file_name, is_adapter_name
 from rlsys.plan import consecutive
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 64 << 20
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
+# Then an adapter's product has about the size of a matrix's own noise, for an A as peft draws it: sqrt(1/3) of what
+# keeps the size of a vector.
+ADAPTER_NOISE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,15 @@ class Weight:
 
 
 def weights(model: PreTrainedModel) -> list[Weight]:
-    """In the model's order, each tensor once."""
+    """In the model's order, each tensor once. Of a model with an adapter the adapter's alone, as peft names them: the
+    others never change."""
     by_id: dict[int, Weight] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         seen = by_id.get(id(tensor))
         by_id[id(tensor)] = Weight((*seen.names, name) if seen else (name,), tensor)
-    return list(by_id.values())
+    found = list(by_id.values())
+    of_adapter = [Weight((file_name(each.names[0]),), each.tensor) for each in found if is_adapter_name(each.names[0])]
+    return of_adapter or found
 
 
 def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
@@ -94,17 +101,27 @@ def _buckets_to_send(model: PreTrainedModel, bucket_bytes: int) -> Generator[Buc
 def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch.Tensor]:
     """Hub names, as the engine's loader expects them. A tied head stands there under its own name too: vLLM's reload
     on a CPU would leave it stale."""
+    local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
+    return as_in_files(model, local)
+
+
+def as_in_files(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Under the names of files, and as files have them: transformers keeps some models fused in memory (experts, say);
+    files and engines know the parts."""
     from transformers.core_model_loading import revert_weight_conversion
 
-    local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
-    # transformers keeps some models fused in memory (experts, say); files and engines know the parts
-    return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
+    if not any(map(is_adapter_name, tensors)):
+        tensors = revert_weight_conversion(model, tensors)
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 @contextmanager
-def perturb_weights(model: PreTrainedModel, scale: float) -> Iterator[None]:
+def perturb_weights(model: PreTrainedModel, scale: float, adapter_scaling: float = 1.0) -> Iterator[None]:
     """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
     originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
+
+    adapter_scaling: of the model's adapter (alpha / rank), whose second matrices are zero at first: their noise is the
+    larger the less of it reaches the layers.
 
     The ranks keep the originals in host memory, each its share of the tensors. Where several of them work together and
     one fails, nothing is put back: the others may never hear of it, and the learner is lost with it.
@@ -122,7 +139,8 @@ def perturb_weights(model: PreTrainedModel, scale: float) -> Iterator[None]:
                 if owner == rank:
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
-                    item.tensor.add_(noise_for(item, scale))
+                    up = item.names[0].endswith(".lora_B.weight")
+                    item.tensor.add_(noise_for(item, ADAPTER_NOISE * scale / adapter_scaling if up else scale))
         yield
         whole = True
     finally:

@@ -1,4 +1,5 @@
-"""The learner's weights as a Hugging Face folder, which transformers, vLLM and the next stage load.
+"""The learner's weights as a Hugging Face folder, which transformers, vLLM and the next stage load; of a model with an
+adapter the folder of the adapter alone.
 
 The weights are divided among the ranks: each copies and writes its share of the files, and none holds a whole model.
 """
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from learners.export import BUCKET_BYTES, Weight, buckets, gather_parameters, weights
+from learners.export import BUCKET_BYTES, Weight, as_in_files, buckets, gather_parameters, weights
 from learners.rope import local_folder
 from learners.snapshot import Snapshot
+from rlsys import adapters
 from rlsys.files import as_readable_as_its_folder
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ def copy_hf(
     items = _to_save(model)
     shards = buckets(items, shard_bytes)
     files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    if len(shards) == 1:
+    if policy.adapter is not None:
+        shards, files = [items], [adapters.WEIGHTS]  # peft and vLLM look for one file
+    elif len(shards) == 1:
         files = [ONE_FILE]
     places: dict[str, str] = {}  # of this rank's weights: name on the hub -> file
     total = 0
@@ -77,14 +81,12 @@ def _copy_parameters(
     model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot | None
 ) -> dict[str, torch.Tensor]:
     """On the host, by hub name; nothing without a snapshot. A tied weight stands there once, as transformers has it."""
-    from transformers.core_model_loading import revert_weight_conversion
-
     local: dict[str, torch.Tensor] = {}
     for bucket in buckets(shard, BUCKET_BYTES):
         with gather_parameters(bucket):
             if snapshot is not None:
                 local |= {item.names[0]: _on_host(item, snapshot) for item in bucket}
-    return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model, local).items()}
+    return as_in_files(model, local)
 
 
 def _on_host(item: Weight, snapshot: Snapshot) -> torch.Tensor:
@@ -119,6 +121,8 @@ def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
     model, config = policy.model, policy.own_config()
     config.dtype, config.architectures = str(model.dtype).removeprefix("torch."), [type(model).__name__]
     config.save_pretrained(folder)
+    if policy.adapter is not None:
+        policy.adapter.write(folder)
     # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
     own = model.generation_config
     GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id).save_pretrained(folder)

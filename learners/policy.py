@@ -19,10 +19,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from learners import attention, partitioned
+from learners import attention, lora, partitioned
 from learners.attention import find_shared_starts
 from learners.kernels import WideHead, linear, use_fused_norms, use_onednn, wide_linear, widen
 from learners.rope import scale_rope
+from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
 log = logging.getLogger("rlsys.learner")
@@ -45,6 +46,7 @@ class PolicyModel(nn.Module):
         super().__init__()
         self.model = model
         self.own_dropout = dict(own_dropout or {})
+        self.adapter: Adapter | None = None  # that is trained in its place: `take_adapter`
         self.linear_head = _head_is_linear(model)
         self.hidden_size = _hidden_size(model)
         _require_packing(model)
@@ -52,6 +54,14 @@ class PolicyModel(nn.Module):
             log.warning("%s: its head is not linear alone, so a row's logits are held whole", type(model).__name__)
             with torch.no_grad():
                 _logits_at(model, _probe_inputs(model, _PROBE), torch.tensor([2, 0], device=model.device))
+
+    def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
+        """Freeze the weights and train an adapter: a new one, or that of a folder."""
+        lora.inject(self.model, adapter, seed)
+        if folder is not None:
+            lora.load_adapter(self.model, folder)
+        use_onednn(self)
+        self.adapter = adapter
 
     def own_config(self) -> PreTrainedConfig:
         """The configuration to save: the model's own, with the dropout that the learner turned off put back."""

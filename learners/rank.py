@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from learners.policy import pack_ids
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
 from learners.update import run_update
+from rlsys.adapters import Adapter, AdapterStart
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
@@ -57,6 +59,7 @@ class LearnerRank:
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
         self._stage: Stage | None = None
+        self._adapter: Adapter | None = None  # that the stage trains
         self._threads = torch.get_num_threads()  # as the environment says
         os.environ.update(
             RANK=str(spec.rank),
@@ -91,11 +94,13 @@ class LearnerRank:
         total_steps: int,
         temperature: float,
         reference_path: str | None = None,
+        start: AdapterStart | None = None,
     ) -> None:
         """A stage begins: weights from a Hugging Face folder or hub name, fresh optimizers and schedule.
 
         reference_path: of the frozen reference; None: the weights that this begins with, which in the middle of a stage
-        are not those that it began with. Raises BadInput for what does not fit this device or cannot be loaded.
+        are not those that it began with. start: of an adapter on them, which is trained in their place. Raises BadInput
+        for what does not fit this device or cannot be loaded.
         """
         learner = resolve_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
@@ -103,7 +108,7 @@ class LearnerRank:
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
         loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
-        loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path)
+        loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path, start)
         self._stage = Stage(
             models=loaded,
             learner=learner,
@@ -114,6 +119,7 @@ class LearnerRank:
             dtype=self.spec.dtype,
             world_size=self.spec.world_size,
         )
+        self._adapter = start.adapter if start is not None else None
         self.step = 0
 
     @property
@@ -160,10 +166,11 @@ class LearnerRank:
 
         perturb: visibly perturbed ones; the true ones are then put back bit for bit.
         """
-        spec, model = self.spec, self.stage.models.policy.model
-        with perturb_weights(model, PERTURBATION) if perturb else nullcontext():
-            share = export_version(model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
-            return share, self.logprobs(probe)
+        spec, policy = self.spec, self.stage.models.policy
+        scaling = self._adapter.scaling if self._adapter is not None else 1.0
+        with perturb_weights(policy.model, PERTURBATION, scaling) if perturb else nullcontext():
+            share = export_version(policy.model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
+            return replace(share, adapter=self._adapter), self.logprobs(probe)
 
     def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be
@@ -180,7 +187,9 @@ class LearnerRank:
         state = {"step": self.step, "rng": torch.get_rng_state(), **layout}
         folder.mkdir(parents=True, exist_ok=True)
         with saving_into(into, loaded.policy_engine) as engine:
-            engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False)
+            # The model under an adapter stays where it is.
+            more = {} if self._adapter is None else {"exclude_frozen_parameters": True}
+            engine.save_checkpoint(str(folder), tag=_CHECKPOINT_TAG, client_state=state, save_latest=False, **more)
         if loaded.critic_engine is not None:
             with saving_into(into, loaded.critic_engine) as engine:
                 engine.save_checkpoint(str(folder), tag=_CRITIC_TAG, save_latest=False)
@@ -195,7 +204,8 @@ class LearnerRank:
         layouts.refuse_other_layout(folder, self._layout())
         loaded = self.stage.models
         with as_data(folder):
-            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG)
+            more = {} if self._adapter is None else {"frozen_too": False}
+            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG, **more)
             if loaded.critic_engine is not None:
                 zero.load(loaded.critic_engine, folder, _CRITIC_TAG)
         if optimizers_alone:
@@ -204,7 +214,8 @@ class LearnerRank:
         torch.set_rng_state(state["rng"].cpu())
 
     def _layout(self) -> dict[str, Any]:
-        return layouts.layout_of(self.stage.learner, self.stage.algorithm, self.spec.world_size)
+        stage, lora = self.stage, self._adapter.rank if self._adapter is not None else 0
+        return layouts.layout_of(stage.learner, stage.algorithm, self.spec.world_size, lora)
 
     def _destroy_models(self) -> None:
         if self._stage is None:

@@ -13,8 +13,10 @@ import torch
 from learners import zero
 from learners.algorithms.base import REFERENCE, VALUES, Algorithm
 from learners.attention import first_usable
+from learners.lora import AdapterReference, reference_folder
 from learners.meeting import RankSpec
 from learners.policy import CriticModel, PolicyModel, load_policy
+from rlsys.adapters import AdapterStart
 from rlsys.batch import MicroBatch
 from rlsys.config.learner import LearnerConfig
 
@@ -82,7 +84,7 @@ class Models:
     policy: PolicyModel
     policy_engine: Any
     critic_engine: Any | None
-    reference: Reference | None
+    reference: Reference | AdapterReference | None
 
     def destroy(self) -> None:
         self.policy_engine.destroy()
@@ -92,10 +94,19 @@ class Models:
             self.reference.destroy()
 
 
-def load_models(path: str, loading: Loading, needs: frozenset[str], reference_path: str) -> Models:
-    """Policy and critic start from `path`. Raises BadInput for what cannot be loaded."""
+def load_models(
+    path: str,
+    loading: Loading,
+    needs: frozenset[str],
+    reference_path: str,
+    start: AdapterStart | None = None,
+) -> Models:
+    """Policy and critic start from `path`. start: of an adapter on it that is trained in its place. Raises BadInput for
+    what cannot be loaded."""
     learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
     policy = loading.policy(path)
+    if start is not None:
+        policy.take_adapter(start.adapter, loading.spec.seed, start.folder)
     policy_engine = zero.make_engine(policy, learner, device, dtype=dtype, lr=learner.lr)
     critic_engine = None
     if VALUES in needs:
@@ -106,8 +117,18 @@ def load_models(path: str, loading: Loading, needs: frozenset[str], reference_pa
         policy=policy,
         policy_engine=policy_engine,
         critic_engine=critic_engine,
-        reference=Reference(reference_path, loading) if REFERENCE in needs else None,
+        reference=_reference(policy, reference_path, loading, start) if REFERENCE in needs else None,
     )
+
+
+def _reference(
+    policy: PolicyModel, path: str, loading: Loading, start: AdapterStart | None
+) -> Reference | AdapterReference:
+    if start is not None:
+        same, folder = reference_folder(path, start.adapter)
+        if same:
+            return AdapterReference(policy, folder, loading.torch_device)
+    return Reference(path, loading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,8 @@ def make_engine(
     # torch's fused kernel: DeepSpeed's own build is never needed
     groups = parameter_groups(model, learner.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=lr, betas=learner.betas, fused=True)
-    num_parameters = sum(getattr(each, "ds_numel", each.numel()) for each in model.parameters())
+    trained = (each for each in model.parameters() if each.requires_grad)
+    num_parameters = sum(getattr(each, "ds_numel", each.numel()) for each in trained)
     config = deepspeed_config(learner, device, dtype=dtype, num_parameters=num_parameters)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
@@ -86,13 +87,16 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
     return config
 
 
-def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
+def load(engine: Any, folder: Path, tag: str, *, frozen_too: bool = True) -> dict[str, Any]:
     """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas, clipping)
-    stays as the engine was made. Returns what was saved with them."""
+    stays as the engine was made. Returns what was saved with them.
+
+    frozen_too: whether the checkpoint holds every weight; not that of an adapter, whose model was loaded before.
+    """
     optimizer = engine.optimizer
     ours = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     clip_grad = optimizer.clip_grad  # which ZeRO below 3 saves and loads, too
-    _, state = engine.load_checkpoint(str(folder), tag=tag)
+    _, state = engine.load_checkpoint(str(folder), tag=tag, **({} if frozen_too else {"load_module_strict": False}))
     optimizer.clip_grad = clip_grad
     for group, own in zip(optimizer.param_groups, ours, strict=True):
         group.update(own)
@@ -101,13 +105,14 @@ def load(engine: Any, folder: Path, tag: str) -> dict[str, Any]:
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay on matrices only: norms and biases keep their scale."""
+    """Weight decay on matrices only: norms and biases keep their scale. A group without any is left out."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [len(getattr(each, "ds_shape", each.shape)) >= 2 for each in trained]  # none has a shape under ZeRO-3
-    return [
+    groups: list[dict[str, Any]] = [
         {"params": list(compress(trained, matrices)), "weight_decay": weight_decay},
         {"params": [each for each, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
     ]
+    return [group for group in groups if group["params"]]
 
 
 def _register_head(model: PolicyModel | CriticModel) -> None:

@@ -96,6 +96,7 @@ class BanditLearner:
         total_steps: int,
         temperature: float,
         reference_path: str | None = None,
+        start: Any = None,
     ) -> None:
         saved = Path(model_path) / "logits.json"
         if saved.exists():

@@ -7,22 +7,29 @@ as links to the files of the checkpoint before it: a run that continues from it 
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from launch.checkpoints.checkpoint import DriverState, step_of
+from launch.checkpoints.checkpoint import DriverState, read_digests, step_of
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from learners.layout import layout_of, refuse_other_layout
+from rlsys.adapters import BASES, Adapter, AdapterStart, read_adapter
+from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
+from rlsys.files import link_or_copy
 
 LEARNER = "learner"  # in a checkpoint: what the ranks continue from
 KEPT = Path(LEARNER) / "reference"
 
 
 def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None) -> Path | None:
-    """Where the weights lie that the stage began with, for one that is compared with them; None for any other.
+    """Where the weights lie that the stage began with, for one that is compared with them; None for any other, and for
+    the first stage that trains an adapter: what it is compared with lies under the adapter, and lasts.
 
     checkpoint: what the stage continues from, as `state` says. None too where these are the run's first weights. Raises
     BadInput where they are gone.
@@ -30,6 +37,8 @@ def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None
     if checkpoint is None or state.stage_index == 0 or stage.config.learner.reference != "stage":
         return None
     if REFERENCE not in make_algorithm(stage.config.algorithm).needs:
+        return None
+    if begins_adapter(stage):
         return None
     if state.stage_step == 0:
         return checkpoint / "hf"
@@ -39,6 +48,51 @@ def reference_of(stage: StageConfig, state: DriverState, checkpoint: Path | None
             where=checkpoint,
         )
     return checkpoint / KEPT
+
+
+def begins_adapter(stage: StageConfig) -> bool:
+    """Whether this is the first stage that trains an adapter."""
+    lora = stage.config.model.lora
+    return lora.rank > 0 and lora.begins == stage.name
+
+
+def learner_of(stage: StageConfig) -> LearnerConfig:
+    """With the learning rate of what it trains: an adapter's is `model.lora.lr_scale` times that of all weights."""
+    learner, lora = stage.config.learner, stage.config.model.lora
+    return replace(learner, lr=learner.lr * lora.lr_scale) if lora.rank else learner
+
+
+def start_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str, AdapterStart | None]:
+    """What a stage begins with: the weights that its learner loads and, where it trains an adapter on them, that.
+
+    saved: the newest checkpoint's model or, where there is none, `first`, which the run began with. The weights that an
+    adapter is put on are kept as long as the run directory. Raises BadInput where the checkpoint does not fit.
+    """
+    lora, found = stage.config.model.lora, read_adapter(saved)
+    if not lora.rank:
+        if found is not None:
+            raise BadInput("an adapter", where=saved, expected=f"all weights: stage {stage.name} trains no adapter")
+        return saved, None
+    if found is None:
+        base = first if saved == first else str(keep_base(run, Path(saved)))
+        return base, AdapterStart(adapter=Adapter.on(base, lora))
+    if found != Adapter.on(found.base, lora):
+        raise BadInput("an adapter of another model.lora", where=saved, expected=f"rank {lora.rank}, as configured")
+    return found.base, AdapterStart(adapter=found, folder=saved)
+
+
+def keep_base(run: Path, model: Path) -> Path:
+    """A checkpoint's model, so that it is not removed: its links, under a name that no other weights ever have."""
+    saved = read_digests(model.parent)
+    hashes = [each["sha256"] for name, each in sorted((saved or {}).items()) if name.startswith("hf/")]
+    name = hashlib.sha256("".join(hashes).encode()).hexdigest()[:12] if hashes else model.parent.name
+    folder = run / BASES / name
+    if not folder.is_dir():
+        draft = folder.with_name(f".{name}.tmp")
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(model, draft, copy_function=link_or_copy)
+        draft.rename(folder)
+    return folder.resolve()
 
 
 def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
@@ -54,7 +108,7 @@ def refuse_impossible(stage: StageConfig, state: DriverState, checkpoint: Path, 
     """
     if takes_optimizer(stage, state):
         learner = stage.config.learner
-        ours = layout_of(learner, make_algorithm(stage.config.algorithm), learner.ranks)
+        ours = layout_of(learner, make_algorithm(stage.config.algorithm), learner.ranks, stage.config.model.lora.rank)
         refuse_other_layout(checkpoint / LEARNER, ours)
     try:
         reference_of(stage, state, checkpoint)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.checkpoints.checkpoint import CARD
 from launch.checks.software import versions
+from rlsys.adapters import read_adapter
 from rlsys.files import replace_file
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SHOWN = 4000  # characters of a prompt
 LOW, HIGH = "_low", "_high"
 
 HEAD = """---
-library_name: transformers
+library_name: {library}
 pipeline_tag: text-generation
 tags: [rlsys, reinforcement-learning]
 ---
@@ -42,7 +43,8 @@ configuration is the run's `config.yaml`.
 | reward | `{reward}` |
 | algorithm | `{algorithm}` |
 | a message ends at | {stop} |
-"""
+{adapter}"""
+ADAPTER = "| an adapter | of rank {rank}, on the model `{base}`, which is loaded with it |\n"
 USE = """
 ## Use
 
@@ -87,12 +89,15 @@ def write_card(
 ) -> None:
     """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
+    adapter = read_adapter(folder)
     of, protocol = stage.config, _protocol(stage)
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
         stage=stage.name,
         model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
+        library="transformers" if adapter is None else "peft",
+        adapter="" if adapter is None else ADAPTER.format(base=adapter.base, rank=adapter.rank),
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",

@@ -14,6 +14,7 @@ from rich.filesize import decimal as size
 
 from launch.checkpoints.best import best_of
 from launch.checks import preflight
+from launch.checks.adapter_size import trained_parameters
 from launch.checks.gpu_memory import BYTES, parameter_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
@@ -52,9 +53,9 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
     compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
     apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
     return Room(
-        each=count * max(_checkpoint_bytes(stage, dtype) for stage in training),
+        each=max(trained_parameters(stage.config, count) * _checkpoint_bytes(stage, dtype) for stage in training),
         most=min(keep + 1, made),
-        extra=count * BYTES[dtype] * apart,
+        extra=count * BYTES[dtype] * (apart + any(map(_keeps_base, config.stages))),
         keep=keep,
     )
 
@@ -62,6 +63,11 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
 def _checkpoint_bytes(stage: StageConfig, dtype: str) -> int:
     critic = VALUES in make_algorithm(stage.config.algorithm).needs
     return parameter_bytes(dtype, stage.config.learner.zero_stage, critic=critic)
+
+
+def _keeps_base(stage: StageConfig) -> bool:
+    """Whether the model under an adapter is one that this run trained (`beginning.keep_base`)."""
+    return stage.config.model.lora.rank == 0 and stage.config.model.lora.begins is not None
 
 
 def _keeps_reference(stage: StageConfig) -> bool:

@@ -6,8 +6,8 @@ number follows from its code at the versions of `pyproject.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -56,6 +56,7 @@ class RankPlan:
     critic: bool
     offload: str  # as learner.offload
     offload_reference: bool
+    adapter: int = 0  # its parameters, where the model stays frozen under one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,7 @@ class EnginePlan:
     max_model_len: int
     card: float  # bytes of one GPU
     share: float  # of them that the engine takes
+    adapter: int = 0  # parameters that its buffers hold
 
 
 def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelShape | None:
@@ -86,6 +88,19 @@ def shape_of(config: Mapping[str, Any], parameters: int | None = None) -> ModelS
         parameters=parameters or counted, layers=layers, hidden=hidden, intermediate=intermediate, heads=heads,
         kv_heads=kv_heads, head_dim=head_dim, vocab=vocab,
     )  # fmt: skip
+
+
+def adapter_parameters(shape: ModelShape, targets: Collection[str], rank: int) -> int:
+    """Of an adapter of this rank: for each target one matrix in front of it and one behind, rank x (in + out)."""
+    hidden, inside = shape.hidden, shape.intermediate
+    query, pair = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    widths = {
+        "q_proj": hidden + query, "k_proj": hidden + pair, "v_proj": hidden + pair, "o_proj": query + hidden,
+        "gate_proj": hidden + inside, "up_proj": hidden + inside, "down_proj": inside + hidden,
+        "qkv_proj": hidden + query + 2 * pair, "gate_up_proj": hidden + 2 * inside,
+    }  # fmt: skip
+    # A layer of another name is counted like the widest.
+    return shape.layers * rank * sum(widths.get(name, max(widths.values())) for name in targets)
 
 
 def has_tied_head(config: Mapping[str, Any]) -> bool:
@@ -114,7 +129,12 @@ def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
 
 
 def _states(shape: ModelShape, plan: RankPlan) -> Parts:
-    """Weights, gradients and optimizer of one trained model."""
+    """Weights, gradients and optimizer of one trained model, or of a frozen one and the adapter that is trained."""
+    if plan.adapter:
+        # DeepSpeed sees the adapter alone. ZeRO-3 is refused with one: the model is whole on every rank.
+        adapter = replace(shape, parameters=plan.adapter, vocab=0)
+        (_, own), *rest = _states(adapter, replace(plan, adapter=0))
+        return (("weights", float(BYTES[plan.dtype] * shape.parameters)), ("adapter", own), *rest)
     each, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
     bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
     buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * each + ends
@@ -141,7 +161,8 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
 
     Offloaded are masters, two moments and the gradients that the step reads: 16 bytes a parameter.
     """
-    each, models, share = BYTES[plan.dtype], 2 if plan.critic else 1, shape.parameters * ranks / plan.ranks
+    each, models = BYTES[plan.dtype], 2 if plan.critic else 1
+    share = (plan.adapter or shape.parameters) * ranks / plan.ranks
     parts = []
     if plan.offload != "none":
         parts.append(("offloaded", share * (16 + (each if plan.offload == "all" else 0)) * models))
@@ -153,7 +174,7 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
 def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """On disk, and over all ranks in host memory from its copying to its writing: masters and moments, under ZeRO-1
     and 2 the weights as DeepSpeed keeps them, and the weights for everybody."""
-    return float(shape.parameters) * parameter_bytes(plan.dtype, plan.zero_stage, critic=plan.critic)
+    return float(plan.adapter or shape.parameters) * parameter_bytes(plan.dtype, plan.zero_stage, critic=plan.critic)
 
 
 def parameter_bytes(dtype: str, zero_stage: int, *, critic: bool) -> int:
@@ -186,9 +207,11 @@ def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
     each, split = BYTES[plan.dtype], plan.tensor_parallel
     weights = each * shape.parameters / split
     working = ENGINE_TOKENS * shape.token_bytes * each / split + 2 * plan.max_num_seqs * shape.vocab * 4
-    cache = plan.card * plan.share - weights - working
+    adapter = float(each * plan.adapter)  # every process of a divided engine may hold one of its matrices whole
+    cache = plan.card * plan.share - weights - working - adapter
     of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * each
-    return (("weights", weights), ("one step", working), ("KV cache", cache)), cache / of_token
+    parts = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
+    return (*parts, ("KV cache", cache)), cache / of_token
 
 
 def total(parts: Parts) -> float:

@@ -15,6 +15,7 @@ from launch.checks.gpu_memory import (
     ModelShape,
     Parts,
     RankPlan,
+    adapter_parameters,
     engine_memory,
     host_memory,
     rank_memory,
@@ -27,12 +28,14 @@ from launch.checks.preflight import store_bytes, weights_bytes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
+from rlsys.config.model import ADAPTER_RANKS
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import Device, dtype_of, require_resolved
 
 USUAL_CARD_GB = 80.0
 MOST_RANKS = 64  # that a remedy proposes
 GPUS_OF_A_NODE = 8  # an engine is on one
+LEAST_SHARE = 0.05  # of a card that is worth proposing to an engine
 VLLM_SHARE = 0.92  # of a card that an engine may take if nothing else is on it
 
 
@@ -73,6 +76,7 @@ def gpu_plan(
         ranks = f"{plural(plan.ranks, 'rank')}, ZeRO-{plan.zero_stage}, in stage {name}"
         rows.append(MemoryRow(name="rank", parts=rank_memory(shape, plan), of=card * GIGA, note=ranks))
         problems.append(_too_small_for_rank(shape, plan, recipe, card))
+        problems.append(too_full(shape, plan, recipe, card))
     row, problem = plan_engine(shape, recipe, dtype, card)
     rows += [row, _versions_row(recipe, device)]
     if plan is not None:
@@ -104,7 +108,7 @@ def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: D
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None or not device.gpus_per_actor:
         return 0.0
-    return max((total(host_memory(shape, _rank_plan(each, dtype), 1)) for each in training), default=0.0)
+    return max((total(host_memory(shape, _rank_plan(shape, each, dtype), 1)) for each in training), default=0.0)
 
 
 def card_gb(config: ClusterConfig) -> float:
@@ -138,12 +142,12 @@ def _fullest(
     training: Sequence[tuple[str, RecipeConfig]], shape: ModelShape, dtype: str
 ) -> tuple[str, RankPlan | None]:
     """The stage in which a rank needs most."""
-    found = [(name, _rank_plan(recipe, dtype)) for name, recipe in training]
+    found = [(name, _rank_plan(shape, recipe, dtype)) for name, recipe in training]
     return max(found, key=lambda each: total(rank_memory(shape, each[1])), default=("", None))
 
 
-def _rank_plan(recipe: RecipeConfig, dtype: str) -> RankPlan:
-    learner, needs = recipe.learner, make_algorithm(recipe.algorithm).needs
+def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str) -> RankPlan:
+    learner, needs, lora = recipe.learner, make_algorithm(recipe.algorithm).needs, recipe.model.lora
     return RankPlan(
         ranks=learner.ranks,
         zero_stage=learner.zero_stage,
@@ -153,10 +157,11 @@ def _rank_plan(recipe: RecipeConfig, dtype: str) -> RankPlan:
             require_resolved(learner.tokens_per_row), recipe.engine.max_model_len
         ),  # a longer sample gets its own
         logit_chunk=learner.logit_chunk,
-        reference=REFERENCE in needs,
+        reference=REFERENCE in needs and not lora.rank,  # else it is the model under the adapter
         critic=VALUES in needs,
         offload=learner.offload,
         offload_reference=learner.offload_reference,
+        adapter=adapter_parameters(shape, lora.targets, lora.rank),
     )
 
 
@@ -166,7 +171,7 @@ def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan
         yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
     if plan.reference and not plan.offload_reference:
         yield "learner.offload_reference=true", replace(plan, offload_reference=True)
-    for stage in range(plan.zero_stage + 1, 4):
+    for stage in range(plan.zero_stage + 1, 3 if plan.adapter else 4):
         yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
     if plan.row_tokens > shortest_row:
         yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
@@ -187,10 +192,11 @@ def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig,
     window = recipe.engine.max_model_len
     remedy = next((key for key, tried in _remedies(plan, window) if fits(tried)), None)
     if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
-        whole = replace(plan, checkpointing=True, zero_stage=3, offload_reference=plan.reference)
+        zero = plan.zero_stage if plan.adapter else 3
+        whole = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
         more = next((key for key, tried in _remedies(whole, window) if fits(tried)), "a shorter engine.max_model_len")
         keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)
-        keys += ["learner.zero_stage=3"] * (plan.zero_stage < 3)
+        keys += ["learner.zero_stage=3"] * (plan.zero_stage < zero)
         keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)
         remedy = " and ".join(keys if fits(whole) else [*keys, more])
     needed = total(rank_memory(shape, plan)) / GIGA
@@ -224,12 +230,23 @@ def _too_small_for_node(
     return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 
 
+def too_full(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
+    """Why a rank and an engine cannot share a card; None where they can, or have one each."""
+    needed, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
+    if not recipe.cluster.share_gpu or needed + share * card <= card * VLLM_SHARE:
+        return None
+    left = math.floor(100 * (VLLM_SHARE - needed / card)) / 100
+    least = f"engine.gpu_memory_utilization={left:g}" if left >= LEAST_SHARE else "cluster.share_gpu=false"
+    both = f"a rank of {needed:.1f} GB and an engine of {share * card:.1f} GB (engine.gpu_memory_utilization={share:g})"
+    return f"{both} do not fit on one GPU of {card:g} GB, of which they may fill {VLLM_SHARE:.0%}: try {least}"
+
+
 # -- engines ----------------------------------------------------------------------------------------------------------
 
 
 def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float) -> tuple[MemoryRow, str | None]:
     """Its row, and what keeps the engines from fitting, if anything does."""
-    plan, workers = engine_plan(recipe, dtype, card), recipe.rollout.workers
+    plan, workers = engine_plan(recipe, dtype, card, shape), recipe.rollout.workers
     parts, tokens = engine_memory(shape, plan)
     window, contexts = plan.max_model_len, max(0.0, tokens / plan.max_model_len)
     room = f"{max(0, int(tokens)):,} tokens, {contexts:.1f} whole contexts of {window}"
@@ -247,9 +264,10 @@ def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float
     return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
 
 
-def engine_plan(recipe: RecipeConfig, dtype: str, card: float) -> EnginePlan:
-    """card: GB."""
-    engine = recipe.engine
+def engine_plan(recipe: RecipeConfig, dtype: str, card: float, shape: ModelShape | None = None) -> EnginePlan:
+    """card: GB. shape: of the model, where its adapter is to be counted."""
+    engine, lora = recipe.engine, recipe.model.lora
+    buffers = next(rank for rank in (0, *ADAPTER_RANKS) if rank >= lora.rank)
     return EnginePlan(
         tensor_parallel=engine.tensor_parallel,
         dtype=dtype,
@@ -257,6 +275,7 @@ def engine_plan(recipe: RecipeConfig, dtype: str, card: float) -> EnginePlan:
         max_model_len=engine.max_model_len,
         card=card * GIGA,
         share=engine.gpu_memory_utilization,
+        adapter=adapter_parameters(shape, lora.targets, buffers) if shape is not None else 0,
     )
 
 

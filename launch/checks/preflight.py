@@ -19,10 +19,19 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import hub, models
-from launch.checks.gpu_memory import BYTES, GIGA, VERSIONS_IN_MEMORY, Parts, has_tied_head, shape_of
+from launch.checks.gpu_memory import (
+    BYTES,
+    GIGA,
+    VERSIONS_IN_MEMORY,
+    Parts,
+    adapter_parameters,
+    has_tied_head,
+    shape_of,
+)
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.memory_table import MemoryRow
 from launch.checks.models import load_model_config, parameters_in
+from rlsys.adapters import read_adapter
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -107,6 +116,12 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     count = parameters(recipe)
     if count is None:
         return None
+    lora = recipe.model.lora
+    if lora.rank and lora.begins is None and recipe.model.path is not None:  # else a stage sends all weights
+        shape = shape_of(load_model_config(recipe.model.path) or {})
+        if shape is not None:
+            count = adapter_parameters(shape, lora.targets, lora.rank)
+            return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
     if recipe.model.path is not None:
         config = load_model_config(recipe.model.path) or {}
         # a tied head is one tensor in the files, and two in a version
@@ -172,6 +187,12 @@ def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str =
     check_model_folder(path, key)
     if path is None:
         return
+    adapter = read_adapter(path)
+    if adapter is not None and learner:
+        expected = f"a whole model: `rlsys merge --checkpoint {path} --output FOLDER` makes one"
+        raise BadInput("an adapter", key=key, found=path, expected=expected)
+    if adapter is not None and Path(adapter.base).is_absolute() and not Path(adapter.base).is_dir():
+        raise BadInput(f"its adapter stands on {adapter.base}, which is not there", key=key, found=path)
     name = f"{key}={path!r}"
     if not Path(path).is_dir() and ask:
         said = hub.require(path, name)

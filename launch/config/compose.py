@@ -17,6 +17,7 @@ import yaml
 from actors.vllm_arguments import check_arguments
 from envs import REWARDS, WORLDS
 from launch.config import scope
+from launch.config.adapters import with_adapters
 from launch.config.figures import find_foreign, without_figures
 from launch.config.keys import known_names, named_sections
 from launch.config.layers import (
@@ -30,6 +31,7 @@ from launch.config.layers import (
     read_files,
 )
 from launch.config.mixture import mix, parts_of, require_one, written
+from launch.config.shared_gpu import check_shared_gpu
 from launch.config.synonyms import suggest_key
 from launch.evaluation.sets import check_sets
 from launch.stages import STAGES
@@ -94,7 +96,8 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
         raise BadInput(f"stages need different names, found {', '.join(names)}", where=config)
     if not saved:
         check_arguments(recipe.engine.vllm)
-    return RunConfig(recipe=recipe, stages=tuple(built))
+        check_shared_gpu(recipe)
+    return RunConfig(recipe=recipe, stages=tuple(with_adapters(recipe, built)))
 
 
 def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:

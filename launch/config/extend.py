@@ -55,6 +55,7 @@ def _identity(config: RunConfig) -> dict[str, Any]:
     identity: dict[str, Any] = {"seed": recipe.seed, "stages": [stage.name for stage in config.stages]}
     model = asdict(recipe.model)
     del model["gradient_checkpointing"]  # changes no number
+    del model["lora"]["lr_scale"]  # as learner.lr, which may change
     identity |= {f"model.{key}": value for key, value in model.items()}
     identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
     for stage in config.stages:

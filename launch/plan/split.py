@@ -21,9 +21,12 @@ class Split:
     tensor_parallel: int
     zero_stage: Zero
     offload: Offload
+    shared: bool = False  # a rank and an engine on one GPU
 
     @property
     def gpus(self) -> int:
+        if self.shared:
+            return 1
         return self.ranks + self.workers * self.tensor_parallel
 
     def keys(self) -> dict[str, str]:
@@ -52,6 +55,7 @@ def split_of(recipe: RecipeConfig) -> Split:
         tensor_parallel=recipe.engine.tensor_parallel,
         zero_stage=learner.zero_stage,
         offload=learner.offload,
+        shared=recipe.cluster.share_gpu,
     )
 
 

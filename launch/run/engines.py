@@ -79,7 +79,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None, *, ask: bool = True
     None where a recipe without a model was never run. Raises BadInput for a folder without a model, and for a
     checkpoint whose model is not what was saved. ask: a hub name is looked for.
     """
-    found = _resolve_folder(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
+    found = resolve_folder(given) if given is not None else wire.resolved_model_path(recipe) or _last_run(recipe.name)
     if found is not None and model_step(Path(found)) is not None:
         check_digests(Path(found).parent)
     preflight.check_model(found, learner=False, ask=ask, key="--checkpoint" if given is not None else "model.path")
@@ -100,7 +100,8 @@ def check_digests(checkpoint: Path) -> None:
         raise BadInput(f"{error}; {instead}") from error
 
 
-def _resolve_folder(given: str) -> str:
+def resolve_folder(given: str) -> str:
+    """The model folder that `--checkpoint` means; a hub name as it is. Raises BadInput."""
     path = Path(given)
     if given.endswith(BEST) and not path.exists():
         best = best_of(Path(given.removesuffix(BEST)))

@@ -13,7 +13,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
-from launch.checkpoints.beginning import reference_of, takes_optimizer
+from launch.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
@@ -128,14 +128,17 @@ class Run:
         folder = self.dir.newest()
         self.progress.doing(f"stage {stage.name}: the ranks load its weights")
         self.active.reference = reference_of(stage, self.state, folder)
+        model, adapter = start_of(self.dir.path, stage, self.saved_model, self.model_path)
+        compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
         await self.tasks.until(
             self.learner.begin(
-                self.saved_model,
-                stage.config.learner,
+                model,
+                learner_of(stage),
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=str(self.active.reference or self.model_path),
+                reference_path=str(self.active.reference or compared),
+                start=adapter,
             )
         )
         if folder is not None and takes_optimizer(stage, self.state):

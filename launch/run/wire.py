@@ -22,9 +22,11 @@ from envs.services.secrets import secret_variables
 from launch.checks import preflight
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
+from rlsys.adapters import read_adapter
 from rlsys.choices import own_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
 from rlsys.config.learner import LearnerConfig
+from rlsys.config.model import LoraConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
@@ -140,13 +142,19 @@ def pool(
     """
     rollout = recipe.rollout
     threads = require_resolved(rollout.threads)
+    adapter = read_adapter(model_path)  # of a checkpoint that is played; what is trained is published
+    base, lora = model_path, recipe.model.lora if recipe.model.lora.rank else None
+    if adapter is not None:
+        base, lora = adapter.base, LoraConfig(rank=adapter.rank, alpha=adapter.alpha, targets=adapter.targets)
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
             engine=make_engine_spec(
                 recipe.engine,
                 device,
-                model_path=model_path,
+                model_path=base,
+                lora=lora,
+                adapter=model_path if adapter is not None else "",
                 dtype=recipe.model.dtype,
                 fp32_head=recipe.model.fp32_head,
                 seed=derive(recipe.seed, "engine", index),
@@ -162,7 +170,7 @@ def pool(
         )
         for index in range(rollout.workers)
     ]
-    gpus = device.gpus_per_actor * recipe.engine.tensor_parallel
+    gpus = gpus_each(recipe, device) * recipe.engine.tensor_parallel
     options = PoolOptions(
         cpus=threads,
         gpus=gpus,
@@ -200,9 +208,14 @@ def teacher_worlds(
     return EnvWorkerSpec(worker=worker, scoring=scoring(recipe), block_s=blocked_s, start_timeout_s=timeout_s)
 
 
+def gpus_each(recipe: RecipeConfig, device: Device) -> float:
+    """Of a learner rank, and of an engine for each process that it is divided among."""
+    return device.gpus_per_actor * (0.5 if recipe.cluster.share_gpu else 1.0)
+
+
 def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
     """What the learner's ranks ask of the cluster."""
-    config, gpus, lower = recipe.learner, device.gpus_per_actor, "learner.ranks"
+    config, gpus, lower = recipe.learner, gpus_each(recipe, device), "learner.ranks"
     return [
         ResourceRequest(what="learner rank", cpus=config.threads or 1, gpus=gpus, lower=lower, gathers=True)
     ] * config.ranks
@@ -211,7 +224,7 @@ def rank_needs(recipe: RecipeConfig, device: Device) -> list[ResourceRequest]:
 def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> list[ResourceRequest]:
     """What the rollout workers ask of it, and after them the services."""
     rollout, ways = resolve(recipe, device).rollout, recipe.engine.tensor_parallel
-    gpus, lower = device.gpus_per_actor * ways, "rollout.workers, rollout.threads or engine.tensor_parallel"
+    gpus, lower = gpus_each(recipe, device) * ways, "rollout.workers, rollout.threads or engine.tensor_parallel"
     worker = ResourceRequest(what="rollout worker", cpus=require_resolved(rollout.threads), gpus=gpus, lower=lower)
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
@@ -219,7 +232,8 @@ def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> li
 def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> LearnerGroup:
     """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to."""
     config = recipe.learner
-    env_vars = learner_environment(config, device) | hidden(device.gpus_per_actor)
+    gpus = gpus_each(recipe, device)
+    env_vars = learner_environment(config, device) | hidden(gpus)
     if dumps is not None and device.dist_backend == "nccl" and config.ranks > 1:
         dumps.mkdir(exist_ok=True)
         env_vars |= {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": str(dumps / "rank-")}
@@ -237,7 +251,7 @@ def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> 
     )
     options = GroupOptions(
         cpus=config.threads or 1,
-        gpus=device.gpus_per_actor,
+        gpus=gpus,
         env_vars=environment(recipe.cluster, env_vars),
         start_timeout_s=config.start_timeout_s,
         call_timeout_s=config.update_timeout_s,

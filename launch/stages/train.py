@@ -12,6 +12,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import hub, models, preflight, prompts
+from launch.checks.adapter_size import describe_adapter
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
@@ -116,6 +117,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines = [f"{'parameters':<25} {size}"] if size else []
     if (folder / "config.json").is_file():
         lines += models.describe_untried(models.read_model_config(folder, f"model.path={str(folder)!r}"))
+    adapter = describe_adapter(config, count, expected_device(config.recipe.cluster))
+    lines += [f"{'adapter':<25} {line}" for line in adapter]
     problem: BadInput | None = None
     for stage in config.stages:
         try:
@@ -147,6 +150,8 @@ def _devices(config: RunConfig) -> str:
     workers, ways, ranks = recipe.rollout.workers if playing else 0, recipe.engine.tensor_parallel, recipe.learner.ranks
     served = gpus_of_services(config)
     more = f" + {served} of services" if served else ""
+    if recipe.cluster.share_gpu and workers:
+        return f"1 engine and 1 rank on one{more} = {1 + served}"
     return f"{workers} engines x {ways} + {ranks} ranks{more} = {workers * ways + ranks + served}"
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Optional
 
-from rlsys.errors import require, require_bounds
+from rlsys.errors import BadInput, require, require_bounds
+
+# The linear layers of a transformer block, as most families call them.
+ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+NEVER_ADAPTED = ("lm_head", "embed_tokens")
+ADAPTER_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that engines have buffers of; others get the next larger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,39 @@ class ScratchModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Low-rank adapters (LoRA) in the place of training all weights. The defaults but the rank are those of Schulman et
+    al., "LoRA Without Regret" (Thinking Machines Lab, 2025), who compare both in supervised and in reinforcement
+    learning."""
+
+    rank: int = 0
+    """Rank of the adapter that is trained on each linear layer while the model stays frozen. 0: no adapter, all weights
+    are trained. In reinforcement learning 1 to 32 has matched training all weights."""
+    alpha: float = 32.0
+    """Scale of the adapter: what it adds to a layer is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ALL_LINEAR
+    """Names of the linear layers that get an adapter, each as the last part of its name in the model. Adapters on
+    attention alone learn less. The head and the embedding get none."""
+    lr_scale: float = 10.0
+    """Factor on `learner.lr` for an adapter, whose best learning rate is about ten times that of all weights. So a
+    recipe's `learner.lr` holds with and without an adapter."""
+    begins: Optional[str] = None
+    """Name of the stage with which the adapter begins; the supervised stages before it train all weights. null: the
+    first stage, and for a policy that is built from nothing the first one of a kind other than sft: random weights
+    have nothing that an adapter could build on."""
+
+    def __post_init__(self) -> None:
+        most = ADAPTER_RANKS[-1]
+        require(0 <= self.rank <= most, "model.lora.rank", self.rank, f"from 0 (no adapter) to {most}")
+        require_bounds(self, "model.lora.", "above 0", "alpha", "lr_scale")
+        require(len(self.targets) > 0, "model.lora.targets", list(self.targets), "names of linear layers")
+        for name in NEVER_ADAPTED:
+            if name in self.targets:
+                expected = "layers inside the transformer blocks: engines adapt neither head nor embedding"
+                raise BadInput(key="model.lora.targets", found=list(self.targets), expected=expected)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The policy: its weights, number formats and activation checkpointing."""
 
@@ -53,4 +91,5 @@ class ModelConfig:
     fp32_head: bool = False
     """Whether logits are computed in float32 from bfloat16 weights, in the learner and in the engines: a smaller
     log-prob gap between them, for more time in the head. No effect with float32 weights."""
+    lora: LoraConfig = field(default_factory=LoraConfig)
     scratch: ScratchModel = field(default_factory=ScratchModel)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlsys.adapters import Adapter
 from rlsys.errors import RunFailed
 from rlsys.system import memory
 
@@ -58,6 +59,7 @@ class WeightManifest:
     tensors: int = 0  # how many an engine must have loaded
     bytes: int = 0
     parts: tuple[Part, ...] = ()  # one for each place
+    adapter: Adapter | None = None  # whose tensors these are; None: of the whole model
 
 
 def join_manifests(shares: Sequence[WeightManifest]) -> WeightManifest:

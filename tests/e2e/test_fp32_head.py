@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from actors.engine import engine_arguments
+from actors.engine_arguments import engine_arguments
 from learners.kernels import wide_linear
 from tests import device
 from tests.e2e.learner_cases import spawn

@@ -282,7 +282,8 @@ def test_only_the_learner_imports_deepspeed() -> None:
     assert found == []
 
 
-ENGINE = ("actors/engine.py", "actors/engine_worker.py")  # the second runs in vLLM's own processes
+# The last runs in vLLM's own processes.
+ENGINE = ("actors/engine.py", "actors/engine_arguments.py", "actors/engine_worker.py")
 
 
 def test_only_the_engine_imports_vllm() -> None:

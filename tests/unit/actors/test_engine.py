@@ -22,7 +22,8 @@ import torch
 import actors.engine
 import actors.engine_worker
 import rlsys.system.orphans
-from actors.engine import Engine, engine_arguments, leave_out_token_texts
+from actors.engine import Engine, leave_out_token_texts
+from actors.engine_arguments import engine_arguments
 from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, PromptTooLong
 from rlsys.rollout import TurnRequest

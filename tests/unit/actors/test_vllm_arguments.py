@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors import engine, vllm_arguments
+from actors import vllm_arguments
+from actors.engine_arguments import engine_arguments
 from actors.specs import make_engine_spec
 from actors.vllm_arguments import OWN, known_arguments
 from launch.config.compose import compose
@@ -49,7 +50,7 @@ def test_what_the_user_says_is_passed_to_vllm_beside_our_own(monkeypatch: pytest
     spec = make_engine_spec(
         resolve(recipe, device).engine, device, model_path="m", dtype="auto", seed=1, threads=1, fp32_head=False
     )
-    engine.engine_arguments(spec)
+    engine_arguments(spec)
     assert passed["max_num_batched_tokens"] == 4096
     assert passed["logprobs_mode"] == "processed_logprobs" and passed["model"] == "m"
     ours = passed.keys() - {"max_num_batched_tokens", "block_size", "enable_chunked_prefill"}

@@ -16,6 +16,7 @@ from launch.checks.gpu_memory import (
     EnginePlan,
     ModelShape,
     RankPlan,
+    adapter_parameters,
     engine_memory,
     format_gigabytes,
     host_memory,
@@ -179,3 +180,22 @@ def test_deepspeeds_own_estimates_are_within_what_is_planned(ranks: int) -> None
     assert states[2] - theirs == pytest.approx(2 * count / ranks / GIGA + buckets)
     theirs = three(count, 0, num_gpus_per_node=ranks, cpu_offload=False, cpu_offload_params=False)[1] / GIGA
     assert states[3] - theirs == pytest.approx(1e9 * 2 / GIGA + ends / 2)
+
+
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def test_an_adapter_of_7b_leaves_most_of_a_card_free() -> None:
+    """Rank 32 on all layers: 28 x 32 x (7168 + 2 x 4096 + 7168 + 3 x 22528) = 80.7 M, 161 MB in bfloat16. One rank: the
+    weights once, 2 bytes of weights, 8 + 4 of gradients and buckets and 12 of optimizer a number of the adapter."""
+    count = adapter_parameters(shape(QWEN_7B), LINEAR, 32)
+    assert count == 28 * 32 * 90_112 == 80_740_352
+    found = gigabytes(ranks=1, adapter=count)
+    assert found["weights"] == pytest.approx(15.2, abs=0.05)
+    assert found["adapter"] == pytest.approx(0.161, abs=0.001)
+    assert found["gradients"] == pytest.approx((8 + 4) * count / GIGA, rel=1e-3)
+    assert found["optimizer"] == pytest.approx(12 * count / GIGA, rel=1e-3)
+    assert found["sum"] < gigabytes(ranks=1)["sum"] / 4
+    kept = dict(host_memory(shape(QWEN_7B), replace(PLAN, ranks=1, adapter=count), 1))
+    assert kept["a checkpoint"] == 16 * count
+    assert adapter_parameters(shape(QWEN_7B), LINEAR, 0) == 0

@@ -176,3 +176,20 @@ def test_on_a_cpu_nothing_of_it_is_said(capsys: pytest.CaptureFixture[str]) -> N
     _, out, _ = dry(capsys, "quickstart", "cluster.device=cpu")
     assert "memory (CPU)" in out and "memory (GPU)" not in out
     assert "cpu: model.gradient_checkpointing=false, engine.enforce_eager=true, rollout.threads=1" in out
+
+
+ONE_GPU = ["model.lora.rank=32", "cluster.share_gpu=true", "learner.ranks=1", "rollout.workers=1"]
+
+
+def test_a_rank_and_an_engine_on_one_gpu_fit_with_an_adapter_or_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = "gpu/qwen2.5-7b-8xa100"
+    code, out, _ = dry(capsys, recipe, *ONE_GPU, "engine.gpu_memory_utilization=0.4")
+    assert code == 0 and "1 engine and 1 rank on one = 1" in out
+    assert "0.2 adapter" in rows_of(out)["rank"] and "0.2 adapter" in rows_of(out)["engine"]
+    code, _, err = dry(capsys, recipe, *ONE_GPU, "engine.gpu_memory_utilization=0.85")
+    assert code == 2 and "do not fit on one GPU of 80 GB" in err
+    share = float(err.rpartition("engine.gpu_memory_utilization=")[2])
+    assert 0.4 < share < 0.7
+    assert dry(capsys, recipe, *ONE_GPU, f"engine.gpu_memory_utilization={share}")[0] == 0
+    code, _, err = dry(capsys, recipe, *ONE_GPU[1:], "engine.gpu_memory_utilization=0.4")
+    assert code == 2 and "of a GPU's 80" in err  # with all weights trained

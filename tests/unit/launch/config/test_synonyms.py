@@ -68,7 +68,7 @@ VERL = {
     "actor_rollout_ref.rollout.prometheus.file": SILENT,
     "actor_rollout_ref.model.path": "model.path",
     "actor_rollout_ref.model.enable_gradient_checkpointing": "model.gradient_checkpointing",
-    "actor_rollout_ref.model.lora_rank": ABSENT,
+    "actor_rollout_ref.model.lora_rank": "model.lora.rank",
     "actor_rollout_ref.model.trust_remote_code": ABSENT,
     "actor_rollout_ref.nccl_timeout": ABSENT,
     "critic.optim.lr": "learner.critic_lr",
@@ -193,7 +193,7 @@ TRL = {
     "deepspeed": ABSENT,
     "resume_from_checkpoint": ABSENT,
     "push_to_hub": ABSENT,
-    "use_peft": ABSENT,
+    "use_peft": "model.lora.rank",
     "attn_implementation": ABSENT,
 }
 OPENRLHF = {
@@ -248,7 +248,7 @@ OPENRLHF = {
     "ckpt.path": ABSENT,
     "logger.wandb.project": "wandb.project",
     "data.max_len": "engine.max_model_len",
-    "ds.lora.rank": ABSENT,
+    "ds.lora.rank": "model.lora.rank",
 }
 
 

@@ -1,0 +1,16 @@
+"""A learner rank and an engine on one GPU (`cluster.share_gpu`): which recipes can have that."""
+
+from __future__ import annotations
+
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import require
+
+
+def check_shared_gpu(recipe: RecipeConfig) -> None:
+    """Raises BadInput. Ray divides GPUs by numbers alone: of more than two halves it could put two ranks on a card."""
+    if not recipe.cluster.share_gpu:
+        return
+    one = "1 with cluster.share_gpu=true, which puts one rank and one engine on one GPU"
+    require(recipe.learner.ranks == 1, "learner.ranks", recipe.learner.ranks, one)
+    require(recipe.rollout.workers == 1, "rollout.workers", recipe.rollout.workers, one)
+    require(recipe.engine.tensor_parallel == 1, "engine.tensor_parallel", recipe.engine.tensor_parallel, one)
