@@ -105,7 +105,7 @@ class ChatRenderer:
     def check_offer(self, offer: ToolOffer) -> None:
         """Raises BadInput where the policy would not see its tools, or where its calls could not be read."""
         family = self.family(offer)
-        if offer.form == NATIVE:
+        if offer.form == NATIVE and offer.schemas:
             require_tools(self._render, offer, family)
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:

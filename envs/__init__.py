@@ -21,6 +21,7 @@ WORLDS: Table = {
     "prompts": "envs.worlds.prompts.PromptsWorld",
     "reasoning_gym": "envs.worlds.reasoning_gym.ReasoningGymWorld",
     "graph": "envs.worlds.graph.GraphWorld",
+    "tools": "envs.worlds.tools.ToolsWorld",
     "blocksworld": "envs.worlds.blocksworld.BlocksworldWorld",
 }
 

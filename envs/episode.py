@@ -1,15 +1,19 @@
-"""The two kinds of episode: a protocol with a tool, and one message."""
+"""The kinds of episode: a protocol with a tool, tools called in the model's own format, and one message."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from envs.base import Step
 from envs.protocols import Answer, Call, Malformed, Protocol
+from envs.tools.result import Result as Result
+from envs.tools.result import ToolError as ToolError
 from rlsys.summaries import CALLS, VALID
-from rlsys.types import EpisodeEnd, Message
+from rlsys.types import EpisodeEnd, Message, ToolCall, ToolOffer
 
 UNLIMITED = 1_000_000  # messages: the token budget ends the episode long before, each message has a token at least
 
@@ -43,16 +47,6 @@ def read_turn(protocol: Protocol, text: str, *, turns_left: int) -> Step | Call:
     if protocol.over_limit is not None and turns_left == 1:
         return Step(reply=protocol.over_limit)
     return parsed
-
-
-@dataclass(frozen=True, slots=True)
-class ToolError:
-    """A tool's answer to a call that it could not carry out: the model reads `text`, the call counts as invalid."""
-
-    text: str
-
-
-Result = str | ToolError
 
 
 class ToolEpisode:
@@ -91,6 +85,87 @@ class ToolEpisode:
         metrics = {CALLS: 1.0, VALID: float(isinstance(result, str))}
         reply = self._protocol.reply(read.text, result if isinstance(result, str) else result.text)
         return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=metrics)
+
+
+class CallsEpisode:
+    """Tools in the model's own format: the renderer reads the calls of a message, and each gets a message in answer.
+
+    | message | what happens |
+    |---|---|
+    | calls | they are carried out at once, all together; a message of the tool for each, in their order |
+    | a call that cannot be read, of an unknown tool, with other arguments | its error in the place of a result |
+    | more than `max_calls` calls | one error for all that are over the limit |
+    | calls in the last message | not carried out: the turn limit ends the episode |
+    | no call, and `answered` says so | the episode ends, answered |
+    | neither | the episode ends, malformed |
+
+    `run` gives a call's result and may raise ToolFailed. `show` makes the message of a result.
+    """
+
+    stop_strings: Sequence[str] = ()  # the model ends its turn itself
+
+    def __init__(
+        self,
+        prompt: tuple[Message, ...],
+        offer: ToolOffer,
+        run: Callable[[ToolCall], Awaitable[Result]],
+        show: Callable[[ToolCall, str], Message],
+        answered: Callable[[str], bool],
+        *,
+        max_calls: int,
+        max_reply_tokens: int | None = None,
+    ) -> None:
+        self.offer = offer
+        self._prompt, self._run, self._show, self._answered = prompt, run, show, answered
+        self._max_calls, self._max_reply_tokens = max_calls, max_reply_tokens
+        self._made: Counter[str] = Counter()
+        self._log: list[dict[str, Any]] = []
+
+    def first_messages(self) -> tuple[Message, ...]:
+        return self._prompt
+
+    def final_state(self) -> Mapping[str, Any]:
+        """For a reward: {"calls": [{"name": "search", "ok": true}]}, in their order."""
+        return {"calls": self._log} if self._log else {}
+
+    async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...] = ()) -> Step:
+        if not calls:
+            return Step(end=EpisodeEnd.ANSWERED if self._answered(text) else EpisodeEnd.MALFORMED)
+        if turns_left <= 0:
+            return Step(end=EpisodeEnd.TURN_LIMIT)
+        calls = numbered(calls, len(self._log))
+        taken = calls[: self._max_calls]
+        results = await asyncio.gather(*map(self._run, taken), return_exceptions=True)
+        replies: list[Message] = []
+        metrics = Counter({CALLS: float(len(calls)), VALID: 0.0, "several_calls": float(len(calls) > 1)})
+        for call, result in zip(taken, results, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            done = isinstance(result, str)
+            replies.append(self._show(call, result if isinstance(result, str) else result.text))
+            metrics[VALID] += done
+            metrics[f"calls_{call.name or 'unread'}" if done else "failed_calls"] += 1
+            self._log.append({"name": call.name, "ok": done})
+        if len(calls) > len(taken):
+            what = f"error: {len(calls)} calls in one message; those after the first {self._max_calls} were not made"
+            replies.append(self._show(calls[self._max_calls], what))
+        keys = [f"{call.name} {json.dumps(call.arguments, sort_keys=True)}" for call in taken]
+        repeated = any(self._made[key] for key in keys)
+        self._made.update(keys)
+        return Step(reply=tuple(replies), repeated=repeated, max_tokens=self._max_reply_tokens, metrics=dict(metrics))
+
+
+def numbered(calls: Sequence[ToolCall], before: int) -> tuple[ToolCall, ...]:
+    """With ids, where they have none: the calls of an episode are counted. before: how many it has had."""
+    return tuple(
+        ToolCall(
+            name=call.name,
+            arguments=call.arguments,
+            call_id=call.call_id or f"{before + at:09d}",
+            problem=call.problem,
+        )
+        for at, call in enumerate(calls)
+    )
 
 
 class OneMessage:

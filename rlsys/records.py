@@ -13,7 +13,9 @@ to be trained on, in `samples`, with the tokens around them and the name of the 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +34,7 @@ from rlsys.types import (
     Message,
     Reward,
     Task,
+    ToolCall,
     Trajectory,
     Transcript,
 )
@@ -336,10 +339,34 @@ def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tu
             raise BadInput(
                 f"{where}[{index}].role is {format_value(role)}", expected=f"one of {', '.join(roles)}{without}"
             )
+        calls = _read_calls(value, f"{where}[{index}]")
+        if content is None and calls:
+            content = ""
         if not isinstance(content, str):
             raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
-        messages.append(Message(role=role, content=content, inline=value.get("inline") is True))
+        names = {
+            "tool": value.get("tool", value.get("name")),
+            "call_id": value.get("call_id", value.get("tool_call_id")),
+        }
+        named = {key: name for key, name in names.items() if role == "tool" and isinstance(name, str)}
+        messages.append(Message(role=role, content=content, inline=value.get("inline") is True, calls=calls, **named))
     return tuple(messages)
+
+
+def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+    """Ours, or OpenAI's "tool_calls", whose arguments are an object or its JSON text."""
+    given: Any = message.get("tool_calls", message.get("calls")) or []
+    calls = []
+    for each in given if isinstance(given, list) else (given,):
+        inner = each.get("function", each) if isinstance(each, dict) else None
+        name, arguments = (inner.get("name"), inner.get("arguments", {})) if isinstance(inner, dict) else (None, None)
+        with suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise BadInput("is no list of calls", where=where, key='"tool_calls"', expected='"name" and "arguments"')
+        call_id = each.get("id", each.get("call_id"))
+        calls.append(ToolCall(name=name, arguments=arguments, call_id=call_id if isinstance(call_id, str) else ""))
+    return tuple(calls)
 
 
 def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:

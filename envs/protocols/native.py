@@ -88,7 +88,7 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
     """The value that begins there, and where it ends; (_BROKEN, at) for none."""
     try:
         value, end = _DECODER.raw_decode(text, at)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # 1e999, half a surrogate pair
         return value, end
     except (ValueError, RecursionError):
         return _BROKEN, at

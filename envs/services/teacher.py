@@ -56,6 +56,13 @@ def check_teacher(config: TeacherConfig) -> None:
         )
 
 
+def check_by_text(env: Any) -> None:
+    """Raises BadInput for the config of an environment whose tools only a chat template of ours shows."""
+    if getattr(env, "protocol", "") == "native" and getattr(env, "tools", None):
+        expected = "hermes, which describes the tools in messages: a model at an address is asked by text"
+        raise BadInput(key="env.protocol", found="native", expected=expected)
+
+
 def check_ready(config: TeacherConfig) -> None:
     """Raises BadInput for a key whose variable is not set, and for prompts that cannot be used."""
     for where, each in config.addresses.items():

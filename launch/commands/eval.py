@@ -19,6 +19,7 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.services.endpoint import Question
 from envs.services.first_question import Address, address_of_served, ask_all
+from envs.services.teacher import check_by_text
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
@@ -103,6 +104,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
+    for each in recipes_of(recipe) if served is not None else ():
+        check_by_text(each.env)
     plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
     plan = describe_plan(plays)  # reads every set
     if options.dry_run:

@@ -78,11 +78,19 @@ def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], 
         elif hint is not Any:
             owner = next(base for base in schema.__mro__ if each.name in base.__dict__.get("__annotations__", {}))
             yield prefix + each.name, owner, each, hint
+            if (listed := listed_sections(hint)) is not None:
+                yield from _leaves(listed, f"{prefix}{each.name}.N.")
 
 
 def named_sections(hint: Any) -> type | None:
     """Of a section with names that a recipe chooses, `dict[str, EvalSet]`, the dataclass of each; else None."""
     inner: type | None = get_args(hint)[1] if get_origin(hint) is dict else None
+    return inner if isinstance(inner, type) and is_dataclass(inner) else None
+
+
+def listed_sections(hint: Any) -> type | None:
+    """Of a list of sections, `list[ToolEntry]`, the dataclass of each; else None."""
+    inner: type | None = get_args(hint)[0] if get_origin(hint) is list else None
     return inner if isinstance(inner, type) and is_dataclass(inner) else None
 
 
@@ -157,6 +165,8 @@ def _kind(hint: Any) -> str:
         return "keys and values"
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
+    if listed_sections(hint) is not None:
+        return "a list of keys and values"
     if get_origin(hint) in (tuple, list):
         listed = f"a list of {_kind(arguments[0]).removeprefix('a ')}s"
         return listed if get_origin(hint) is list or Ellipsis in arguments else f"{listed}, {len(arguments)} of them"

@@ -39,6 +39,9 @@ class Stepwise(RL):
                 found=recipe.curriculum.name,
                 expected="uniform: states have no levels",
             )
+        if isinstance(getattr(recipe.env, "tools", None), list):
+            expected = "an environment with one tool and a protocol of tags, such as calculator"
+            raise BadInput(where=where, key="env.name", found=recipe.env.name, expected=expected)
         protocol = PROTOCOLS.get(getattr(recipe.env, "protocol_name", ""))
         resets = getattr(recipe.env, "resets_context", False)
         if protocol is not None and (protocol.inline is not None or resets):

@@ -122,6 +122,7 @@ def test_long_texts_are_read_in_one_pass(family: Family) -> None:
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "not valid JSON"),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>', "not valid JSON"),
         ("hermes", '<tool_call>{"name": "f"} and more</tool_call>', "text stands between"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "not valid JSON"),
         ("hermes", "<tool_call>[1]</tool_call>", 'no "name"'),
         ("hermes", "<tool_call>" + "[" * 100_000, "not valid JSON"),
         ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>", "is not <function"),

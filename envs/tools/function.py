@@ -1,0 +1,79 @@
+"""A person's Python function as a tool: named by its dotted path, called in a process of its own.
+
+    def weather(city: str, days: int = 1) -> str:
+        \"\"\"Forecast the weather.
+
+        Args:
+            city: Name of the city.
+            days: Number of days from now.
+        \"\"\"
+
+Name, signature and docstring become the schema that the model sees. The result is a text, or anything that JSON has a
+form for. What the function raises is its answer to the model, as an error; a coroutine function is awaited.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from envs.tools.line_process import CallBroke, Command, LineProcess
+from envs.tools.result import Result, ToolError
+from envs.tools.schema import Schema, schema_of
+from rlsys.choices import load_own, own_folders
+
+WORKER = Path(__file__).with_name("function_worker.py")
+
+
+def read_schema(key: str, path: str, name: str) -> Schema:
+    """Of the function at a dotted path. Raises BadInput for what is none, naming the `key` of the configuration."""
+
+    def read(found: Any) -> Schema:
+        if not callable(found):
+            raise TypeError("not a function")
+        return schema_of(found, name)
+
+    schema: Schema = load_own(key, path, read)
+    return schema
+
+
+class FunctionPeer:
+    """A process that has imported the function."""
+
+    def __init__(self, process: LineProcess) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, path: str, max_reply: int, memory_mb: int, variables: tuple[str, ...]) -> FunctionPeer:
+        """Raises CallBroke where the import fails."""
+        said = {"path": [*sys.path, *own_folders()], "function": path, "most": max_reply + 1}
+        words = (sys.executable, str(WORKER), json.dumps(said))
+        process = await LineProcess.start(Command(words=words, memory_mb=memory_mb, variables=variables))
+        try:
+            await process.receive()
+        except BaseException:
+            await process.close()
+            raise
+        return cls(process)
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
+        await self._process.send({"arguments": arguments})
+        answer = await self._process.receive()
+        if isinstance(answer.get("result"), str):
+            return str(answer["result"])
+        if isinstance(answer.get("error"), str):
+            return ToolError(f"error: {answer['error']}")
+        raise CallBroke("it answered with neither a result nor an error")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def close(self) -> None:
+        await self._process.close()

@@ -1,0 +1,49 @@
+"""The process in which a person's function runs: python function_worker.py JSON, with {"path": [..], "function": ".."}.
+
+A line with arguments comes in, a line with {"result": text} or {"error": text} goes out. What the function prints goes
+to the standard error.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+MAX_ERROR = 500  # characters
+
+
+def main() -> None:
+    said = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
+    os.dup2(2, 1)
+    sys.path[:] = said["path"]
+    module, _, name = said["function"].rpartition(".")
+    function = getattr(importlib.import_module(module), name)
+
+    def answer(**line: str) -> None:
+        answers.write(json.dumps(line) + "\n")
+        answers.flush()
+
+    answer(ready="")
+    for line in sys.stdin:
+        try:
+            result = function(**json.loads(line)["arguments"])
+            if inspect.isawaitable(result):
+                result = asyncio.run(_await(result))
+            text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+        except Exception as error:  # what a function raises is its answer
+            answer(error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
+        else:
+            answer(result=text[: said["most"]])
+
+
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+if __name__ == "__main__":
+    main()

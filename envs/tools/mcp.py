@@ -1,0 +1,165 @@
+"""Tools of an MCP server that runs as a process and speaks over its standard input and output.
+
+Of the Model Context Protocol (modelcontextprotocol.io, revision 2025-06-18) what tools need: initialize, tools/list,
+tools/call. The reference SDK's client reads lines of any length into memory, so the few messages are written here; the
+tests speak with servers of the SDK. A server says what it wants: everything is checked, and bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+from envs.tools.line_process import MAX_LINE, CallBroke, Command, LineProcess
+from envs.tools.result import Result, ToolError
+from envs.tools.schema import Schema, make_schema
+from rlsys.errors import BadInput
+
+REVISION = "2025-06-18"
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MAX_TOOLS, MAX_PAGES = 128, 16
+MAX_SCHEMA, MAX_DESCRIPTION = 1 << 14, 2000  # characters
+_METHOD_NOT_FOUND = -32601
+
+
+def command_words(command: str) -> tuple[str, ...]:
+    """The words of a command line; `python` is the interpreter that runs this."""
+    first, *rest = shlex.split(command)
+    return (sys.executable if first == "python" else first, *rest)
+
+
+class McpPeer:
+    """A server that has been greeted."""
+
+    def __init__(self, process: LineProcess) -> None:
+        self._process = process
+        self._asked = 0
+
+    @classmethod
+    async def start(cls, command: Command) -> McpPeer:
+        """Raises OSError and CallBroke."""
+        peer = cls(await LineProcess.start(command))
+        try:
+            hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "rlsys", "version": "1"}}
+            await peer._ask("initialize", hello)
+            await peer._process.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except BaseException:
+            await peer.close()
+            raise
+        return peer
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    async def list_tools(self) -> list[Schema]:
+        """Raises CallBroke for what is no list of tools."""
+        found: list[Schema] = []
+        cursor: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = await self._ask("tools/list", cursor)
+            tools = page.get("tools")
+            found += [_read_tool(each) for each in tools] if isinstance(tools, list) else []
+            following = page.get("nextCursor")
+            if not isinstance(following, str) or len(found) > MAX_TOOLS:
+                break
+            cursor = {"cursor": following}
+        if not 0 < len(found) <= MAX_TOOLS:
+            raise CallBroke(f"it lists {len(found)} tools: expected 1 to {MAX_TOOLS}")
+        return found
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
+        try:
+            result = await self._ask("tools/call", {"name": tool, "arguments": dict(arguments)})
+        except _Refused as refused:
+            return ToolError(f"error: {refused}")
+        content = result.get("content")
+        if not isinstance(content, list):
+            raise CallBroke("its result has no content")
+        texts = [each.get("text") for each in content if isinstance(each, dict) and each.get("type") == "text"]
+        text = "\n".join(each for each in texts if isinstance(each, str))
+        if not texts and isinstance(result.get("structuredContent"), dict):
+            text = json.dumps(result["structuredContent"], ensure_ascii=False)
+        elif not texts and content:
+            return ToolError("error: the result is no text")
+        return ToolError(text) if result.get("isError") is True else text
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def close(self) -> None:
+        await self._process.close()
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Its result; what the server says in between is read over, and what it asks is refused."""
+        self._asked += 1
+        await self._process.send({"jsonrpc": "2.0", "id": self._asked, "method": method, "params": dict(params)})
+        read = 0
+        while read < MAX_LINE:
+            message = await self._process.receive()
+            read += len(str(message))
+            if "method" in message:
+                if "id" in message:
+                    answer = {"result": {}} if message["method"] == "ping" else {"error": _NO_METHOD}
+                    await self._process.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
+            elif message.get("id") == self._asked:
+                result, error = message.get("result"), message.get("error")
+                if isinstance(result, dict):
+                    return result
+                said = error.get("message") if isinstance(error, dict) else None
+                if isinstance(said, str):
+                    raise _Refused(said[:500])
+                raise CallBroke("it answered with neither a result nor an error")
+        raise CallBroke(f"it wrote more than {MAX_LINE >> 20} MiB that answer nothing")
+
+
+_NO_METHOD = {"code": _METHOD_NOT_FOUND, "message": "this client answers no requests"}
+
+
+class _Refused(CallBroke):
+    """The server's own error: it works, and does not do this."""
+
+
+def _read_tool(said: Any) -> Schema:
+    """Raises CallBroke."""
+    name = said.get("name") if isinstance(said, dict) else None
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise CallBroke(f"it lists a tool of the name {str(name)[:80]!r}")
+    parameters = said.get("inputSchema")
+    if not isinstance(parameters, dict) or len(json.dumps(parameters)) > MAX_SCHEMA:
+        raise CallBroke(f"its tool {name} has no schema of at most {MAX_SCHEMA} characters")
+    description = said.get("description")
+    plain = {key: value for key, value in parameters.items() if key not in ("$schema", "title")}
+    return make_schema(name, description[:MAX_DESCRIPTION] if isinstance(description, str) else "", plain)
+
+
+@lru_cache(64)
+def list_tools(key: str, command: Command, timeout_s: float) -> tuple[Schema, ...]:
+    """The tools of the server that this command starts; it is ended again. Blocks.
+
+    Raises BadInput, which names the `key` of the configuration.
+    """
+
+    async def ask() -> list[Schema]:
+        async with asyncio.timeout(timeout_s):
+            peer = await McpPeer.start(command)
+            try:
+                return await peer.list_tools()
+            finally:
+                await peer.close()
+
+    shown = shlex.join(command.words)
+    try:
+        with ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop of its own
+            return tuple(thread.submit(asyncio.run, ask()).result())
+    except TimeoutError as error:
+        raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=shown) from error
+    except (OSError, CallBroke) as error:
+        raise BadInput(f"no MCP server: {error}", key=key, found=shown) from error

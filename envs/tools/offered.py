@@ -1,0 +1,338 @@
+"""The tools of an environment with a list of them: a table of our own, functions by dotted path, MCP servers.
+
+Each entry of `env.tools` is an `Offered`: schemas that the model's chat template shows, and what answers a call. Names
+are the model's matter: `Toolset` finds the entry, checks arguments against the schema, and answers what fits none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Optional, Protocol
+
+from envs.problems.graphs.problem import Kind, make_problem
+from envs.problems.graphs.verify import check
+from envs.services.retriever.corpus import Document
+from envs.services.stats import ToolStats
+from envs.tools.calculator import calculate
+from envs.tools.call_pool import CallPool, PoolLimits
+from envs.tools.function import FunctionPeer, read_schema
+from envs.tools.line_process import Command
+from envs.tools.mcp import McpPeer, command_words, list_tools
+from envs.tools.python_tool import PythonTool
+from envs.tools.result import Result, ToolError
+from envs.tools.sandbox import Outcome
+from envs.tools.schema import Schema, find_problem, make_schema, schema_of
+from envs.tools.search import SearchTool
+from rlsys.errors import BadInput, nearest, refuse_unread, require, require_bounds
+from rlsys.types import ToolCall
+
+Run = Callable[[str, Mapping[str, Any]], Awaitable[Result]]  # (name, arguments), of one episode
+MAX_ERROR = 200  # characters
+MOST_NODES = 100  # of a graph that a model writes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolEntry:
+    """One entry of `env.tools`: a tool of ours, a function, or the tools of an MCP server."""
+
+    name: Optional[str] = None
+    """A tool of ours: search, python, calculator or graph_verifier. With `function`, the name that the model sees; null
+    for the function's own name."""
+    function: Optional[str] = None
+    """Dotted path of a Python function, sync or async. Its signature and its docstring become the tool's schema. It
+    runs in processes of its own."""
+    mcp: Optional[str] = None
+    """Command line of an MCP server that speaks over standard input and output. `python` is the interpreter of the
+    run."""
+    only: list[str] = field(default_factory=list)
+    """Names of the tools of the MCP server that are offered. []: all of them."""
+    workers: int = 2
+    """Number of processes of the function or the MCP server in one rollout worker, which is the number of calls at
+    once. A call has a process to itself."""
+    deadline_s: float = 10.0
+    """Timeout of a call of the function or the MCP server, in seconds. After it the process is killed and the model
+    reads an error."""
+    start_timeout_s: float = 60.0
+    """Timeout of the start of a process of the function or the MCP server, in seconds."""
+    memory_mb: int = 2048
+    """Limit of the data memory of one process of the function or the MCP server, in MiB. 0: none."""
+    variables: list[str] = field(default_factory=list)
+    """Names of environment variables that the function or the MCP server is given, besides PATH, HOME and the like."""
+
+    def check(self, where: str) -> None:
+        """Raises BadInput. where: "env.tools.0."."""
+        kinds = [key for key in ("function", "mcp") if getattr(self, key) is not None] or ["name"] * bool(self.name)
+        both = self.mcp is not None and self.name is not None
+        require(len(kinds) == 1 and not both, f"{where}name", self.name, "a name, a function or an mcp, one of them")
+        if kinds == ["name"]:
+            known = f"one of {', '.join(TOOLS)}, or null with a function{nearest(str(self.name), TOOLS, otherwise='')}"
+            require(self.name in TOOLS, f"{where}name", self.name, known)
+            others = [each.name for each in fields(self) if each.name != "name"]
+            lists = [key for key in ("only", "variables") if getattr(self, key)]
+            require(not lists, f"{where}{(lists or ['only'])[0]}", getattr(self, (lists or ["only"])[0]), "[]")
+            refuse_unread(self, where, [key for key in others if key not in ("only", "variables")], f"on {self.name}")
+        if self.mcp is None and self.only:
+            raise BadInput(key=f"{where}only", found=self.only, expected="[] without mcp")
+        require_bounds(self, where, "at least 1", "workers")
+        require_bounds(self, where, "above 0", "deadline_s", "start_timeout_s")
+        require_bounds(self, where, "0 or more", "memory_mb")
+        if self.mcp is not None and not self.mcp.split():
+            raise BadInput(key=f"{where}mcp", found=self.mcp, expected="a command line")
+
+
+class Offered(Protocol):
+    def schemas(self) -> Sequence[Schema]:
+        """Of its tools. May block, the first time. Raises BadInput where they cannot be had."""
+        ...
+
+    def episode(self) -> Run:
+        """What answers the calls of one episode. Raises ToolFailed."""
+        ...
+
+    def stats(self) -> Mapping[str, ToolStats]: ...
+    async def check(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class PlainTool:
+    """A function of ours that answers any arguments at once."""
+
+    def __init__(self, schema: Schema, answer: Callable[..., Result]) -> None:
+        self._schema, self._answer = schema, answer
+
+    def schemas(self) -> Sequence[Schema]:
+        return (self._schema,)
+
+    def episode(self) -> Run:
+        async def run(name: str, arguments: Mapping[str, Any]) -> Result:
+            try:
+                return self._answer(**arguments)
+            except Exception as error:  # a fault boundary: whatever a model writes ends here
+                return ToolError(f"error: {type(error).__name__}: {error}"[:MAX_ERROR])
+
+        return run
+
+    def stats(self) -> Mapping[str, ToolStats]:
+        return {}
+
+    async def check(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+def compute(expression: str) -> Result:
+    """Compute an arithmetic expression.
+
+    Args:
+        expression: Such as (2 + 3) * 4.
+    """
+    found = calculate(expression)
+    return ToolError(found) if found.startswith("error") else found
+
+
+def verify_graph_answer(num_nodes: int, edges: list[list[float]], source: int, target: int, answer: str) -> Result:
+    """Check an answer about an undirected graph: whether two nodes are connected, or their shortest path.
+
+    Args:
+        num_nodes: Number of nodes; they are called 0, 1, 2 and so on.
+        edges: [a, b] for each edge, or [a, b, weight] for a shortest path.
+        source: The first node.
+        target: The second node.
+        answer: yes or no; or a path with its length, such as 5->1->6. The length is 5.
+    """
+    if num_nodes > MOST_NODES or len(edges) > MOST_NODES**2:
+        return ToolError(f"error: more than {MOST_NODES} nodes")
+    kind = Kind.SHORTEST_PATH if edges and len(edges[0]) == 3 else Kind.CONNECTIVITY
+    rows = [[int(each) for each in row[:2]] + row[2:] for row in edges]
+    try:
+        problem = make_problem(kind, num_nodes, rows, source, target, "graph")
+        found = check(problem, f"<answer>{answer}</answer>").answer
+    except BadInput as error:
+        return ToolError(f"error: {error}")
+    return f"{found.verdict.value}: {found.detail}" if found.detail else found.verdict.value
+
+
+class OfferedPython:
+    SCHEMA = make_schema(
+        "python",
+        "Run a Python program and read what it prints.",
+        {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+    )
+
+    def __init__(self, tool: PythonTool) -> None:
+        self._tool = tool
+        self.stats, self.check, self.close = tool.stats, tool.check, tool.close
+
+    def schemas(self) -> Sequence[Schema]:
+        return (self.SCHEMA,)
+
+    def episode(self) -> Run:
+        python = self._tool.episode()
+
+        async def run(name: str, arguments: Mapping[str, Any]) -> Result:
+            done = await python.run(arguments["code"])
+            return done.text if done.outcome is Outcome.OK else ToolError(done.text)
+
+        return run
+
+
+class OfferedSearch:
+    SCHEMA = make_schema(
+        "search",
+        "Search an encyclopedia for passages.",
+        {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    )
+
+    def __init__(self, tool: SearchTool) -> None:
+        self._tool = tool
+        self.stats, self.check, self.close = tool.stats, tool.check, tool.close
+
+    def schemas(self) -> Sequence[Schema]:
+        return (self.SCHEMA,)
+
+    def episode(self) -> Run:
+        async def run(name: str, arguments: Mapping[str, Any]) -> Result:
+            if not arguments["query"].strip():
+                return ToolError("error: the query is empty")
+            return self.show(await self._tool.search(arguments["query"]))
+
+        return run
+
+    @staticmethod
+    def show(found: Sequence[Document]) -> str:
+        return "\n\n".join(each.contents for each in found) or "nothing was found"
+
+
+class OfferedPool:
+    """The function, or the tools of the MCP server, that processes of one entry answer for."""
+
+    def __init__(self, name: str, where: str, schemas: Callable[[], Sequence[Schema]], pool: CallPool) -> None:
+        self._name, self._where, self.schemas, self._pool = name, where, schemas, pool
+        self.close = pool.close
+
+    async def check(self) -> None:
+        """Raises BadInput where no process can be started."""
+        try:
+            await self._pool.check()
+        except (ConnectionError, TimeoutError) as error:
+            raise BadInput(str(error) or "it is not ready in time", key=self._where) from error
+
+    def episode(self) -> Run:
+        return self._pool.call
+
+    def stats(self) -> Mapping[str, ToolStats]:
+        return {self._name: self._pool.stats()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What tools of ours are made of, where an environment offers them."""
+
+    search: SearchTool
+    python: PythonTool
+
+
+TOOLS: Mapping[str, Callable[[Parts], Offered]] = {
+    "search": lambda parts: OfferedSearch(parts.search),
+    "python": lambda parts: OfferedPython(parts.python),
+    "calculator": lambda _: PlainTool(schema_of(compute, "calculator"), compute),
+    "graph_verifier": lambda _: PlainTool(schema_of(verify_graph_answer, "graph_verifier"), verify_graph_answer),
+}
+
+
+def make_offered(entry: ToolEntry, where: str, parts: Parts, max_reply: int) -> Offered:
+    """where: "env.tools.0.". max_reply: characters of a result. Raises BadInput for a function that is none."""
+    limits = PoolLimits(
+        workers=entry.workers,
+        deadline_s=entry.deadline_s,
+        start_timeout_s=entry.start_timeout_s,
+        max_reply=max_reply,
+    )
+    variables = tuple(entry.variables)
+    if entry.function is not None:
+        name = entry.name or entry.function.rpartition(".")[2]
+        schema = read_schema(f"{where}function", entry.function, name)
+        start = partial(FunctionPeer.start, entry.function, max_reply, entry.memory_mb, variables)
+        return OfferedPool(name, f"{where}function", lambda: (schema,), CallPool(name, start, limits))
+    if entry.mcp is not None:
+        command = Command(words=command_words(entry.mcp), memory_mb=entry.memory_mb, variables=variables)
+
+        def schemas() -> Sequence[Schema]:
+            found = list_tools(f"{where}mcp", command, entry.start_timeout_s)
+            names = [each["function"]["name"] for each in found]
+            for name in entry.only:
+                require(name in names, f"{where}only", name, f"tools of the server: {', '.join(names)}")
+            return [each for each in found if not entry.only or each["function"]["name"] in entry.only]
+
+        name = f"mcp_{where.split('.')[2]}"
+        return OfferedPool(name, f"{where}mcp", schemas, CallPool(name, partial(McpPeer.start, command), limits))
+    return TOOLS[str(entry.name)](parts)
+
+
+class Toolset:
+    """The tools of an environment, by the names that the model calls."""
+
+    def __init__(self, offered: Sequence[Offered]) -> None:
+        self._offered = offered
+        self._schemas: dict[str, Schema] = {}
+        self._of: dict[str, Offered] = {}
+
+    def prepare(self) -> None:
+        """Find out what there is. May block, the first time. Raises BadInput, also where two tools have one name."""
+        if self._schemas:
+            return
+        schemas: dict[str, Schema] = {}
+        for each in self._offered:
+            for schema in each.schemas():
+                name = schema["function"]["name"]
+                require(name not in schemas, "env.tools", name, "tools of different names")
+                schemas[name], self._of[name] = schema, each
+        self._schemas = schemas
+
+    async def ready(self) -> None:
+        """`prepare`, for an event loop."""
+        if not self._schemas:
+            await asyncio.to_thread(self.prepare)
+
+    @property
+    def schemas(self) -> tuple[Schema, ...]:
+        self.prepare()
+        return tuple(self._schemas.values())
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The schemas as JSON."""
+        return tuple(json.dumps(each, ensure_ascii=False) for each in self.schemas)
+
+    def episode(self) -> Callable[[ToolCall], Awaitable[Result]]:
+        """What answers the calls of one episode. Raises ToolFailed."""
+        runs = {id(each): each.episode() for each in self._offered}
+        known = ", ".join(self._schemas)
+
+        async def answer(call: ToolCall) -> Result:
+            if call.problem:
+                return ToolError(f"error: {call.problem}")
+            schema = self._schemas.get(call.name)
+            if schema is None:
+                return ToolError(f"error: there is no tool {call.name[:80]!r}; the tools are {known}")
+            if problem := find_problem(schema["function"]["parameters"], call.arguments):
+                return ToolError(f"error: {problem}")
+            return await runs[id(self._of[call.name])](call.name, call.arguments)
+
+        return answer
+
+    def stats(self) -> Mapping[str, ToolStats]:
+        return {name: found for each in self._offered for name, found in each.stats().items()}
+
+    async def check(self) -> None:
+        """Raises BadInput."""
+        await self.ready()
+        for each in self._offered:
+            await each.check()
+
+    async def close(self) -> None:
+        for each in self._offered:
+            await each.close()

@@ -1,0 +1,131 @@
+"""The JSON schema of a tool's arguments: made from a Python function, checked before a call.
+
+The check is of what a schema says most often: required names, types, enumerations. A tool may refuse more. Patterns and
+references of a foreign schema are never followed: they could be made to run for ever, or to load something.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Schema = Mapping[str, Any]  # {"type": "function", "function": {"name": .., "description": .., "parameters": {..}}}
+
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+_NAMES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"} | {
+    dict: "object",
+    type(None): "null",
+}
+MAX_DEPTH = 4  # of the values that are looked at
+SHOWN = 60  # characters of a value in an error text
+_ARGUMENT = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)")
+
+
+def make_schema(name: str, description: str, parameters: Mapping[str, Any]) -> Schema:
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": dict(parameters)},
+    }
+
+
+def schema_of(function: Callable[..., Any], name: str) -> Schema:
+    """From its signature and its docstring, whose `Args:` describe the arguments, a line each.
+
+    Raises TypeError for a function whose arguments cannot all be given by name.
+    """
+    said = inspect.getdoc(function) or ""
+    described = {found[1]: found[2] for line in said.splitlines() if (found := _ARGUMENT.fullmatch(line))}
+    hints = get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for key, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"its argument {key!r} cannot be given by name")
+        properties[key] = kind_of_hint(hints[key]) if key in hints else {}
+        if key in described:
+            properties[key] |= {"description": described[key]}
+        if parameter.default is parameter.empty:
+            required.append(key)
+    description = " ".join(said.partition("\n\n")[0].split())
+    return make_schema(name, description, {"type": "object", "properties": properties, "required": required})
+
+
+def kind_of_hint(hint: Any) -> dict[str, Any]:
+    """{"type": "integer"} for int; {} for what JSON has no name for."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        kinds = [kind_of_hint(each) for each in arguments]
+        others = [each for each in kinds if each != {"type": "null"}]
+        if len(others) == 1 and "enum" in others[0]:
+            return {"enum": [*others[0]["enum"], None]}
+        named = [each.get("type") for each in kinds]
+        if not all(isinstance(each, str) for each in named):
+            return {}
+        return (others[0] if len(others) == 1 else {}) | {"type": named}
+    if origin in (list, tuple, set) and arguments:
+        return {"type": "array", "items": kind_of_hint(arguments[0])}
+    kind = _NAMES.get(origin or hint)
+    return {"type": kind} if kind else {}
+
+
+def find_problem(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """Why a tool with these parameters cannot be called so; "" where nothing is seen. A schema may hold anything."""
+    properties = parameters.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    required = parameters.get("required")
+    for key in required if isinstance(required, list) else ():
+        if isinstance(key, str) and key not in arguments:
+            return f"the argument {key!r} is missing"
+    closed = parameters.get("additionalProperties") is False
+    for key, value in arguments.items():
+        if key not in properties and closed:
+            return f"there is no argument {_shorten(key)}"
+        if wrong := _wrong(properties.get(key), value, MAX_DEPTH):
+            return f"the argument {_shorten(key)} is {_shorten(value)}: expected {wrong}"
+    return ""
+
+
+def _wrong(schema: Any, value: Any, depth: int) -> str:
+    """What is expected in its place; "" where it fits."""
+    if not isinstance(schema, Mapping) or not depth:
+        return ""
+    among = schema.get("enum")
+    if isinstance(among, list) and value not in among:
+        return "one of " + ", ".join(map(_shorten, among[:20]))
+    named = schema.get("type")
+    kinds = [
+        each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str) and each in KINDS
+    ]
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        return " or ".join(kinds)
+    for each in value if isinstance(value, list) else ():
+        if wrong := _wrong(schema.get("items"), each, depth - 1):
+            return f"a list of {wrong}"
+    return ""
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, KINDS[kind])
+
+
+def _shorten(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

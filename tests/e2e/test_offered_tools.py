@@ -1,0 +1,257 @@
+"""Own functions and MCP servers as real processes: what one call does costs that call and nothing else."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from envs.services.guard import ToolFailed
+from envs.tools.call_pool import CallPool, PoolLimits
+from envs.tools.line_process import Command
+from envs.tools.mcp import McpPeer, list_tools
+from envs.tools.offered import Parts, ToolEntry, Toolset, make_offered
+from envs.tools.python_tool import PythonTool
+from envs.tools.result import Result, ToolError
+from envs.tools.sandbox import SandboxConfig
+from envs.tools.search import SearchConfig, SearchTool
+from launch.cli import run
+from rlsys.errors import BadInput
+from rlsys.types import ToolCall
+
+FUNCTIONS = "tests.hostile_tools"
+SERVER = f"python {Path(__file__).parents[1] / 'hostile_mcp.py'}"
+MOST = 1000  # characters of a result
+
+
+@asynccontextmanager
+async def offering(*entries: ToolEntry) -> AsyncIterator[Toolset]:
+    parts = Parts(search=SearchTool(SearchConfig(), 1), python=PythonTool(SandboxConfig()))
+    tools = Toolset([make_offered(entry, f"env.tools.{at}.", parts, MOST) for at, entry in enumerate(entries)])
+    try:
+        await tools.ready()
+        yield tools
+    finally:
+        await tools.close()
+    deadline = asyncio.get_running_loop().time() + 10
+    while children_of() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.05)
+    assert not children_of()
+
+
+def children_of() -> Sequence[psutil.Process]:
+    found = psutil.Process().children(recursive=True)
+    return [each for each in found if "worker" in " ".join(cmdline(each)) or "hostile" in " ".join(cmdline(each))]
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def function(called: str, **others: object) -> ToolEntry:
+    return ToolEntry(function=f"{FUNCTIONS}.{called}", **{"deadline_s": 5.0, **others})  # type: ignore[arg-type]
+
+
+async def ask(tools: Toolset, name: str, **arguments: object) -> Result:
+    return await tools.episode()(ToolCall(name=name, arguments=arguments))
+
+
+def test_functions_answer_by_their_schemas() -> None:
+    async def play() -> None:
+        async with offering(function("shout"), function("later"), function("choose")) as tools:
+            shout = tools.schemas[0]["function"]
+            assert shout["description"] == "Say a text loudly."
+            assert shout["parameters"]["properties"]["times"] == {"type": "integer", "description": "How often."}
+            assert shout["parameters"]["required"] == ["text"]
+            assert await ask(tools, "shout", text="hi", times=2) == "HI HI"
+            assert await ask(tools, "later", seconds=0.01) == '{"waited": 0.01}'
+            assert await ask(tools, "choose", colour="red", names=["a"]) == "red None ['a']"
+            refused = [
+                await ask(tools, "shout"),
+                await ask(tools, "shout", text=5),
+                await ask(tools, "shout", text="x", times="2"),
+                await ask(tools, "choose", colour="green"),
+                await ask(tools, "choose", colour="red", names=[1]),
+                await ask(tools, "whisper", text="x"),
+                await tools.episode()(ToolCall(name="", problem="the call is not valid JSON")),
+            ]
+            assert all(isinstance(each, ToolError) and each.text.startswith("error: ") for each in refused)
+            assert isinstance(extra := await ask(tools, "shout", text="x", volume=3), ToolError)
+            assert "TypeError" in extra.text
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("hang", "no answer within 1 s"),
+        ("hang and ignore", "no answer within 1 s"),
+        ("crash", "it ended (exit code -11)"),
+        ("exit", "it ended (exit code 3)"),
+        ("memory", "MemoryError"),
+        ("raise", "ValueError: no such thing"),
+        ("lie", "no JSON object"),
+        ("torrent", "a line of more than"),
+    ],
+)
+def test_a_function_that_goes_wrong_costs_its_own_call(how: str, says: str) -> None:
+    async def play() -> None:
+        wrong = function("goes_wrong", deadline_s=1.0)
+        async with offering(wrong, function("later"), function("who")) as tools:
+            going_on = asyncio.create_task(ask(tools, "later", seconds=1.5))
+            beside = asyncio.create_task(ask(tools, "goes_wrong", how="nothing"))
+            failed = await ask(tools, "goes_wrong", how=how)
+            assert isinstance(failed, ToolError) and says in failed.text and len(failed.text) < 1000
+            assert await beside == "fine" and await going_on == '{"waited": 1.5}'
+            assert await ask(tools, "goes_wrong", how="nothing") == "fine"
+            assert await ask(tools, "who") == await ask(tools, "who")  # a process that did nothing wrong stays
+
+    asyncio.run(play())
+
+
+def test_floods_are_cut() -> None:
+    async def play() -> None:
+        async with offering(function("goes_wrong", deadline_s=60.0)) as tools:
+            flood = await ask(tools, "goes_wrong", how="flood")
+            assert isinstance(flood, str) and flood.startswith("x" * MOST) and len(flood) < MOST + 60
+            assert await ask(tools, "goes_wrong", how="print") == "fine"
+            assert await ask(tools, "goes_wrong", how="surrogate") == "?"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("hang", "no answer within 2 s"),
+        ("crash", "it ended (exit code -6)"),
+        ("flood", "a line of more than"),
+        ("notifications", "that answer nothing"),
+        ("garbage", "not JSON"),
+        ("deep", "not JSON"),
+        ("no content", "no content"),
+        ("neither", "neither a result nor an error"),
+        ("image", "no text"),
+        ("refused", "no such text"),
+    ],
+)
+def test_a_server_that_goes_wrong_costs_its_own_call(how: str, says: str) -> None:
+    async def play() -> None:
+        async with offering(ToolEntry(mcp=f"{SERVER} '{how}'", deadline_s=2.0), function("who")) as tools:
+            beside = asyncio.create_task(ask(tools, "echo", text="beside"))
+            failed = await ask(tools, "wrong", text="x")
+            assert isinstance(failed, ToolError) and says in failed.text and len(failed.text) < 1000
+            assert await beside == "beside"
+            assert await ask(tools, "echo", text="after") == "after"
+
+    asyncio.run(play())
+
+
+def test_a_server_that_does_odd_things_right() -> None:
+    async def play() -> None:
+        for how, says in (("other id", "mine"), ("asks", "asked"), ("dies afterwards", "goodbye")):
+            async with offering(ToolEntry(mcp=f"{SERVER} '{how}'", workers=1, deadline_s=20.0)) as tools:
+                assert await ask(tools, "wrong", text="x") == says
+                assert await ask(tools, "echo", text="after") == "after"
+        async with offering(ToolEntry(mcp=f"{SERVER} long", deadline_s=20.0)) as tools:
+            long = await ask(tools, "wrong", text="x")
+            assert isinstance(long, str) and len(long) < MOST + 60
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (f"{SERVER} silent", "does not answer within 2 s"),
+        (f"{SERVER} 'no tools'", "lists 0 tools"),
+        (f"{SERVER} 'endless tools'", "lists 240 tools"),
+        (f"{SERVER} 'bad name'", "a tool of the name"),
+        (f"{SERVER} 'no schema'", "no schema"),
+        ("python -c 'raise SystemExit(7)'", "exit code 7"),
+        ("no-such-command --serve", "no-such-command"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_bad_input(command: str, says: str) -> None:
+    async def play() -> None:
+        async with offering(ToolEntry(mcp=command, start_timeout_s=2.0 if "silent" in command else 30.0)):
+            raise AssertionError("nothing to offer")
+
+    with pytest.raises(BadInput, match=r"env\.tools\.0\.mcp") as refused:
+        asyncio.run(play())
+    assert says in str(refused.value)
+
+
+def test_a_server_that_no_longer_starts_is_the_tools_failure() -> None:
+    async def play() -> None:
+        async def start() -> McpPeer:
+            return await McpPeer.start(Command(words=(sys.executable, "-c", "raise SystemExit(7)"), memory_mb=0))
+
+        limits = PoolLimits(workers=1, deadline_s=1, start_timeout_s=20, max_reply=100)
+        pool = CallPool("gone", start, limits)
+        with pytest.raises(ToolFailed, match="cannot be started"):
+            await pool.call("echo", {})
+        assert pool.stats().errors == {"infra": 1}
+
+    asyncio.run(play())
+
+
+def test_a_server_of_the_reference_sdk() -> None:
+    async def play() -> None:
+        async with offering(
+            ToolEntry(mcp="python -m envs.problems.errands_server", workers=1, deadline_s=60.0)
+        ) as tools:
+            (price,) = tools.schemas
+            assert price["function"]["name"] == "price" and "item" in price["function"]["parameters"]["properties"]
+            assert await ask(tools, "price", item="no lamp") == "no such item"
+            both = await asyncio.gather(ask(tools, "price", item="red lamp"), ask(tools, "price", item="old chair"))
+            assert all(isinstance(each, str) and each.isdigit() for each in both)
+            refused = await ask(tools, "price")
+            assert isinstance(refused, ToolError) and "item" in refused.text
+
+    asyncio.run(play())
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    async def play() -> None:
+        async with offering(function("who"), function("shout", name="who")):
+            pass
+
+    with pytest.raises(BadInput, match="different names"):
+        asyncio.run(play())
+    with pytest.raises(BadInput, match="nothing_here"):
+        make_offered(function("nothing_here"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="cannot be given by name"):
+        make_offered(function("takes"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="not a function"):
+        make_offered(function("NOT_A_FUNCTION"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
+    assert list_tools.cache_info().maxsize == 64
+
+
+def test_the_page_on_own_tools_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = [
+        '<tool_call>{"name": "height", "arguments": {"mountain": "Etna"}}</tool_call>'
+        '<tool_call>{"name": "height", "arguments": {"mountain": "Eiger"}}</tool_call>',
+        "<answer>3403</answer>",
+    ]
+    (tmp_path / "said.txt").write_text("\n".join(said) + "\n")
+    argv = ["play", "docs/environments/own_tools.yaml", "--task", "own_tools.jsonl:2", "--split", "all"]
+    assert run([*argv, "--answers", str(tmp_path / "said.txt")]) == 0
+    shown = capsys.readouterr().out
+    assert '"description": "Look up how high a mountain is."' in shown
+    assert "3403 metres" in shown and "KeyError" in shown and "1.1" in shown
+    page = Path("docs/environments/tools.md").read_text()
+    for text in (
+        Path("docs/environments/own_tools.py").read_text(),
+        Path("docs/environments/own_tools.yaml").read_text(),
+    ):
+        blocks = re.findall(r"(?s)```(?:python|yaml)\n(.*?)```", page)
+        assert any(block in text for block in blocks)

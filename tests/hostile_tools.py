@@ -1,0 +1,74 @@
+"""Functions that a person may name as tools, good ones and those that go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Literal, Optional
+
+
+def shout(text: str, times: int = 1) -> str:
+    """Say a text loudly.
+
+    Args:
+        text: What to say.
+        times: How often.
+    """
+    print("this line goes nowhere")
+    return " ".join([text.upper()] * times)
+
+
+async def later(seconds: float) -> dict[str, float]:
+    """Wait, then say how long."""
+    await asyncio.sleep(seconds)
+    return {"waited": seconds}
+
+
+def choose(colour: Literal["red", "blue"], size: Optional[int] = None, names: list[str] | None = None) -> str:
+    return f"{colour} {size} {names}"
+
+
+def who() -> int:
+    """The number of the process that answers."""
+    return os.getpid()
+
+
+def goes_wrong(how: str) -> str:
+    """Do one of the things that a tool must not."""
+    if how == "hang":
+        time.sleep(1000)
+    if how == "hang and ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            pass
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "exit":
+        sys.exit(3)
+    if how == "memory":
+        return str(len(bytearray(1 << 40)))
+    if how == "flood":
+        return "x" * (1 << 26)
+    if how == "print":
+        print("x" * (1 << 24))
+    if how == "raise":
+        raise ValueError("no such thing " + "x" * 10_000)
+    if how in ("lie", "torrent"):
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                with suppress(OSError):
+                    os.write(int(name), b"[1]\n" if how == "lie" else b"x" * (1 << 24))
+    if how == "surrogate":
+        return "\ud800"
+    return "fine"
+
+
+def takes(*texts: str) -> str:
+    return "".join(texts)
+
+
+NOT_A_FUNCTION = 5

@@ -1,0 +1,223 @@
+"""Episodes with several calls in a message, made-up errands, and the keys of the list of tools."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.problems import errands
+from envs.protocols.native import HERMES, read_calls
+from envs.services.guard import ToolFailed
+from envs.tools.offered import ToolEntry, compute, verify_graph_answer
+from envs.tools.result import Result, ToolError
+from envs.tools.schema import find_problem
+from envs.worlds.tools import ToolsConfig, ToolsWorld
+from launch.cli import run
+from launch.config.compose import compose
+from rlsys.errors import BadInput
+from rlsys.types import EpisodeEnd, FailureKind, Message, Step, Task, ToolCall
+from tests.made import jsonl
+from tests.refused import refused
+
+PRICE = ToolEntry(function="envs.problems.errands.price")
+OURS = [ToolEntry(name="search"), ToolEntry(name="python"), PRICE]
+SMALL: dict[str, Any] = {"train_tasks": 40, "held_out_tasks": 8, "topk": 1}
+SUM = ToolCall(name="calculator", arguments={"expression": "48 / 2"})
+
+
+@pytest.fixture(scope="module")
+def world() -> ToolsWorld:
+    return ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=0.5, **SMALL))
+
+
+def calculating(**keys: Any) -> ToolsWorld:
+    return ToolsWorld(ToolsConfig(tools=[ToolEntry(name="calculator")], **SMALL, **keys))
+
+
+def step(world: ToolsWorld, *calls: ToolCall, text: str = "", turns_left: int = 3) -> Step:
+    env = world.env(world.tasks("train")[0])
+    return asyncio.run(env.step(text, turns_left=turns_left, calls=calls))
+
+
+def test_each_call_of_a_message_gets_a_message_in_answer() -> None:
+    broken = ToolCall(name="", problem="the call is not valid JSON")
+    unknown, wrong = ToolCall(name="oracle"), ToolCall(name="calculator", arguments={"expression": 5})
+    done = step(calculating(), SUM, broken, unknown, wrong, SUM)
+    contents = [each.content for each in done.replies]
+    assert contents[0] == contents[4] == "24.0" and all(each.startswith("error: ") for each in contents[1:4])
+    assert [each.role for each in done.replies] == ["tool"] * 5 and done.end is None
+    assert len({each.call_id for each in done.replies}) == 5 and {len(each.call_id) for each in done.replies} == {9}
+    assert done.metrics == {"calls": 5, "valid_calls": 2, "several_calls": 1, "calls_calculator": 2, "failed_calls": 3}
+
+
+def test_calls_over_the_limits() -> None:
+    world = calculating(max_calls=2)
+    done = step(world, *[SUM] * 5)
+    assert [each.content for each in done.replies[:2]] == ["24.0"] * 2
+    assert len(done.replies) == 3 and "5 calls in one message" in done.replies[2].content
+    assert step(world, SUM, turns_left=0) == Step(end=EpisodeEnd.TURN_LIMIT)
+
+
+def test_a_message_without_calls_is_the_answer_or_malformed() -> None:
+    world = calculating()
+    assert step(world, text="<answer>5</answer>").end is EpisodeEnd.ANSWERED
+    assert step(world, text="5").end is EpisodeEnd.MALFORMED
+    assert step(calculating(style="free"), text="5").end is EpisodeEnd.ANSWERED
+
+
+def test_a_repeated_call_is_flagged_and_a_reward_sees_the_calls() -> None:
+    env = calculating().env(Task(task_id="t", question="q"))
+
+    async def play() -> list[Step]:
+        return [await env.step("", turns_left=3, calls=(SUM,)) for _ in range(2)]
+
+    assert [each.repeated for each in asyncio.run(play())] == [False, True]
+    assert env.final_state() == {"calls": [{"name": "calculator", "ok": True}] * 2}
+
+
+def test_a_tool_that_is_down_ends_the_episode_with_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def down(arguments: Any) -> Result:
+        raise ToolFailed(FailureKind.INFRA, "calculator", "down")
+
+    world = calculating()
+    monkeypatch.setattr("envs.tools.offered.PlainTool.episode", lambda self: lambda name, arguments: down(arguments))
+    with pytest.raises(ToolFailed):
+        step(world, SUM, SUM)
+
+
+def test_every_kind_of_errand_is_made_and_run(world: ToolsWorld) -> None:
+    tasks = world.tasks("train")
+    assert len(tasks) == 40 and {world.level(task) for task in tasks} == set(errands.KINDS)
+    assert not {task.question for task in tasks} & {task.question for task in world.tasks("held_out")}
+    right = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=0.0, **SMALL))
+    wrong = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=1.0, **SMALL))
+    for task in tasks[:12]:
+        said = right.demonstration(task, 0).messages
+        assert said[-1].content == f"<answer>{task.answers[0]}</answer>"
+        assert wrong.demonstration(task, 0).messages[-1].content != said[-1].content
+        for before, after in zip(said, said[1:], strict=False):
+            assert (after.role == "assistant") == (before.role in ("user", "tool")) or after.role == "tool"
+    both = next(task for task in tasks if world.level(task) == "both")
+    first, _, _, second, *_ = right.demonstration(both, 0).messages[1:]
+    assert [call.name for call in first.calls] == ["price", "price"] and second.calls[0].name == "python"
+
+
+def test_a_demonstration_is_what_the_tools_would_say(world: ToolsWorld) -> None:
+    said = world.demonstration(next(task for task in world.tasks("train") if world.level(task) == "price"), 0).messages
+    again = ToolsWorld(ToolsConfig(tools=OURS, demo_error_rate=0.5, **SMALL))
+    assert again.demonstration(world.tasks("train")[0], 3) == world.demonstration(world.tasks("train")[0], 3)
+    assert said[0].content.startswith("What does the")
+    assert errands.printed("print(3 * 4 + 5)") == "17" and errands.printed("print('red lamp')") == "red lamp"
+
+
+def test_without_a_template_for_tools_words_and_user_messages_do_it() -> None:
+    world = calculating(protocol="hermes")
+    env = world.env(world.tasks("train")[0])
+    system, asked = env.first_messages()
+    assert (system.role, asked.role) == ("system", "user") and '"calculator"' in system.content
+    assert env.offer.form == "hermes"
+    (shown,) = read_calls(HERMES, system.content.split("object: ")[1])
+    assert shown == ToolCall(name="NAME")
+    (reply,) = step(world, SUM).replies
+    assert reply == Message(role="user", content="<tool_response>\n24.0\n</tool_response>")
+
+
+def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
+    called = {"id": "a", "function": {"name": "calculator", "arguments": '{"expression": "48 / 2"}'}}
+    chat = [
+        {"role": "user", "content": "What is 48 / 2?"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "content": "24.0", "tool_call_id": "a", "name": "calculator"},
+        {"role": "assistant", "content": "<answer>24</answer>"},
+    ]
+    rows = [{"question": f"What is 48 / {n}?", "answers": ["24"], "messages": chat} for n in (2, 3)]
+    data = jsonl(tmp_path / "data.jsonl", rows)
+    for protocol in ("native", "hermes"):
+        world = calculating(protocol=protocol, data=data)
+        said = world.demonstration(world.tasks("all")[0], 0).messages[-3:]
+        if protocol == "native":
+            call = ToolCall(name="calculator", arguments={"expression": "48 / 2"}, call_id="a")
+            assert said[0].calls == (call,) and said[1].tool == "calculator" and said[1].call_id == "a"
+        else:
+            assert read_calls(HERMES, said[0].content) == (SUM,) and said[1].content.startswith("<tool_response>")
+    jsonl(tmp_path / "bad.jsonl", [row | {"messages": [{"role": "assistant", "tool_calls": [5]}]} for row in rows])
+    world = calculating(data=str(tmp_path / "bad.jsonl"))
+    with refused(says="tool_calls"):
+        world.demonstration(world.tasks("all")[0], 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ("{}", r"env\.tools\.0\.name"),
+        ("{name: serach}", r"env\.tools\.0\.name='serach'.*search"),
+        ("{name: search, deadline_s: 3}", r"env\.tools\.0\.deadline_s"),
+        ("{function: a.b, mcp: c}", r"env\.tools\.0\.name"),
+        ("{function: envs.problems.errands.prise}", r"env\.tools\.0\.function"),
+        ("{function: envs.problems.errands.price, workers: 0}", r"env\.tools\.0\.workers"),
+        ("{function: envs.problems.errands.price, only: [a]}", r"env\.tools\.0\.only"),
+        ("{mcp: ' '}", r"env\.tools\.0\.mcp"),
+        ("{functoin: a.b}", r"env\.tools\.0\.functoin.*function"),
+        ("5", r"env\.tools\.0"),
+        ("{name: python}, {name: python}", r"env\.tools"),
+    ],
+)
+def test_a_bad_entry_is_one_line_that_names_it(entry: str, key: str) -> None:
+    with pytest.raises(BadInput, match=key):
+        ToolsWorld(compose("worlds/tools", [f"env.tools=[{entry}]"]).stages[0].config.env)
+
+
+def test_a_model_at_an_address_is_told_of_its_tools_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    place = "http://127.0.0.1:9/v1"
+    teacher = [f"generate.teacher.endpoint={place}", "generate.teacher.model=m"]
+    for argv in (
+        ["eval", "worlds/tools", "--endpoint", place, "--model", "m", "--dry-run"],
+        ["generate", "worlds/tools", "--output", "/nowhere/x.jsonl", *teacher],
+    ):
+        assert run(argv) == 2
+        assert "env.protocol='native': expected hermes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["tools", "tools_mcp"])
+def test_the_recipes_offer_three_tools(name: str) -> None:
+    (sft, rl) = compose(f"worlds/{name}", []).stages
+    assert len(sft.config.env.tools) == 3 and rl.kind == "rl"
+    assert compose("worlds/tools", ["env.tools=[]"]).stages[0].config.env.tools == []
+
+
+def test_tools_of_ours_answer_any_arguments() -> None:
+    assert compute("48 / 2") == "24.0" and isinstance(compute("x"), ToolError)
+    graph: dict[str, Any] = {"num_nodes": 3, "edges": [[0, 1], [1, 2]], "source": 0, "target": 2}
+    assert verify_graph_answer(**graph, answer="yes") == "correct"
+    assert str(verify_graph_answer(**graph, answer="no")).startswith("incorrect")
+    weighted = graph | {"edges": [[0, 1, 2], [1, 2, 3]]}
+    assert verify_graph_answer(**weighted, answer="0->1->2. The length is 5.") == "correct"
+    for broken in ({"num_nodes": 10**9}, {"edges": [[]]}, {"edges": [[0.5]]}, {"edges": [[0, 1e300]]}, {"source": 9}):
+        assert isinstance(verify_graph_answer(**(graph | broken), answer="yes"), ToolError)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KEYWORDS = st.sampled_from(["type", "properties", "required", "enum", "items", "additionalProperties", "a"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(schema=st.dictionaries(KEYWORDS, VALUES, max_size=5), arguments=st.dictionaries(st.text(max_size=3), VALUES))
+def test_any_schema_and_any_arguments_get_a_verdict(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    assert isinstance(find_problem(schema, arguments), str)
+    assert isinstance(find_problem({"properties": {key: schema for key in arguments}}, arguments), str)
+
+
+def test_arguments_are_compared_with_types_and_enumerations() -> None:
+    schema = json.loads('{"properties": {"n": {"type": "integer"}, "c": {"enum": ["a", 1]}}, "required": ["n"]}')
+    assert [find_problem(schema, given) == "" for given in ({"n": 1}, {"n": 1.0}, {"n": 1, "c": "a"}, {"n": 1, "x": 2})]
+    wrong: list[dict[str, Any]] = [{}, {"n": "1"}, {"n": True}, {"n": 1.5}, {"n": 1, "c": "b"}, {"n": 1, "c": []}]
+    assert all(find_problem(schema, given) for given in wrong)
+    assert find_problem(schema | {"additionalProperties": False}, {"n": 1, "x": 2})
