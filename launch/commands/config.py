@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from launch.config.compose import TABLES, compose
 from launch.config.keys import Key, Section, choice_keys, plain, reference, values_of
@@ -114,10 +116,20 @@ def list_changes(config: str, sections: Sequence[Section]) -> list[str]:
 
 def format_changes(recipe: RecipeConfig) -> list[str]:
     """ "learner.lr = 0.002 (default 1e-06)", for each key."""
+    lines = []
+    for env, share in recipe.envs.items():
+        lines += [f"envs.{env}.name = {share.env.name}", f"envs.{env}.weight = {share.weight:g}"]
+        lines += _changes(share.env, f"envs.{env}.")
+        lines += [f"envs.{env}.reward.name = {share.reward.name}", *_changes(share.reward, f"envs.{env}.reward.")]
+        lines += _changes(share.curriculum, f"envs.{env}.curriculum.")
+    return lines + _changes(replace(recipe, env=None, envs={}) if recipe.envs else recipe)
+
+
+def _changes(config: Any, prefix: str = "") -> list[str]:
     return [
         f"{name} = {short(str(plain(value)))} (default {short(str(plain(default)))})"
-        for name, value, default in values_of(recipe)
-        if value != default
+        for name, value, default in values_of(config, prefix)
+        if value != default and (not prefix or name != f"{prefix}name")
     ]
 
 

@@ -14,6 +14,7 @@ from launch.plan.schedule import Timed
 from launch.plan.speed import assumptions
 from launch.plan.split import keys_for
 from launch.plan.trace import Trace
+from launch.stages.base import stage_of
 
 WIDTH = 120
 SLIGHT = 0.02  # of the step, below which no part is said to wait
@@ -34,6 +35,7 @@ def _wrap(line: str) -> list[str]:
 
 def _lines(plan: Plan) -> list[str]:
     lines = [_headline(plan), "", *format_rows(plan.memory.rows, plan.memory.unit)]
+    lines += _env_lines(plan)
     if plan.services:
         lines += ["", "services", *(f"  {need.describe()}" for need in plan.services)]
     if not plan.fits:
@@ -52,6 +54,16 @@ def _lines(plan: Plan) -> list[str]:
         lines.append(f"assumes: {', '.join(_assumed(plan, plan.timed))}")
         return lines
     return [*lines, f"  {plan.command()}"]
+
+
+def _env_lines(plan: Plan) -> list[str]:
+    """What each of several environments gets, in the last rl stage that has more than one."""
+    mixed = [stage for stage in plan.config.stages if stage.kind == "rl" and stage.config.envs]
+    if not mixed:
+        return []
+    recipe, kind = mixed[-1].config, stage_of("rl")
+    total = mixed[-1].steps * recipe.loop.groups_per_step
+    return ["", "environments", *(f"  {kind.share(recipe, name, total)}" for name in recipe.envs)]
 
 
 def _headline(plan: Plan) -> str:

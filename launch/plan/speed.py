@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launch.checks.gpu_memory import BYTES, ModelShape, engine_memory
 from launch.checks.gpu_plan import engine_plan
@@ -13,6 +13,7 @@ from learners.algorithms.base import REFERENCE, VALUES
 from learners.flop_count import training_flops
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.mixed_curriculum import Turns, weights_of
 from rlsys.system.device import require_resolved
 
 # Assumed where nothing was measured; docs/how-to/plan-a-run.md lists them.
@@ -26,6 +27,7 @@ HOST = 1e10  # bytes/s of a rank's optimizer in host memory
 OFFLOADED = 28  # bytes that a step of AdamW reads and writes for a parameter: gradient, master, two moments
 ALL_FORWARD = 4.0  # forward passes of training with recomputation: 1, 2 of the backward pass, 1 again
 USUAL_NETWORK = 100.0  # Gbit/s, where there are several nodes
+AT_LIMIT = " (all at their limit: give lengths with --answer-tokens or --from RUN)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +69,26 @@ class Answers:
 
 def assume_answers(recipe: RecipeConfig, tokens: int | None) -> Answers:
     """All as long as the limits allow, or as given; prompts are in the number."""
+    if recipe.envs:
+        return _assume_mixed(recipe, tokens)
     rollout, window = recipe.rollout, recipe.engine.max_model_len
     turns = getattr(recipe.env, "max_turns", None) or 1
     longest = min(rollout.max_response_tokens or window, rollout.max_turn_tokens * turns, window)
     length = min(tokens, window) if tokens is not None else longest
     group = [(float(length), 0.0)] * recipe.loop.group_size
-    why = "" if tokens is not None else " (all at their limit: give lengths with --answer-tokens or --from RUN)"
+    why = "" if tokens is not None else AT_LIMIT
     return Answers(groups=[group], packed=float(length), said=f"answers of {length:,} tokens{why}")
+
+
+def _assume_mixed(recipe: RecipeConfig, tokens: int | None) -> Answers:
+    """Of several environments: as many groups of each as its share of a step's."""
+    alone = {name: assume_answers(one, tokens) for name, one in recipe.by_env.items()}
+    turns = Turns(weights_of(recipe.envs))
+    groups = [alone[turns.of(sequence)[0]].groups[0] for sequence in range(recipe.loop.groups_per_step)]
+    answers = Answers(groups=groups, packed=0.0, said="")
+    said = ", ".join(f"{each.packed:,.0f} tokens in {name}" for name, each in alone.items())
+    why = "" if tokens is not None else AT_LIMIT
+    return replace(answers, packed=answers.mean_tokens, said=f"answers of {said}{why}")
 
 
 def estimate(

@@ -74,12 +74,12 @@ def differing_keys(flats: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """learner.lr, stages.rl.steps: a stage is known by its name."""
+    """learner.lr, stages.rl.steps: a stage is known by its name, an environment of several by its label."""
     if isinstance(value, dict):
         for key, own in value.items():
             yield from flatten(own, f"{prefix}.{key}" if prefix else str(key))
     elif isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
         for each in value:
-            yield from flatten(each, f"{prefix}.{each['name']}")
+            yield from flatten(each, f"{prefix}.{each.get('label') or each['name']}")
     else:
         yield prefix, value

@@ -120,7 +120,7 @@ class Stage:
         tasks, apart = self.epoch(one, None), len(make_world(one.env).tasks("held_out"))
         what = f"envs.{name} = {one.env.name}, reward {one.reward.name}"
         epochs = f"{total * share / tasks:.2f} epochs of {tasks}; {apart} others held out"
-        return f"{what}: {share:.0%} of them, {total * share:.0f} ({epochs})"
+        return f"{what}: {total * share:.0f} of {total}, {share:.0%} ({epochs})"
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """Go through the stage, or through what a resumed run has left of it."""

@@ -46,9 +46,11 @@ class Tracker(Protocol):
 
 
 def flatten_config(text: str) -> dict[str, Any]:
-    """The configuration as keys that can be filtered and grouped by, `learner.lr`; its stages by their names."""
+    """The configuration as keys that can be filtered and grouped by, `learner.lr`; its stages, and several
+    environments, by their names."""
     values: dict[str, Any] = yaml.safe_load(text)
-    return values | {"stages": {stage["name"]: stage for stage in values.get("stages", ())}}
+    envs = {"envs": {each["label"]: each for each in values["envs"]}} if values.get("envs") else {}
+    return values | envs | {"stages": {stage["name"]: stage for stage in values.get("stages", ())}}
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

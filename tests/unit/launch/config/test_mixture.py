@@ -6,7 +6,11 @@ import pytest
 import yaml
 
 from envs.mixture import MixtureConfig
+from launch.commands.config import format_changes
 from launch.config.compose import compose, last_recipe, to_yaml
+from launch.observe.trackers.base import flatten_config
+from launch.plan.speed import assume_answers
+from launch.reading.settings import flatten
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
@@ -135,3 +139,23 @@ def test_a_list_to_change_must_be_there() -> None:
 def test_commands_about_one_environment_ask_which(config: str) -> None:
     with pytest.raises(BadInput, match="envs=sums or envs=calculator"):
         last_recipe(config, [])
+
+
+def test_rlsys_config_shows_the_keys_of_each(config: str) -> None:
+    lines = format_changes(rl(config))
+    assert {"envs.sums.weight = 3", "envs.calculator.weight = 1", "envs.calculator.reward.name = answer"} <= {*lines}
+    assert "envs.calculator.max_turns = 4 (default null)" in lines
+    assert not any(line.startswith(("env.", "envs =")) for line in lines)
+
+
+def test_a_plan_assumes_as_many_answers_of_each_as_its_share(config: str) -> None:
+    """Three groups of one message of 64 tokens, and one of four messages."""
+    answers = assume_answers(rl(config, "loop.groups_per_step=4"), None)
+    assert answers.mean_tokens == answers.packed == (3 * 64 + 4 * 64) / 4
+    assert assume_answers(rl(config, "loop.groups_per_step=4"), 50).packed == 50
+
+
+def test_keys_of_a_file_are_named_by_the_environment(config: str) -> None:
+    values = yaml.safe_load(to_yaml(compose(config, [])))
+    assert dict(flatten(values))["envs.sums.weight"] == 3.0
+    assert flatten_config(to_yaml(compose(config, [])))["envs"]["calculator"]["max_turns"] == 4
