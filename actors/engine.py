@@ -197,9 +197,9 @@ class Engine:
         what, adapter = f"version {published.version}", published.adapter
         if adapter is not None and adapter.base != self._base:
             await self._reload_base(adapter, what)
-        loaded = await self._call("rl_load", asdict(published), what=what)
-        if loaded != published.tensors:
-            raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
+        for loaded in await self._call("rl_load", asdict(published), what=what):
+            if loaded != published.tensors:
+                raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
         self._adapter = None if adapter is None else adapter_request()
         if adapter is None:
             self._base = None
@@ -209,8 +209,8 @@ class Engine:
         await self._call("rl_load_base", adapter.base, what=f"{what}: the model under its adapter, {adapter.base}")
         self._base = adapter.base
 
-    async def _call(self, method: str, *arguments: Any, what: str) -> int:
-        """Have the workers load something. Returns the number of tensors; raises WeightsRejected."""
+    async def _call(self, method: str, *arguments: Any, what: str) -> list[int]:
+        """Have the workers load something. Returns how many tensors each has read; raises WeightsRejected."""
         try:
             answers = await self._ask(self.llm.collective_rpc(method, args=arguments))
         except EngineFailed:
@@ -223,8 +223,7 @@ class Engine:
                 raise WeightsRejected(
                     f"{what}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
-        counts = {loaded for loaded, _ in answers}
-        return int(counts.pop()) if len(counts) == 1 else -1
+        return [loaded for loaded, _ in answers]
 
     def stats(self) -> EngineStats:
         if self.llm.output_processor.get_num_unfinished_requests() == 0:

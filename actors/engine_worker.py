@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,9 @@ class ReloadExtension:
         model = self.model_runner.get_model()
         seen: set[str] = set()
         device = next(model.parameters()).device
-        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config), without_adapters(model):
+        wrapped = getattr(self.model_runner, "lora_manager", None) is not None
+        plain = without_adapters(model) if wrapped else nullcontext()
+        with torch.no_grad(), device, set_current_vllm_config(self.vllm_config), plain:
             initialize_layerwise_reload(model)
             model.load_weights(once(tensors, seen))
             missing = self.rl_missing(model)

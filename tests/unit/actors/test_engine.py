@@ -12,6 +12,7 @@ import runpy
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from actors.engine import Engine, leave_out_token_texts
 from actors.engine_arguments import engine_arguments
 from actors.engine_worker import PARENT_VARIABLE, ReloadExtension, once
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, Gauges, PromptTooLong
+from rlsys.adapters import Adapter
 from rlsys.rollout import TurnRequest
 from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from tests.made import engine_spec
@@ -71,6 +73,7 @@ class LLM:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.requests: list[tuple[Any, Any, str, int]] = []
+        self.adapters: list[Any] = []  # of the requests
         self.described: list[str] = []
         self.closed: list[str] = []
         self.unfinished, self.reloaded = 0, [(3, [])]  # type: tuple[int, Any]
@@ -102,8 +105,11 @@ class LLM:
         if cls.missing:
             raise WeightsRejected("not there")
 
-    async def generate(self, prompt: Any, parameters: Any, name: str, *, priority: int) -> AsyncIterator[Any]:
+    async def generate(
+        self, prompt: Any, parameters: Any, name: str, *, lora_request: Any, priority: int
+    ) -> AsyncIterator[Any]:
         self.requests.append((prompt, parameters, name, priority))
+        self.adapters.append(lora_request)
         if self.hook is not None:
             self.hook()
         if self.error is not None:
@@ -132,7 +138,7 @@ class LLM:
         self.asked.append(("abort", names))
 
     async def collective_rpc(self, method: str, args: Any = ()) -> Any:
-        self.asked.append((method, *(each["version"] for each in args)))
+        self.asked.append((method, *(each["version"] if isinstance(each, dict) else each for each in args)))
         if method == "rl_pid":
             return [1, 2]
         await asyncio.sleep(0)
@@ -267,6 +273,39 @@ def test_a_version_that_was_not_loaded_whole_ends_the_engine(answer: Any, says: 
 
     run(scenario)
     assert not LLM.missing
+
+
+def test_an_adapter_goes_along_with_each_request_and_stands_on_its_own_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it comes or goes every request is sent again, and in its place those without a token; the weights under it
+    are loaded where the engine has others."""
+    monkeypatch.setattr(actors.engine, "adapter_request", lambda: "policy")
+    adapter = Adapter(base="nowhere", rank=4, alpha=8.0, targets=("q_proj",))
+
+    async def scenario(engine: Engine, llm: LLM, process: Process) -> None:
+        async def load(version: int, on: Adapter | None) -> list[Any]:
+            llm.asked.clear()
+            await engine.load(WeightManifest(version=version, tensors=3, adapter=on))
+            await engine.generate([1], ASKED, f"w-{version}")
+            return [each for each in llm.asked if each[0] in ("abort", "rl_load", "rl_load_base")]
+
+        def state(name: str, waiting: bool) -> Any:
+            return SimpleNamespace(external_req_id=name, is_prefilling=waiting)
+
+        llm.output_processor.request_states = {1: state("a", False), 2: state("b", True)}
+        assert await load(1, adapter) == [("abort", ["a", "b"]), ("rl_load", 1)]  # the folder that it was started from
+        assert await load(2, adapter) == [("abort", ["b"]), ("rl_load", 2)]
+        other = replace(adapter, base="/run/bases/x")
+        assert await load(3, other) == [("abort", ["b"]), ("rl_load_base", "/run/bases/x"), ("rl_load", 3)]
+        assert await load(4, None) == [("abort", ["a", "b"]), ("rl_load", 4)]
+        assert await load(5, other) == [("abort", ["a", "b"]), ("rl_load_base", "/run/bases/x"), ("rl_load", 5)]
+        assert llm.adapters == ["policy", "policy", "policy", None, "policy"]
+        llm.reloaded = [(3, ["layer: the engine has no adapter there"])]
+        with pytest.raises(WeightsRejected, match="no adapter there"):
+            await engine.load(WeightManifest(version=6, tensors=3, adapter=other))
+        with pytest.raises(EngineFailed):
+            await engine.generate([1], ASKED, "w-6")
+
+    run(scenario, running_kv="keep")
 
 
 def test_a_version_that_is_not_there_ends_nothing() -> None:
