@@ -57,6 +57,7 @@ class ChatRenderer:
         self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
         self._own_family: Family | None = None
         self._looked_for_family = False
+        self._checked: set[ToolOffer] = set()
         self.has_template = self.tokenizer.chat_template is not None
         if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
@@ -138,7 +139,13 @@ class ChatRenderer:
 
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         """The first context: tools and prompt, and the opening of the model's turn. An inline prompt (of a base model,
-        which knows no chat) stands as it is, after the token that begins a text where the model has one."""
+        which knows no chat) stands as it is, after the token that begins a text where the model has one.
+
+        Raises BadInput for an offer as `check_offer` does.
+        """
+        if offer is not None and offer not in self._checked:
+            self.check_offer(offer)
+            self._checked.add(offer)
         if messages and all(message.inline for message in messages):
             return self._beginning() + self.text_ids("".join(message.content for message in messages))
         return self._tokens(*self._render_marked(messages, offer))

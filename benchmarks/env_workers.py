@@ -140,7 +140,7 @@ async def begin(kind: Any) -> tuple[Any, psutil.Process, float]:
     process = kind()
     await process.ask("prepare", ("world", "reward"), IdleConfig(), None, frozenset())
     took = time.monotonic() - began
-    (first, *_), _ = await process.ask("open", 0, "world", TASK)
+    (first, *_), *_ = await process.ask("open", 0, "world", TASK)
     return process, psutil.Process(int(first.content)), took
 
 
@@ -148,7 +148,7 @@ async def call_costs(process: Any, calls: int) -> tuple[float, float, float]:
     """(ms of a call that is alone, calls per second of many at a time, ms of this process's CPUs for one of those)."""
 
     async def step() -> None:
-        await process.ask("step", 0, "answer", 3)
+        await process.ask("step", 0, "answer", {"turns_left": 3})
 
     alone = []
     for _ in range(calls // 10):
@@ -169,7 +169,7 @@ async def call_costs(process: Any, calls: int) -> tuple[float, float, float]:
 async def cancelled_after(process: Any, folder: Path) -> float:
     """Seconds from giving up a call until its code hears of it."""
     file = folder / f"{time.monotonic_ns()}"
-    waiting = asyncio.ensure_future(process.ask("step", 0, f"wait {file}", 3))
+    waiting = asyncio.ensure_future(process.ask("step", 0, f"wait {file}", {"turns_left": 3}))
     await asyncio.sleep(0.3)
     at = time.time()
     waiting.cancel()
@@ -179,7 +179,7 @@ async def cancelled_after(process: Any, folder: Path) -> float:
 
 async def death_heard_after(process: Any, its: psutil.Process, folder: Path) -> float:
     """Seconds from its end by SIGKILL until a call that is under way hears of it."""
-    waiting = asyncio.ensure_future(process.ask("step", 0, f"wait {folder / 'never'}", 3))
+    waiting = asyncio.ensure_future(process.ask("step", 0, f"wait {folder / 'never'}", {"turns_left": 3}))
     await asyncio.sleep(0.3)
     began = time.monotonic()
     its.kill()
@@ -196,7 +196,7 @@ class Worker:
         return os.getpid(), its.pid
 
     async def block(self) -> None:
-        await self._process.ask("step", 0, "block", 3)
+        await self._process.ask("step", 0, "block", {"turns_left": 3})
 
 
 async def outlives_by(name: str) -> float:

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from actors.renderer import ChatRenderer
+from envs.protocols.native import HERMES
 from envs.services.guard import ToolFailed
 from envs.tools.call_pool import CallPool, PoolLimits
 from envs.tools.line_process import Command
@@ -19,9 +21,13 @@ from envs.tools.python_tool import PythonTool
 from envs.tools.result import Result, ToolError
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.search import SearchConfig, SearchTool
+from envs.worlds.tools import ToolsConfig, ToolsWorld
 from launch.cli import run
 from rlsys.errors import BadInput
-from rlsys.types import ToolCall
+from rlsys.samples import sample_trajectory
+from rlsys.types import EpisodeEnd, ToolCall, Trajectory
+from tests import made
+from tests.played import episode, tokenizer_in
 
 FUNCTIONS = "tests.hostile_tools"
 SERVER = f"python {Path(__file__).parents[1] / 'hostile_mcp.py'}"
@@ -255,3 +261,30 @@ def test_the_page_on_own_tools_is_played(tmp_path: Path, capsys: pytest.CaptureF
     ):
         blocks = re.findall(r"(?s)```(?:python|yaml)\n(.*?)```", page)
         assert any(block in text for block in blocks)
+
+
+@pytest.mark.parametrize("protocol", ["native", "hermes"])
+def test_a_demonstration_is_token_for_token_an_episode(protocol: str, tmp_path: Path) -> None:
+    entries = [ToolEntry(name="search"), ToolEntry(name="python"), ToolEntry(function="envs.problems.errands.price")]
+    config = ToolsConfig(
+        tools=entries, protocol=protocol, demo_error_rate=0.0, train_tasks=40, held_out_tasks=8, topk=1
+    )
+    world = ToolsWorld(config)
+    task = next(task for task in world.tasks("train") if world.level(task) == "price")
+    shown, offer = world.demonstration(task, 0), world.env(task).offer
+    folder = tokenizer_in(tmp_path, list(world.texts(100)), world.tags)
+    renderer = ChatRenderer(str(folder))
+    said = [each for each in shown.messages if each.role == "assistant"]
+    texts = [HERMES.write("", each.calls) if each.calls else each.content for each in said]
+
+    async def play() -> Trajectory:
+        try:
+            return await episode(world, task, texts, renderer, plan=made.plan(max_context=2048))
+        finally:
+            await world.close()
+
+    played = asyncio.run(play())
+    assert played.end is EpisodeEnd.ANSWERED and played.state == {"calls": [{"name": "price", "ok": True}]}
+    ids, mask = renderer.demonstration(shown.messages, played.num_prompt, (), offer=offer)
+    (sample,) = sample_trajectory(played, 1.0)
+    assert sample.token_ids.tolist() == list(ids) and sample.loss_mask.tolist() == [bool(each) for each in mask]

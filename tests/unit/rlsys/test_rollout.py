@@ -353,6 +353,30 @@ def test_what_a_broken_tool_cost_is_counted() -> None:
     assert failed.timings.tool_s > 0.005
 
 
+def test_calls_in_the_models_own_format_reach_the_environment_and_each_reply_is_a_message() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Calling(Counting):
+        offer = ToolOffer(schemas=("{}",))
+
+        async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...] = ()) -> Step:
+            asked.append(tuple(call.name for call in calls))
+            if not calls:
+                return Step(end=EpisodeEnd.ANSWERED)
+            return Step(reply=tuple(Message(role="tool", content=call.name.upper()) for call in calls), max_tokens=2)
+
+    script = iter([":abc :d", "z"])
+
+    async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
+        return completion(next(script))
+
+    done = play(generate, lambda task: Calling())
+    assert asked == [("abc", "d"), ()] and done.end is EpisodeEnd.ANSWERED
+    assert [each.content for each in done.messages] == ["q", ":abc :d", "AB", "D", "z"]
+    assert done.turns[0].reply == "AB\nD"
+    assert bytes(done.turns[1].added_ids.tolist()) == b"[AB][D]"
+
+
 def test_an_episode_accounts_for_no_more_seconds_than_it_took() -> None:
     began = time.monotonic()
     spent = play(saying("5!")).timings
