@@ -42,7 +42,7 @@ QUICKSTART = [
     (
         "env.name=maze",
         "command line: env.name='maze': expected one of calculator, search_qa, python_math, questions, "
-        "reasoning_gym, graph, blocksworld, or module.Class",
+        "prompts, reasoning_gym, graph, tools, blocksworld, or module.Class",
     ),
     ("cluster.device=gpu", "command line: cluster.device='gpu': expected one of auto, cpu, cuda"),
     (

@@ -1,0 +1,75 @@
+"""A list of tools in miniature: `python benchmarks/tools.py [--seeds 0 1 2 3] [--runs DIR]`, two runs a seed.
+
+`rlsys train worlds/tools` teaches a policy from nothing to call three tools in its chat template's own format, with
+demonstrations of which three in four call a tool that does not fit, and then trains it by GRPO on the answers alone. In
+the arm `mcp` (`worlds/tools_mcp`) an MCP server of the reference SDK answers for one of the tools. Held-out errands are
+asked before and after the rl stage. Runs that are done are not repeated. Writes the numbers into
+`docs/tool_calls.json`, prints them with the spread over seeds and what became of the predictions; `--draw` takes what
+is there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import study
+from report import Report
+from study import ROOT, Prediction, spread
+
+RESULTS = ROOT / "docs" / "tool_calls.json"
+ARMS = {"function": "worlds/tools", "mcp": "worlds/tools_mcp"}
+KINDS = ("price", "made", "sum", "both")  # of errands: one tool each, and two calls in one message with a third after
+
+
+def _accuracy(arms: study.Arms, arm: str, when: str, kind: str) -> float:
+    return float(arms[arm][when][kind])
+
+
+def _gain(arms: study.Arms, arm: str, kind: str) -> float:
+    return _accuracy(arms, arm, "after", kind) - _accuracy(arms, arm, "before", kind)
+
+
+# Written before any run of these recipes.
+PREDICTIONS = (
+    Prediction(
+        "accuracy of sampled answers rises by at least 0.3 in each of the three kinds that take one tool, in both arms",
+        lambda arms: all(_gain(arms, arm, kind) >= 0.3 for arm in ARMS for kind in KINDS[:3]),
+    ),
+    Prediction(
+        "accuracy of sampled answers to errands with two calls in one message rises by at least 0.2, in both arms",
+        lambda arms: all(_gain(arms, arm, "both") >= 0.2 for arm in ARMS),
+    ),
+)
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """Accuracy of sampled answers by kind, before and after the rl stage."""
+    rows = {row["when"]: row for row in study.rows(folder, "evaluations") if row["stage"] == "rl"}
+    return {
+        when: {kind: rows[when][f"sampled/accuracy_by_level/{kind}"] for kind in KINDS} for when in ("before", "after")
+    }
+
+
+def play_seed(seed: int, runs: Path) -> study.Arms:
+    found: study.Arms = {}
+    for arm, recipe in ARMS.items():
+        folder = runs / f"{seed}-{arm}"
+        study.train(recipe, folder, [f"seed={seed}", f"env.seed={seed}"])
+        found[arm] = numbers(folder)
+    return found
+
+
+def tell(report: Report, found: study.Found) -> None:
+    """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
+    report.head("held-out accuracy of sampled answers", "before", "after", "difference")
+    for arm in ARMS:
+        for kind in KINDS:
+            values = [[_accuracy(arms, arm, when, kind) for arms in found.values()] for when in ("before", "after")]
+            gain = study.paired(found, partial(_gain, arm=arm, kind=kind))
+            report.row(f"{arm}, {kind}", *map(spread, values), gain)
+
+
+if __name__ == "__main__":
+    study.main(__doc__, RESULTS, play_seed, tell, predictions=PREDICTIONS, seeds=(0, 1, 2, 3))

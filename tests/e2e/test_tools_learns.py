@@ -1,0 +1,26 @@
+"""A policy from nothing learns which of three tools an errand takes, with a function and with an MCP server."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import rlsys, rows, summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["worlds/tools", "worlds/tools_mcp"])
+def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = rlsys("train", recipe, "--run-dir", str(run))
+    assert done.code == 0, done.output[-3000:]
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    before, after = ([each for each in lines if each["when"] == when][-1] for when in ("before", "after"))
+    assert after["sampled/accuracy"] > before["sampled/accuracy"] + 0.3
+    steps = [row for row in rows(run) if row["stage"] == "rl"]
+    for tool in ("search", "python", "price"):
+        assert sum(row.get(f"env/calls_{tool}", 0) for row in steps) > 0
+    assert steps[-1]["env/several_calls"] > 0  # two prices are asked for in one message
+    assert steps[-1]["env/valid_calls"] / steps[-1]["env/calls"] > 0.9
+    found = summary(run)
+    assert found["prompts"]["failed"] == 0 and not found["health"]
