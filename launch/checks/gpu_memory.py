@@ -57,6 +57,7 @@ class RankPlan:
     offload: str  # as learner.offload
     offload_reference: bool
     adapter: int = 0  # its parameters, where the model stays frozen under one
+    teacher: int | None = None  # parameters of a reference that is another model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +112,15 @@ def has_tied_head(config: Mapping[str, Any]) -> bool:
 
 def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
     """Of one rank at its fullest moment."""
-    each, count, part = BYTES[plan.dtype], shape.parameters, shape.parameters / plan.ranks
+    each, count = BYTES[plan.dtype], shape.parameters
     parts = [*_states(shape, plan)]
     if plan.critic:
         parts.append(("critic", sum(size for _, size in _states(shape, plan))))
     training = _activation_bytes(shape, plan) + _layer(shape, plan) + _head(shape, plan)
     frozen = 0.0
     if plan.reference:
-        frozen = each * (part if plan.zero_stage == 3 else count)
+        whole = count if plan.teacher is None else plan.teacher
+        frozen = each * (whole / plan.ranks if plan.zero_stage == 3 else whole)
     if plan.reference and plan.offload_reference:
         # It comes for its own passes, which keep no activations, and leaves before the first gradient.
         visiting = 0.0 if plan.zero_stage == 3 else frozen
@@ -167,7 +169,8 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
     if plan.offload != "none":
         parts.append(("offloaded", share * (16 + (each if plan.offload == "all" else 0)) * models))
     if plan.reference and plan.offload_reference:
-        parts.append(("reference", each * (share if plan.zero_stage == 3 else float(shape.parameters * ranks))))
+        whole = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
+        parts.append(("reference", each * (whole / plan.ranks if plan.zero_stage == 3 else whole)))
     return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))
 
 

@@ -25,6 +25,7 @@ from launch.checks.gpu_memory import (
 from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.checks.models import load_model_config
 from launch.checks.preflight import store_bytes, weights_bytes
+from launch.checks.teachers import count_parameters
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
@@ -157,11 +158,13 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str) -> RankPlan:
             require_resolved(learner.tokens_per_row), recipe.engine.max_model_len
         ),  # a longer sample gets its own
         logit_chunk=learner.logit_chunk,
-        reference=REFERENCE in needs and not lora.rank,  # else it is the model under the adapter
+        # The weights under an adapter are a reference by themselves; a teacher is not.
+        reference=REFERENCE in needs and (not lora.rank or learner.teacher is not None),
         critic=VALUES in needs,
         offload=learner.offload,
         offload_reference=learner.offload_reference,
         adapter=adapter_parameters(shape, lora.targets, lora.rank),
+        teacher=count_parameters(learner.teacher) if learner.teacher is not None else None,
     )
 
 

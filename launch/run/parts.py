@@ -19,6 +19,7 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.prompts import prompt_lines
+from launch.checks.teachers import check_teachers
 from launch.observe.gauges import Gauges
 from launch.observe.progress import Progress
 from launch.observe.trackers.base import TrackedRun, flatten_config
@@ -66,6 +67,7 @@ def make_run(
         provenance = begin_record(directory.path, config, text, state.step, overrides)
         model_path = starting_model(config.recipe, directory, progress)
     renderer = ChatRenderer(model_path)
+    check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
     for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
         progress.say(line)
     needed = wire.services(playing)

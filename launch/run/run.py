@@ -137,7 +137,7 @@ class Run:
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=str(self.active.reference or compared),
+                reference_path=str(self.active.reference or stage.config.learner.teacher or compared),
                 start=adapter,
             )
         )

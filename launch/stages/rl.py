@@ -15,6 +15,7 @@ from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
 from launch.stages.reads import LOOP
 from learners.algorithms import ALGORITHMS, make_algorithm
+from learners.algorithms.base import REFERENCE
 from rlsys.choices import choose
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import levels
@@ -60,6 +61,7 @@ class RL(Stage):
             raise BadInput(reason, where=where)
         _check_streams(where, recipe)
         _check_signal(where, recipe)
+        _check_teacher(where, recipe)
         recipe.window.check(where, recipe)
         if recipe.rollout.top_p != 1.0:
             raise BadInput(
@@ -190,6 +192,18 @@ def _check_signal(where: str, recipe: RecipeConfig) -> None:
                 expected=f"{'1' if key == 'loop.oversample' else 'another curriculum'}, or an algorithm with "
                 "a baseline of the group, such as grpo",
             )
+
+
+def _check_teacher(where: str, recipe: RecipeConfig) -> None:
+    """Another model as the reference is needed by some algorithms, and without a KL term read by no other."""
+    algorithm, learner, name = make_algorithm(recipe.algorithm), recipe.learner, recipe.algorithm.name
+    if algorithm.needs_teacher and learner.teacher is None:
+        expected = f"a folder or hub name: with algorithm.name={name!r} the reference is a teacher"
+    elif learner.teacher is not None and REFERENCE not in algorithm.needs:
+        expected = f"stage: algorithm.name={name!r} looks at no reference where algorithm.kl_coef is 0"
+    else:
+        return
+    raise BadInput(where=where, key="learner.reference", found=learner.reference, expected=expected)
 
 
 def _reads_streams(name: str) -> bool:

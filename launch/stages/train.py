@@ -18,6 +18,8 @@ from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
 from launch.checks.service_needs import ServiceNeed, check_needs, service_needs
+from launch.checks.teachers import KEY as TEACHER_KEY
+from launch.checks.teachers import check_teachers, count_parameters, teachers_of
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
@@ -41,8 +43,13 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
         preflight.check_weights_room(recipe, expected_device(recipe.cluster))
     for stage in config.stages:
         check_stage(config, stage)
-    if recipe.model.path is not None:
-        prompts.prompt_lines(ChatRenderer(recipe.model.path), recipe.model.path, _playing(config))
+    stages = [stage.config for stage in config.stages]
+    if recipe.model.path is None:
+        check_teachers(stages, None, "")  # their tokens are compared once the policy's tokenizer is built
+    else:
+        renderer = ChatRenderer(recipe.model.path)
+        prompts.prompt_lines(renderer, recipe.model.path, _playing(config))
+        check_teachers(stages, renderer.tokenizer, f"model.path={recipe.model.path!r}")
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
     check_gpus(config)
     check_services(config, say)
@@ -131,6 +138,10 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
             problem = problem or error  # it is raised at the end, and said there alone
             facts = [f"not known: {error if str(error) != str(problem) else 'the error at the end says why'}"]
         lines += [f"{stage.name + ' (' + stage.kind + ')':<25} {fact}" for fact in facts]
+    for teacher in teachers_of(stage.config for stage in config.stages):
+        preflight.check_model(teacher, learner=True, ask=False, key=TEACHER_KEY)
+        counted = count_parameters(teacher)
+        lines.append(f"{'teacher':<25} {teacher}" + ("" if counted is None else f", {counted:,} parameters"))
     lines += [f"{'prompts':<25} {line}" for line in (_prompts(config) if problem is None else [])]
     lines.append(f"{'device':<25} {describe_filled_keys(config.recipe, expected_device(config.recipe.cluster))}")
     lines.append(f"{'devices (GPU)':<25} {_devices(config)}")

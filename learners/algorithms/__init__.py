@@ -17,6 +17,7 @@ ALGORITHMS: Table = {
     "rloo": "learners.algorithms.rloo.RLOO",
     "gspo": "learners.algorithms.gspo.GSPO",
     "swirl": "learners.algorithms.swirl.SWiRL",
+    "opd": "learners.algorithms.opd.OPD",
     "dpo": "learners.algorithms.dpo.DPO",
     "sft": "learners.algorithms.sft.SFT",
 }

@@ -36,6 +36,9 @@ class Algorithm:
     """Whether `credit` reads token rewards, the streams of `row.rewards` after the first. A recipe whose reward has
     token rewards is refused with an algorithm that would drop them."""
 
+    needs_teacher: ClassVar[bool] = False
+    """Whether `learner.reference` has to be another model than the policy."""
+
     @property
     def reduction(self) -> Reduction:
         """How token losses become one number: see `rlsys.reductions`."""

@@ -31,8 +31,8 @@ class Clips(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The terms that the losses of all policy-gradient algorithms share."""
+class Shared:
+    """What all policy-gradient algorithms have, whatever their advantages are of."""
 
     name: str = ""
     reduction: Reduction = "token_mean"
@@ -45,12 +45,6 @@ class Terms:
     """Treatment of an episode that a token limit cut off. train: it is trained like any other. mask: its tokens are
     left out of the loss (over-long filtering, arXiv 2503.14476), and its reward counts in the baseline of its group.
     leave_out: its reward does not count in the baseline either."""
-    kl_coef: float = 0.0
-    """Coefficient of the KL divergence from the reference model. 0: no reference model is loaded."""
-    kl_kind: KLKind = "k3"
-    """Estimator of the KL divergence per token: `rlsys.losses.kl_estimate` has the formulas."""
-    kl_clamp: Optional[float] = 10.0
-    """Largest KL estimate of one token, in nats, so that a single token cannot dominate the loss. null: no bound."""
     entropy_coef: float = 0.0
     """Coefficient of the entropy bonus. A value above 0 counters a collapse to few answers."""
     is_correction: Correction = "none"
@@ -66,22 +60,38 @@ class Terms:
     """Smallest importance ratio, for mis."""
 
     @property
-    def kl_in_loss(self) -> bool:
-        return True
-
-    @property
     def clips(self) -> Clips | None:
         """Of the clipped objective; None for REINFORCE, which has no ratio to clip."""
         return None
 
     def __post_init__(self) -> None:
         require_bounds(self, "algorithm.", "at least 1", "epochs", "minibatches")
-        require_bounds(self, "algorithm.", "at least 0", "kl_coef", "entropy_coef")
+        require_bounds(self, "algorithm.", "at least 0", "entropy_coef")
+        require_bounds(self, "algorithm.", "above 0", "is_cap")
+        require(0 <= self.is_floor < self.is_cap, "algorithm.is_floor", self.is_floor, "at least 0 and below is_cap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms(Shared):
+    """The terms that the losses of all algorithms with rewards share."""
+
+    kl_coef: float = 0.0
+    """Coefficient of the KL divergence from the reference model. 0: no reference model is loaded."""
+    kl_kind: KLKind = "k3"
+    """Estimator of the KL divergence per token: `rlsys.losses.kl_estimate` has the formulas."""
+    kl_clamp: Optional[float] = 10.0
+    """Largest KL estimate of one token, in nats, so that a single token cannot dominate the loss. null: no bound."""
+
+    @property
+    def kl_in_loss(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_bounds(self, "algorithm.", "at least 0", "kl_coef")
         useless = self.kl_coef > 0 and self.kl_in_loss and self.kl_kind == "k1"
         require(not useless, "algorithm.kl_kind", self.kl_kind, "k2 or k3 in the loss: k1's mean gradient is zero")
         require_bounds(self, "algorithm.", "null, or above 0", "kl_clamp")
-        require_bounds(self, "algorithm.", "above 0", "is_cap")
-        require(0 <= self.is_floor < self.is_cap, "algorithm.is_floor", self.is_floor, "at least 0 and below is_cap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +173,15 @@ def raw_scores(rewards: Sequence[float]) -> list[float] | None:
     return None if all(math.isnan(reward) for reward in rewards) else list(rewards)
 
 
-class Configured(Algorithm):
-    """The part of an algorithm that follows from its `Terms` alone."""
+def kl_of(terms: Shared) -> Terms | None:
+    """The terms with a KL term; None where there is none."""
+    return terms if isinstance(terms, Terms) and terms.kl_coef > 0 else None
 
-    def __init__(self, terms: Terms, *, clipped: bool = True) -> None:
+
+class Configured(Algorithm):
+    """The part of an algorithm that follows from its `Shared` terms alone."""
+
+    def __init__(self, terms: Shared, *, clipped: bool = True) -> None:
         """clipped: the loss compares the policy with the one before the update, as PPO does and REINFORCE does not."""
         self.terms = terms
         self._clipped = clipped
@@ -184,7 +199,7 @@ class Configured(Algorithm):
         """The proximal policy only where several steps follow: in the first it is the policy that is being trained."""
         several = self.terms.epochs * self.terms.minibatches > 1
         proximal = self._clipped and several and self.terms.is_correction != "none"
-        return frozenset([REFERENCE] * (self.terms.kl_coef > 0) + [PROXIMAL] * proximal)
+        return frozenset([REFERENCE] * (kl_of(self.terms) is not None) + [PROXIMAL] * proximal)
 
     @property
     def epochs(self) -> int:
@@ -205,7 +220,7 @@ class Configured(Algorithm):
 
 
 def clipped_loss(
-    terms: Terms, clips: Clips, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
+    terms: Shared, clips: Clips, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
 ) -> LossOutput:
     """The clipped objective with its terms. With a correction this is decoupled PPO: the ratio is to the proximal
     policy, and a weight leads from the behaviour policy to that."""
@@ -233,7 +248,7 @@ def clipped_loss(
 
 
 def gradient_loss(
-    terms: Terms, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
+    terms: Shared, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float
 ) -> LossOutput:
     """REINFORCE with its terms. There is no ratio: a correction weighs by the policy of this step, not the first."""
     from rlsys.losses import policy_gradient_loss  # torch behind it
@@ -246,7 +261,7 @@ def gradient_loss(
     return _with_terms(terms, policy, measured, logp_T, entropy_T, row, denominator)
 
 
-def _correct(terms: Terms, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _correct(terms: Shared, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     from rlsys.off_policy import importance_weights  # torch behind it
 
     correction_T, stopped_T = importance_weights(
@@ -263,7 +278,7 @@ def _correct(terms: Terms, proximal_T: torch.Tensor, row: MicroBatch) -> tuple[t
 
 
 def _with_terms(
-    terms: Terms,
+    terms: Shared,
     policy: LossOutput,
     measured: Mapping[str, torch.Tensor],
     logp_T: torch.Tensor,
@@ -278,7 +293,8 @@ def _with_terms(
     behavior_T = behavior_kl(logp_T, row.behavior_logprobs, keep)  # the policy's loss may have seen the proximal one
     means = masked_means(keep, {"entropy/mean": entropy_T, "kl/behavior": behavior_T, **measured})
     parts = [LossOutput(loss=policy.loss, metrics={**policy.metrics, **means})]
-    if terms.kl_coef > 0 and terms.kl_in_loss:
+    compared = kl_of(terms)
+    if compared is not None and compared.kl_in_loss:
         if row.reference_logprobs is None:
             raise ValueError(
                 "a row without reference_logprobs: expected the reference model's pass, for algorithm.kl_coef"
@@ -288,10 +304,10 @@ def _with_terms(
                 logp_T,
                 row.reference_logprobs,
                 keep,
-                kind=terms.kl_kind,
-                coef=terms.kl_coef,
+                kind=compared.kl_kind,
+                coef=compared.kl_coef,
                 denominator=denominator,
-                clamp=terms.kl_clamp,
+                clamp=compared.kl_clamp,
                 weights=row.weights,
             )
         )

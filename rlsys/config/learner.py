@@ -57,8 +57,10 @@ class LearnerConfig:
     behavior: Literal["engine", "learner"] = "engine"
     """Source of the behaviour policy's log-probs. engine: recorded while sampling. learner: recomputed before the
     update, for tokens sampled with the newest weights; older tokens keep the engine's."""
-    reference: Literal["stage", "run"] = "stage"
-    """Reference model of the KL term: the weights at the start of this stage, or those at the start of the run."""
+    reference: str = "stage"
+    """Reference model of the KL term. stage: the weights at the start of this stage. run: those at the start of the
+    run. Otherwise another model, such as a teacher: a folder or a name on the hub, with the policy's vocabulary and
+    special tokens."""
     optimizer: Literal["stage", "run"] = "stage"
     """Lifetime of the optimizer's moments. stage: each stage starts with new ones. run: a stage continues with those of
     the previous stage, under its own schedule; both need the same ranks, ZeRO stage and critic."""
@@ -84,7 +86,15 @@ class LearnerConfig:
     """Number of restarts of all ranks between two checkpoints, at most, after a rank died or hung. The ranks continue
     from the last checkpoint; the engines stay up. 0: the first death ends the run."""
 
+    @property
+    def teacher(self) -> str | None:
+        """The other model that `reference` names; None where it is the policy's own weights."""
+        return None if self.reference in ("stage", "run") else self.reference
+
     def __post_init__(self) -> None:
+        require(bool(self.reference), "learner.reference", self.reference, "stage, run, or a folder or hub name")
+        plain = self.teacher is None or self.rope_theta_scale == 1
+        require(plain, "learner.rope_theta_scale", self.rope_theta_scale, "1 with another model as learner.reference")
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")

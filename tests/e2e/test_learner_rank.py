@@ -535,7 +535,9 @@ def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
     config = choose("algorithm", ALGORITHMS, name).schema
     several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if issubclass(config, Terms) else {}
     algorithm = make_algorithm(config(**several))
-    learner.begin(path, dataclasses.replace(CONFIG, behavior="learner"), algorithm, 6, 1.0)
+    # Against itself a policy has nothing to learn: recorded numbers that are not its own stand for a teacher there.
+    behavior = "engine" if algorithm.needs_teacher else "learner"
+    learner.begin(path, dataclasses.replace(CONFIG, behavior=behavior), algorithm, 6, 1.0)
     samples = weigh([[[sample(index)] for index in range(12)]], algorithm.reduction, length=20)
     made = make_batch(samples, 64, 0, minibatches=algorithm.minibatches, samples_per_unit=2 if name == "dpo" else 1)
     start, report = tensors(learner), learner.update(made)

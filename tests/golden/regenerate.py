@@ -37,6 +37,7 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "rloo": ("rloo", {}),
     "gspo": ("gspo", {"minibatches": 2, "clip_low": 0.01, "clip_high": 0.02}),
     "swirl": ("swirl", {"kl_coef": 0.05, "is_level": "geometric"}),
+    "opd": ("opd", {"advantage_clip": 1.5, "is_level": "geometric"}),
     "dpo": ("dpo", {}),
     "sft": ("sft", {}),
 }

@@ -57,6 +57,13 @@ class TinyModel(nn.Module):
         return torch.cat(parts)
 
 
+class EvenTeacher(TinyModel):
+    """A teacher that finds each even token more likely than the policy does at first."""
+
+    def forward(self, tokens_NL: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens_NL) + 2.0 * (torch.arange(VOCABULARY) % 2 == 0)
+
+
 def log_probabilities(model: TinyModel, row: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp, entropy), [T], 0 where the loss mask is 0, as the learner gives them."""
     logits = model.per_token(row).log_softmax(-1)
@@ -135,7 +142,8 @@ def value_only(groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
 def curve(algorithm: Algorithm, select: Select, *, samples_per_unit: int = 1) -> dict[str, list[float]]:
     """Thirty steps. `loss`: the sum over rows, its mean over the optimizer steps; `value_loss`: the critic's;
     `grad_norm`: of the last optimizer step; `even`: the probability of an even token, which the reward asks for."""
-    policy, reference, sampler = (TinyModel(VOCABULARY, seed=1) for _ in range(3))
+    policy, sampler = (TinyModel(VOCABULARY, seed=1) for _ in range(2))
+    reference = EvenTeacher(VOCABULARY, seed=1) if algorithm.needs_teacher else TinyModel(VOCABULARY, seed=1)
     critic = TinyModel(1, seed=2) if VALUES in algorithm.needs else None
     policy_optimizer = torch.optim.Adam(policy.parameters(), lr=LEARNING_RATE)
     critic_optimizer = None if critic is None else torch.optim.Adam(critic.parameters(), lr=LEARNING_RATE)

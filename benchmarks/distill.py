@@ -1,0 +1,107 @@
+"""On-policy distillation beside supervised training on one teacher: `python benchmarks/distill.py [--seeds 0 1 2]`.
+
+For each seed the quickstart makes the teacher: taught by demonstrations that are wrong, then reinforced. A student of a
+fifth of its size sees 40 steps of these demonstrations, and from there learns from the teacher in three ways, with
+3,840 solutions of training problems each: on the teacher's solutions, supervised, once (`sft`) and four times
+(`sft x 4`); and on its own solutions with the teacher's log-probabilities (`opd`). After each the accuracy of sampled
+answers on held-out problems is measured, and the reverse KL divergence from the teacher on the student's own tokens.
+Runs that are done are not repeated. Writes every run's numbers into `docs/distill.json` and draws `docs/distill.svg`;
+`--draw` takes what is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import study
+from report import Report
+from study import ROOT, spread
+
+from launch.analysis.draw import COLOURS
+
+RESULTS = ROOT / "docs" / "distill.json"
+RECIPE = "benchmarks/distill.yaml"
+TAUGHT, REINFORCED = 200, 45  # steps of the teacher's two stages
+BEGUN = 40  # steps of the student on demonstrations
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1}
+ARMS = ("start", "sft", "sft x 4", "opd")
+MEASURES = {"accuracy": "Held-out accuracy", "divergence": "Reverse KL from the teacher (nats per token)"}
+PREDICTIONS = (
+    study.Prediction(
+        "the accuracy of opd is at most 0.02 below that of supervised training once on as many solutions",
+        lambda arms: arms["opd"]["accuracy"] >= arms["sft"]["accuracy"] - 0.02,
+    ),
+    study.Prediction(
+        "its reverse KL from the teacher is at most half of that after supervised training once",
+        lambda arms: arms["opd"]["divergence"] <= 0.5 * arms["sft"]["divergence"],
+    ),
+    study.Prediction(
+        "its reverse KL is below that of supervised training on the same solutions four times",
+        lambda arms: arms["opd"]["divergence"] < arms["sft x 4"]["divergence"],
+    ),
+)
+
+
+def play_seed(seed: int, runs: Path) -> study.Arms:
+    """The teacher, the student's beginning, and each way of going on from there."""
+    own = [f"seed={seed}", f"env.seed={seed}"]
+    study.train("quickstart", runs / f"{seed}-teacher", [*own, "eval.greedy=false"])
+    teacher = study.weights(runs / f"{seed}-teacher", TAUGHT + REINFORCED)
+    study.train(RECIPE, runs / f"{seed}-tries", [*own, f"model.path={teacher}", *without("sft", "opd", "measure")])
+    solutions = runs / f"{seed}-tries" / "generated" / "tries.jsonl"
+    small = [f"model.scratch.{key}={value}" for key, value in SMALL.items()]
+    compared = [*own, f"learner.reference={teacher}"]
+    begun = [*compared, *small, *without("tries", "opd"), f"stages.sft.steps={BEGUN}"]
+    study.train(RECIPE, runs / f"{seed}-start", begun)
+    student = [*compared, f"model.path={study.weights(runs / f'{seed}-start', BEGUN)}"]
+    taught = [*student, *without("tries", "opd"), f"stages.sft.data={solutions}"]
+    study.train(RECIPE, runs / f"{seed}-sft", taught)
+    study.train(RECIPE, runs / f"{seed}-sft x 4", [*taught, "stages.sft.steps=480"])
+    study.train(RECIPE, runs / f"{seed}-opd", [*student, *without("tries", "sft")])
+    found = {name: measured(runs / f"{seed}-{name}") for name in ARMS}
+    ended = study.rows(runs / f"{seed}-teacher", "evaluations")[-1]
+    return found | {"teacher": {"accuracy": ended["sampled/accuracy"]}}
+
+
+def without(*stages: str) -> list[str]:
+    return [f"stages.{name}=null" for name in stages]
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Before the stage that trains nothing, and in its only step."""
+    (accuracy, *_) = [row for row in study.rows(folder, "evaluations") if row["stage"] == "measure"]
+    (step,) = [row for row in study.rows(folder, "metrics") if row["stage"] == "measure"]
+    return {"accuracy": accuracy["sampled/accuracy"], "divergence": -step["advantage/mean"]}
+
+
+def tell(report: Report, found: study.Found) -> None:
+    report.head("the student, after", "accuracy", "reverse KL from the teacher (nats per token)")
+    for name in ARMS:
+        report.row(name, *(spread([arms[name][key] for arms in found.values()]) for key in MEASURES))
+    report.row("the teacher itself", spread([arms["teacher"]["accuracy"] for arms in found.values()]), "0")
+    report.head("opd less", *MEASURES)
+    for name in ARMS[1:-1]:
+        report.row(name, *(_less(found, name, key) for key in MEASURES))
+
+
+def _less(found: study.Found, name: str, key: str) -> str:
+    return study.paired(found, lambda arms: arms["opd"][key] - arms[name][key])
+
+
+def draw(found: study.Found, path: Path) -> None:
+    """Each way of learning: a dot for each seed."""
+    note = f"dots: {len(found)} seeds; dashed: the teachers' mean"
+    with study.picture(path, "A small student, taught by a larger policy", note) as grid:
+        for axis, (key, title) in zip(grid, MEASURES.items(), strict=True):
+            for place, (name, colour) in enumerate(zip(ARMS, COLOURS, strict=False)):
+                values = [arms[name][key] for arms in found.values()]
+                axis.plot([place] * len(values), values, "o", color=colour)
+            axis.set(title=title, xlim=(-0.5, len(ARMS) - 0.5))
+            axis.set_ylim(bottom=0)
+            axis.set_xticks(range(len(ARMS)), list(ARMS))
+        teachers = [arms["teacher"]["accuracy"] for arms in found.values()]
+        grid[0].axhline(sum(teachers) / len(teachers), linestyle="--", color="grey")
+
+
+if __name__ == "__main__":
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS)

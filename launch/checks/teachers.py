@@ -1,0 +1,76 @@
+"""Whether another model can be compared with the policy token by token: `learner.reference` by path.
+
+A token's id has to mean the same text to both, or the teacher judges another text than was sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from actors.renderer import ChatRenderer
+from launch.checks import preflight
+from launch.checks.gpu_memory import shape_of
+from launch.checks.models import load_model_config, parameters_in
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
+
+KEY = "learner.reference"
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+
+
+def teachers_of(recipes: Iterable[RecipeConfig]) -> list[str]:
+    """The other models that the stages are compared with, each once."""
+    return list(dict.fromkeys(recipe.learner.teacher for recipe in recipes if recipe.learner.teacher is not None))
+
+
+def count_parameters(path: str) -> int | None:
+    """Of a teacher: in its files, or by config.json of a hub name. None where nothing says it."""
+    counted = parameters_in(Path(path), f"{KEY}={path!r}") if Path(path).is_dir() else None
+    if counted is not None:
+        return counted
+    config = load_model_config(path, KEY)
+    shape = None if config is None else shape_of(config)
+    return None if shape is None else shape.parameters
+
+
+def check_teachers(recipes: Iterable[RecipeConfig], tokenizer: Any, policy: str) -> None:
+    """Raises BadInput for a teacher that cannot be loaded for training's forward pass, or has other tokens.
+
+    tokenizer: the policy's. policy: what names it in an error.
+    """
+    for path in teachers_of(recipes):
+        preflight.check_model(path, learner=True, key=KEY)
+        if tokenizer is not None:
+            compare_tokens(_load(path), tokenizer, path, policy)
+            _check_size(path, len(tokenizer))
+
+
+def compare_tokens(teacher: Any, tokenizer: Any, path: str, policy: str) -> None:
+    """Every token and its id, and the special ones. Raises BadInput that names the first difference, by id."""
+    ours, theirs = tokenizer.get_vocab(), teacher.get_vocab()
+    if ours != theirs:
+        differing = sorted((at, token) for token, at in ours.items() ^ theirs.items())
+        at = differing[0][0]
+        texts = [next((text for text, other in vocab.items() if other == at), "none") for vocab in (theirs, ours)]
+        what = f"its vocabulary is not that of {policy}: id {at} is {texts[0]!r}, and {texts[1]!r} in the policy"
+        raise BadInput(what, key=KEY, found=path, expected="a model with the policy's tokens: their ids are compared")
+    for name in SPECIAL:
+        mine, other = getattr(tokenizer, name, None), getattr(teacher, name, None)
+        if mine != other:
+            raise BadInput(f"its {name} is {other}", key=KEY, found=path, expected=f"{mine}, as that of {policy}")
+
+
+def _check_size(path: str, tokens: int) -> None:
+    """A vocabulary may be padded to a round size, and may not be shorter than the tokenizer."""
+    size = (load_model_config(path, KEY) or {}).get("vocab_size")
+    if isinstance(size, int) and size < tokens:
+        raise BadInput(f"its vocab_size is {size}", key=KEY, found=path, expected=f"at least {tokens} tokens")
+
+
+def _load(path: str) -> Any:
+    try:
+        return ChatRenderer(path).tokenizer
+    except BadInput as error:
+        raise BadInput(error, key=KEY, found=path) from error

@@ -1,0 +1,66 @@
+"""On-policy distillation: the policy samples, a teacher says of each token how likely it finds it (arXiv 2306.13649).
+
+The advantage of a token is log p(teacher) - log p(policy): the gradient is that of the reverse KL divergence from the
+teacher, token by token, without the effect of a token on later ones (a discount of 0). `learner.reference` is the
+teacher. Rewards are measured and train nothing; to train on both, take another algorithm with a KL term of `k2`, whose
+gradient is this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Optional
+
+from learners.algorithms.base import REFERENCE, Moments
+from learners.algorithms.terms import Configured, Shared
+from rlsys.config.learner import Correction
+from rlsys.errors import require_bounds
+
+if TYPE_CHECKING:
+    from rlsys.batch import MicroBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class OPDConfig(Shared):
+    name: str = "opd"
+    is_correction: Correction = "tis"
+    advantage_clip: Optional[float] = 10.0
+    """Largest absolute value of a token's advantage, in nats, so that a token that the teacher would never write cannot
+    dominate the loss. null: no bound."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_bounds(self, "algorithm.", "null, or above 0", "advantage_clip")
+
+
+class OPD(Configured):
+    needs_teacher = True  # against itself there is nothing to learn
+
+    def __init__(self, config: OPDConfig) -> None:
+        super().__init__(config, clipped=False)
+        self.config = config
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return super().needs | {REFERENCE}
+
+    @property
+    def credits_tokens(self) -> bool:
+        return True
+
+    def advantages(self, rewards: Sequence[float]) -> list[float] | None:
+        """Nothing yet: the teacher gives each token its own. Every group is trained that was played, whatever its
+        rewards are."""
+        return [reward * 0 for reward in rewards]  # nan of a failed sibling stays nan
+
+    def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
+        """The teacher's log-probability of each sampled token less the policy's, as it was recorded."""
+        return [self._compare(row) for row in rows]
+
+    def _compare(self, row: MicroBatch) -> MicroBatch:
+        if row.reference_logprobs is None:
+            raise ValueError("a row without reference_logprobs: expected the pass of the teacher, learner.reference")
+        keep, bound = row.loss_mask.bool(), self.config.advantage_clip
+        advantages_T = (row.reference_logprobs - row.behavior_logprobs).masked_fill(~keep, 0.0)
+        return replace(row, advantages=advantages_T if bound is None else advantages_T.clamp(-bound, bound))

@@ -1,0 +1,59 @@
+"""On-policy distillation: the teacher's opinion on each token is its advantage."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import REFERENCE, moments
+from learners.algorithms.opd import OPDConfig
+from rlsys.batch import MicroBatch
+from rlsys.losses import kl_loss
+from rlsys.summaries import ever_lacks, never_has
+from tests import made
+
+MASK = (0, 0, 1, 1, 0, 1)
+POLICY, TEACHER = [-1.0, -2.0, -0.5], [-0.5, -2.25, -20.0]
+
+
+def row(behavior: list[float] = POLICY) -> MicroBatch:
+    (built,) = made.make_batch([made.sample(MASK, logprobs=behavior, reward=1.0)], 100, 0).rows
+    reference_T = torch.full_like(built.behavior_logprobs, 7.0)  # elsewhere it is not looked at
+    reference_T[torch.tensor(MASK).bool()] = torch.tensor(TEACHER)
+    return replace(built, reference_logprobs=reference_T)
+
+
+def credited(given: MicroBatch, **options: Any) -> MicroBatch:
+    (found,) = make_algorithm(OPDConfig(**options)).credit([given], moments)
+    return found
+
+
+def test_the_advantage_is_what_the_teacher_finds_more_likely() -> None:
+    assert credited(row(), advantage_clip=None).advantages.tolist() == [0, 0, 0.5, -0.25, 0, -19.5]
+    assert credited(row()).advantages.tolist() == [0, 0, 0.5, -0.25, 0, -10.0]
+    with pytest.raises(ValueError, match="the pass of the teacher"):
+        credited(replace(row(), reference_logprobs=None))
+
+
+def test_on_policy_its_gradient_is_that_of_the_squared_log_ratio() -> None:
+    given, algorithm = credited(row(), advantage_clip=None), make_algorithm(OPDConfig())
+    ours = given.behavior_logprobs.clone().requires_grad_()
+    algorithm.loss(ours, torch.zeros_like(ours), given, denominator=3.0).loss.backward()
+    theirs = given.behavior_logprobs.clone().requires_grad_()
+    reference = given.reference_logprobs
+    assert reference is not None
+    keep = given.loss_mask.bool()
+    kl_loss(theirs, reference, keep, kind="k2", coef=1.0, denominator=3.0, weights=given.weights).loss.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert ours.grad is not None and ours.grad.tolist() == pytest.approx([0, 0, -0.5 / 3, 0.25 / 3, 0, 19.5 / 3])
+
+
+def test_every_group_is_trained_whatever_its_rewards_are() -> None:
+    algorithm = make_algorithm(OPDConfig())
+    assert algorithm.advantages([1.0, 1.0]) == [0.0, 0.0] and not ever_lacks(algorithm, 4)
+    assert not never_has(algorithm, 1) and REFERENCE in algorithm.needs
+    found = algorithm.advantages([0.5, math.nan])
+    assert found is not None and found[0] == 0 and math.isnan(found[1])
