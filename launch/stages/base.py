@@ -29,6 +29,7 @@ from launch.stages.reads import Keys
 from learners.algorithms import make_algorithm
 from learners.layout import layout_of
 from rlsys.choices import load
+from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
 
@@ -92,7 +93,8 @@ class Stage:
         """Look before a run starts whether there is something to train on, and the reward can score it. Raises
         BadInput."""
         if self.plays:
-            check_columns(stage.config)
+            for one in stage.config.by_env.values():
+                check_columns(one)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         """The keys of this kind that a run directory must be continued with, besides environment and group size."""
@@ -172,9 +174,11 @@ def check_name(where: str, head: StageKeys) -> None:
 
 
 def check_mixes(where: str, head: StageKeys, recipe: RecipeConfig) -> None:
-    """Raises BadInput for several environments in a stage that knows one."""
-    if not recipe.envs or (stage_of(head.kind).mixes and head.data is None):
+    """Raises BadInput for several environments in a stage that knows one, or that cannot be trained together."""
+    if not recipe.envs:
         return
+    if stage_of(head.kind).mixes and head.data is None:
+        return _check_streams_agree(where, recipe)
     data = " with data" * (head.data is not None)
     ways = " or ".join(f"envs={name}" for name in recipe.envs)
     names = ", ".join(recipe.envs)
@@ -185,6 +189,21 @@ def check_mixes(where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         found=names,
         expected=f"{ways} in this stage",
     )
+
+
+def _check_streams_agree(where: str, recipe: RecipeConfig) -> None:
+    """One critic predicts the streams of a whole batch, each with its discount."""
+    streams = {name: list(traits_of(share.reward).streams) for name, share in recipe.envs.items()}
+    rewards = {config_key(share.reward) for share in recipe.envs.values()}
+    with_any = [name for name, found in streams.items() if found]
+    if with_any and len(rewards) > 1:
+        raise BadInput(
+            f"the reward of {with_any[0]} has the token stream {streams[with_any[0]][0]!r}, and the rewards differ",
+            where=where,
+            key="envs",
+            found=", ".join(recipe.envs),
+            expected="the same reward for all, or rewards without token streams",
+        )
 
 
 def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:

@@ -121,6 +121,15 @@ def test_a_stage_has_several_where_the_recipe_has_one(tmp_path: Path) -> None:
         (["env.name=graph", "envs=sums"], "env and envs: one environment and several are given"),
         (["envs.sums.style=answer_tag"], "envs.sums: reward.name='long_cot' reads an answer in"),
         (["stages.rl.kind=generate", "stages.rl.steps=null"], "a stage of kind generate has one environment"),
+        (
+            [
+                "stages.sft=null",
+                "algorithm.name=ppo",
+                "curriculum.name=uniform",
+                "envs.sums.reward.repetition_penalty=-1",
+            ],
+            "the reward of sums has the token stream 'repetition', and the rewards differ",
+        ),
         (["stages.sft.data=a.jsonl"], "a stage of kind sft with data has one environment"),
         (["eval.sets={other: {tasks: 3}}"], "eval.sets.other.env: no name, and there are several environments"),
         (["checkpoint.best=greedy/accuracy"], "such as sums/greedy/accuracy"),

@@ -9,7 +9,11 @@ import pytest
 
 from launch.config.compose import compose
 from launch.config.extend import refuse_other_config
+from launch.evaluation.sets import recipes_of
+from launch.run import wire
 from launch.run.tasks import StopRequested
+from launch.stages.addresses import addresses_of
+from launch.stages.train import arithmetic, check
 from rlsys.config.envs import env_of
 from rlsys.errors import BadInput
 from rlsys.journal import Dispatched, ledger, read_journal, surviving
@@ -122,3 +126,29 @@ def test_a_stage_that_has_begun_is_continued_with_its_weights(tmp_path: Path) ->
         other = compose(str(tmp_path / "recipe.yaml"), [change])
         with pytest.raises(BadInput, match=named):
             refuse_other_config(tmp_path / "run", other, midway=0)
+
+
+def test_a_dry_run_shows_each_environment_and_a_start_looks_at_each(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(HEAD + "stages: [{name: sft, kind: sft, steps: 3}, {kind: rl, steps: 4}]\n")
+    config = compose(str(tmp_path / "recipe.yaml"), [])
+    lines, problem = arithmetic(config)
+    assert problem is None
+    of_rl = [line for line in lines if line.startswith("rl (rl)")]
+    assert [line for line in of_rl if "envs.calculator = calculator, reward answer: 8 of 24, 33% (0.50 epochs" in line]
+    assert [line for line in of_rl if "envs.sums = questions, reward answer: 16 of 24, 67% (2.00 epochs of 8" in line]
+    assert [line for line in of_rl if "envs.calculator.curriculum = difficulty, of the levels" in line]
+    check(config, print)
+    broken = compose(str(tmp_path / "recipe.yaml"), ["envs.sums.data=nowhere.jsonl"])
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl"):
+        check(broken, print)
+
+
+def test_the_services_judges_and_addresses_of_every_environment_are_known(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(HEAD + "stages: [{kind: rl, steps: 4}]\n")
+    searching = "envs=[{name: search_qa, label: a, knowledge: {entities: 30}, train_tasks: 20, protocol: swirl},"
+    judged = "{name: questions, label: b, style: answer_tag, reward: {name: judged, judge: {model: m, endpoint: 'http://h/v1'}}}]"
+    config = compose(str(tmp_path / "recipe.yaml"), [searching + judged])
+    (stage,) = config.stages
+    served = [spec.name for one in recipes_of(stage.config) for spec in wire.list_services(one)]
+    assert served and all("retriever" in name for name in served)
+    assert [each.where for each in addresses_of(config, config.stages)] == ["envs.b.reward.judge"]
