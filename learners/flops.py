@@ -30,17 +30,21 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
     parameters = [parameter for parameter in policy.model.parameters() if id(parameter) not in apart]
     shaped = [(parameter, getattr(parameter, "ds_shape", parameter.shape)) for parameter in parameters]
     matrices = sum(_numel(parameter) for parameter, shape in shaped if len(shape) >= 2)
+    frozen = sum(_numel(each) for each, shape in shaped if len(shape) >= 2 and not each.requires_grad)
     of_head = 0 if head is None else _numel(head.weight)
+    frozen_head = 0 if head is None or head.weight.requires_grad else of_head
+    loss_tokens = float(row.loss_mask.sum())
     pairs = float(row.cu_seqlens.diff().double().square().sum()) / 2
-    return training_flops(
+    whole = training_flops(
         matrices=matrices,
         head=of_head,
         layers=config.num_hidden_layers,
         width=heads * head_dim,
         tokens=row.num_tokens,
-        loss_tokens=float(row.loss_mask.sum()),
+        loss_tokens=loss_tokens,
         pairs=pairs,
     )
+    return whole - 2.0 * (frozen * row.num_tokens + frozen_head * loss_tokens)  # a frozen weight has no gradient
 
 
 def _numel(parameter: torch.nn.Parameter) -> int:
