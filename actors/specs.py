@@ -56,10 +56,12 @@ def make_engine_spec(
     running_kv: RunningKV | None = None,
     lora: LoraConfig | None = None,
     adapter: str = "",
+    gpu_cache_mb: int | None = None,
 ) -> EngineSpec:
-    """`dtype` "auto" and `running_kv` None are the device's. `engine` is resolved for it."""
+    """`dtype` "auto" and `running_kv` None are the device's. `engine` is resolved for it. gpu_cache_mb: of an engine on
+    a GPU; None leaves it to vLLM."""
     eager = {"enforce_eager": require_resolved(engine.enforce_eager)}
-    options = asdict(engine) | eager | ({} if device.torch_device == "cpu" else {"kv_cache_mb": None})
+    options = asdict(engine) | eager | ({} if device.torch_device == "cpu" else {"kv_cache_mb": gpu_cache_mb})
     return EngineSpec(
         **options,
         model_path=model_path,

@@ -31,6 +31,7 @@ from learners.algorithms.base import REFERENCE, VALUES
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.model import ADAPTER_RANKS
 from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of, require_resolved
 
 USUAL_CARD_GB = 80.0
@@ -242,6 +243,23 @@ def too_full(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: floa
     least = f"engine.gpu_memory_utilization={left:g}" if left >= LEAST_SHARE else "cluster.share_gpu=false"
     both = f"a rank of {needed:.1f} GB and an engine of {share * card:.1f} GB (engine.gpu_memory_utilization={share:g})"
     return f"{both} do not fit on one GPU of {card:g} GB, of which they may fill {VLLM_SHARE:.0%}: try {least}"
+
+
+def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None) -> int | None:
+    """KV cache of an engine that shares its card with a rank, in MiB: as planned, since vLLM would measure what is left
+    while the rank is loading its model there. None for an engine with a card of its own, which measures.
+
+    Raises BadInput for a model whose sizes are not known.
+    """
+    if not recipe.cluster.share_gpu or not device.gpus_per_actor:
+        return None
+    config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
+    shape = shape_of(config, parameters) if config is not None else None
+    if shape is None:
+        known = "a model whose sizes are known, to divide the GPU by"
+        raise BadInput(key="cluster.share_gpu", found=True, expected=known)
+    parts, _ = engine_memory(shape, engine_plan(recipe, dtype, card_gb(recipe.cluster), shape))
+    return int(dict(parts)["KV cache"] / 2**20)
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------

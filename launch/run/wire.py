@@ -20,6 +20,7 @@ from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
+from launch.checks.gpu_plan import shared_cache_mb
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
 from rlsys.adapters import read_adapter
@@ -146,6 +147,7 @@ def pool(
     base, lora = model_path, recipe.model.lora if recipe.model.lora.rank else None
     if adapter is not None:
         base, lora = adapter.base, LoraConfig(rank=adapter.rank, alpha=adapter.alpha, targets=adapter.targets)
+    cache_mb = shared_cache_mb(recipe, device, preflight.parameters(recipe) if recipe.cluster.share_gpu else None)
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",
@@ -160,6 +162,7 @@ def pool(
                 seed=derive(recipe.seed, "engine", index),
                 threads=threads,
                 running_kv=recipe.loop.running_kv,
+                gpu_cache_mb=cache_mb,
             ),
             run_seed=recipe.seed,
             scoring=scoring(recipe),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from actors.specs import make_engine_spec
 from launch.checks import machine
 from launch.checks.gpu_memory import shape_of
-from launch.checks.gpu_plan import gpu_plan, host_bytes, plan_engine
+from launch.checks.gpu_plan import gpu_plan, host_bytes, plan_engine, shared_cache_mb
 from launch.checks.known_models import KNOWN
 from launch.cli import run
 from launch.config.compose import compose
@@ -193,3 +194,20 @@ def test_a_rank_and_an_engine_on_one_gpu_fit_with_an_adapter_or_are_refused(caps
     assert dry(capsys, recipe, *ONE_GPU, f"engine.gpu_memory_utilization={share}")[0] == 0
     code, _, err = dry(capsys, recipe, *ONE_GPU[1:], "engine.gpu_memory_utilization=0.4")
     assert code == 2 and "of a GPU's 80" in err  # with all weights trained
+
+
+def test_an_engine_that_shares_its_gpu_gets_the_cache_that_was_planned() -> None:
+    """0.4 x 80 GB - 15.2 of weights - 0.16 of the adapter's buffers - 2.2 of a step: about 14.4 GB."""
+    keys = [*DATA, *ONE_GPU, "engine.gpu_memory_utilization=0.4"]
+    recipe = resolve_run(compose("gpu/qwen2.5-7b-8xa100", keys), DEVICES["cuda"]).recipe
+    cache = shared_cache_mb(recipe, DEVICES["cuda"], None)
+    assert cache is not None and 14.2e9 < cache * 2**20 < 14.7e9
+    assert (
+        make_engine_spec(
+            recipe.engine, DEVICES["cuda"], model_path="m", dtype="auto", seed=0, threads=1, gpu_cache_mb=cache
+        ).kv_cache_mb
+        == cache
+    )
+    assert shared_cache_mb(recipe, DEVICES["cpu"], None) is None
+    alone = replace(recipe, cluster=replace(recipe.cluster, share_gpu=False))
+    assert shared_cache_mb(alone, DEVICES["cuda"], None) is None
