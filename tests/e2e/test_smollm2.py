@@ -1,0 +1,108 @@
+"""A real pretrained policy, SmolLM2-135M-Instruct: its tokenizer, its tied head and its chat template in every part.
+
+Slow: the model is fetched and unpacked once (tests/smollm2.py), and its two steps take minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from actors.renderer import ChatRenderer
+from learners.policy import load_policy, pack_ids
+from rlsys.types import Completion, Message, TurnStop, VersionSpan
+from tests import smollm2
+from tests.e2e.runs import rlsys
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+ASKED = Message(role="user", content="What is the capital of France?")
+CLOSE = 1e-3  # nats a token, in float32
+
+
+def letters(completions: Any, **kwargs: Any) -> list[float]:
+    """The share of the letter e: siblings differ, so that there is something to learn."""
+    texts = ["".join(message["content"] for message in said) for said in completions]
+    return [text.count("e") / max(1, len(text)) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    try:
+        return str(smollm2.fetch())
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"SmolLM2 cannot be fetched: {error}")
+
+
+def test_its_template_renders_a_conversation_once_and_extends_it_token_by_token(model: str) -> None:
+    renderer = ChatRenderer(model)
+    prompt = np.asarray(renderer.prompt_ids([ASKED]), np.int32)
+    text = renderer.tokenizer.decode(prompt)
+    assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    assert text.endswith(f"<|im_start|>user\n{ASKED.content}<|im_end|>\n<|im_start|>assistant\n")
+    said = [*renderer.text_ids("Paris, 1 + 1 = 2."), renderer.tokenizer.eos_token_id]
+    completion = Completion(
+        token_ids=said, logprobs=[-1.0] * len(said), text="Paris, 1 + 1 = 2.", stop=TurnStop.EOS,
+        spans=(VersionSpan(version=1, start=0, end=len(said)),),
+    )  # fmt: skip
+    reply = Message(role="user", content="And of Italy?")
+    spoken = [ASKED, Message(role="assistant", content=completion.text)]
+    going_on = renderer.extend(prompt, completion, spoken, (reply,))
+    assert list(going_on.context_ids[: len(prompt) + len(said)]) == [*prompt.tolist(), *said]
+    whole = renderer.tokenizer.apply_chat_template(
+        [{"role": each.role, "content": each.content} for each in (*spoken, reply)],
+        tokenize=False, add_generation_prompt=True,
+    )  # fmt: skip
+    assert renderer.tokenizer.decode(going_on.context_ids) == whole
+
+
+def test_packed_rows_and_the_tied_head_give_transformers_numbers(model: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    renderer = ChatRenderer(model)
+    texts = [renderer.prompt_ids([ASKED]), renderer.text_ids("The capital of France is Paris.")]
+    policy, plain = (
+        load_policy(model, dtype="float32", attention_key="packed_sdpa"),
+        AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
+    )
+    assert plain.config.tie_word_embeddings
+    with torch.no_grad():
+        packed, _ = policy(*pack_ids([list(ids) for ids in texts], torch.device("cpu")), 1.0, 64)
+        found = [part[1:] for part in packed.split([len(ids) for ids in texts])]
+        for ids, ours in zip(texts, found, strict=True):
+            tokens = torch.tensor(ids)
+            logp = plain(tokens.unsqueeze(0)).logits[0, :-1].log_softmax(-1)
+            expected = logp.gather(1, tokens[1:].unsqueeze(1)).squeeze(1)
+            torch.testing.assert_close(ours, expected, atol=CLOSE, rtol=1e-4)
+
+
+def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = rlsys(
+        "train", "quickstart", f"--run-dir={run}", f"model.path={model}", "stages.sft=null", "stages.rl.steps=2",
+        "reward.name=functions", f"reward.functions={{{__name__}.letters: 1.0}}", "algorithm.kl_coef=0.0",
+        "loop.groups_per_step=2", "loop.group_size=2", "rollout.max_turn_tokens=24", "env.max_turns=2",
+        "env.train_tasks=8", "env.held_out_tasks=2", "eval.tasks=2", "eval.samples=0", "engine.max_num_seqs=8",
+        "engine.kv_cache_mb=256", "learner.lr=1e-5", "stages.rl.learner.lr=1e-5", "tracker=none",
+        "rollout.episode_timeout_s=600",
+    )  # fmt: skip
+    assert done.code == 0, done.output
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and sum(row["groups/trained"] for row in rows) >= 1
+    assert max(row["mismatch/mean"] for row in rows if "mismatch/mean" in row) < CLOSE  # engine and learner agree
+    exported = max(run.glob("checkpoints/step-*/hf"))
+    from transformers import AutoModelForCausalLM
+
+    before, after = (AutoModelForCausalLM.from_pretrained(str(path)) for path in (model, exported))
+    assert after.config.tie_word_embeddings and after.num_parameters() == before.num_parameters()
+    moved = (after.get_input_embeddings().weight - before.get_input_embeddings().weight).abs().max().item()
+    assert 0 < moved < 1e-3
+    output = tmp_path / "eval.json"
+    again = rlsys("eval", str(run / "config.yaml"), f"--checkpoint={run}", f"--output={output}", "eval.tasks=2")
+    assert again.code == 0 and output.is_file(), again.output
