@@ -145,7 +145,7 @@ def test_a_dry_run_shows_each_environment_and_a_start_looks_at_each(tmp_path: Pa
 
 def test_the_services_judges_and_addresses_of_every_environment_are_known(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(HEAD + "stages: [{kind: rl, steps: 4}]\n")
-    searching = "envs=[{name: search_qa, label: a, knowledge: {entities: 30}, train_tasks: 20, protocol: swirl},"
+    searching = "envs=[{name: search_qa, label: a, protocol: swirl, train_tasks: 20, held_out_tasks: 2},"
     judged = "{name: questions, label: b, style: answer_tag, reward: {name: judged, judge: {model: m, endpoint: 'http://h/v1'}}}]"
     config = compose(str(tmp_path / "recipe.yaml"), [searching + judged])
     (stage,) = config.stages
