@@ -164,6 +164,10 @@ def mix(parts: Sequence[Part], recipes: Mapping[str, RecipeConfig]) -> RecipeCon
     shares: dict[str, EnvShare] = {}
     for part in parts:
         own = recipes[part.name]
+        taken = [field.name for field in fields(own.env) if field.name in KEYS]
+        if taken:
+            what = f"the environment has a key {taken[0]!r} of its own, which an entry of a list cannot set"
+            raise BadInput(what, where=part.layers[-1].source, expected="it alone, with env")
         try:
             shares[part.name] = EnvShare(
                 label=part.name, weight=part.weight, env=own.env, reward=own.reward, curriculum=own.curriculum
