@@ -113,14 +113,14 @@ def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
     Raises ValueError where that cannot be told from what stands around it, and what the template raises.
     """
     results = [Message(role="tool", content=".", tool=call.name, call_id=call.call_id) for call in message.calls]
-    seen = render([ASKED], open_turn=True, offer=offer)
     shown = render([ASKED, message, *results], open_turn=True, offer=offer)
-    _, _, after = render(
-        [ASKED, Message(role="assistant", content=MARK), *results], open_turn=True, offer=offer
-    ).partition(MARK)
-    if not (shown.startswith(seen) and after and shown.endswith(after)):
-        raise ValueError("the chat template shows calls in another turn than the one that it opens")
-    return shown[len(seen) : len(shown) - len(after)]
+    plain = Message(role="assistant", content=MARK)
+    before, _, after = render([ASKED, plain, *results], open_turn=True, offer=offer).partition(MARK)
+    # The turn that is opened may begin with an empty thought, which history lacks; a text may begin with a space.
+    for seen in (before, render([ASKED], open_turn=True, offer=offer)):
+        if shown.startswith(seen) and after and shown.endswith(after):
+            return shown[len(seen) : len(shown) - len(after)]
+    raise ValueError("the chat template shows calls in another turn than the one that it opens")
 
 
 def require_tools(render: Render, offer: ToolOffer, family: Family | None) -> None:

@@ -1,6 +1,7 @@
 """Tools through chat templates: what is shown, what is read, and that no sampled token is ever written again."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,36 @@ def test_what_was_sampled_is_what_is_trained_however_it_was_spelled(folder: Path
         context = going_on.context_ids
     (sample,) = sample_trajectory(made.trajectory(*turns, messages=messages), 1.0)
     assert sample.token_ids[sample.loss_mask].tolist() == [t for turn in turns for t in turn.completion.token_ids]
+
+
+def test_a_published_template_that_opens_turns_with_an_empty_thought(folder: Path) -> None:
+    """Of MiniCPM-V 4.5, which is Qwen3's, as vLLM has it."""
+    vllm = find_spec("vllm")
+    if vllm is None or vllm.origin is None:
+        pytest.skip("no vLLM")
+    file = Path(vllm.origin).parent / "transformers_utils" / "chat_templates" / "template_minicpmv45.jinja"
+    renderer = rendering(folder, "published", file.read_text())
+    family = renderer.family(OFFER)
+    assert family is not None and family.name == "hermes"
+    shown = (ASKED, Message(role="assistant", content="", calls=CALLS), *REPLIES, ANSWER)
+    ids, mask = renderer.demonstration(shown, 1, (), offer=OFFER)
+    said = renderer.decode([token for token, own in zip(ids, mask, strict=True) if own])
+    assert said == family.write("", CALLS) + "<|im_end|>" + ANSWER.content + "<|im_end|>"
+    whole = renderer.decode(ids)
+    assert whole.count("<tool_response>") == 2 and whole.count("<|im_start|>user") == 2  # results share a turn
+
+    context = made.ints(renderer.prompt_ids([ASKED], OFFER))
+    messages, turns = [ASKED], []
+    for text in (family.write("", CALLS), ANSWER.content):
+        sampled_here = sampled(renderer, text, spelled=True)
+        turns.append(Turn(added_ids=context, starts_sample=True, completion=sampled_here, reply=""))
+        messages.append(Message(role="assistant", content=text))
+        going_on = renderer.extend(context, sampled_here, messages, REPLIES, None, OFFER)
+        messages += going_on.replies
+        context = going_on.context_ids
+    samples = sample_trajectory(made.trajectory(*turns, messages=messages), 1.0)
+    trained = [token for sample in samples for token in sample.token_ids[sample.loss_mask].tolist()]
+    assert trained == [token for turn in turns for token in turn.completion.token_ids]
 
 
 def test_marks_in_calls_and_results_are_text(folder: Path) -> None:
