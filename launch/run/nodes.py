@@ -148,6 +148,7 @@ async def check_nodes(
     device: Device,
     *,
     model: tuple[str, str],
+    teachers: Sequence[tuple[str, str]] = (),
     shared: Sequence[tuple[str, Path]],
     ranks: int = 0,
     host_bytes: float = 0.0,
@@ -155,12 +156,15 @@ async def check_nodes(
     """Raises BadInput: one line, of the first node on which something is wrong. Does nothing on a cluster of our own.
 
     placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
-    episodes the engines play. model: what names it, and where it is. shared: what names a folder that all nodes must
-    see, and the folder. host_bytes: that each rank keeps in RAM, if that is known.
+    episodes the engines play. model: what names it, and where it is. teachers: the same of what ranks load too. shared:
+    what names a folder that all nodes must see, and the folder. host_bytes: that each rank keeps in RAM, if that is
+    known.
     """
     if is_local(recipe.cluster):
         return Found()
-    parts = holds_of(recipe, playing, services.servers, device, model, ranks=ranks, host_bytes=host_bytes)
+    parts = holds_of(
+        recipe, playing, services.servers, device, model, teachers=teachers, ranks=ranks, host_bytes=host_bytes
+    )
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):
@@ -188,6 +192,7 @@ def holds_of(
     model: tuple[str, str],
     *,
     ranks: int,
+    teachers: Sequence[tuple[str, str]] = (),
     host_bytes: float = 0.0,
 ) -> list[NodeRequirements]:
     """What each part needs, in the order in which they are placed: ranks, engines, services."""
@@ -196,7 +201,8 @@ def holds_of(
     size, store = preflight.weights_bytes(recipe, device) or 0, preflight.store_bytes(recipe, device)
     weights = (recipe.cluster.weights_dir, size, store) if ranks else None
     gpus = device.gpus_per_actor > 0
-    rank = NodeRequirements(models=(model,), memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
+    loaded = (model, *teachers)
+    rank = NodeRequirements(models=loaded, memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
     engine = NodeRequirements(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
     return [rank] * ranks + [engine] * recipe.rollout.workers + [NodeRequirements(serving=(spec,)) for spec in servers]
 

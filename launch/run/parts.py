@@ -19,7 +19,8 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.prompts import prompt_lines
-from launch.checks.teachers import check_teachers
+from launch.checks.teachers import KEY as TEACHER
+from launch.checks.teachers import check_teachers, teachers_of
 from launch.observe.gauges import Gauges
 from launch.observe.progress import Progress
 from launch.observe.trackers.base import TrackedRun, flatten_config
@@ -149,6 +150,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     trained = [stage.config for stage in run.config.stages]
     found = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
+        teachers=[(TEACHER, path) for path in teachers_of(trained)],
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
     )  # fmt: skip
     if run.provenance is not None:

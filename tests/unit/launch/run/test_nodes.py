@@ -66,6 +66,9 @@ def test_parts_stand_in_the_order_in_which_they_are_placed() -> None:
         memory_mb=rank.memory_mb + 2 * engine.memory_mb,
         weights=(None, 2 * 4 * 721_984, 256 << 20),  # two versions, and a CPU's store
     )
+    taught = ("learner.reference", "/teacher")  # no engine loads it
+    of_rank, of_engine, *_ = holds_of(RECIPE, [], [], DEVICES["cpu"], MODEL, ranks=1, teachers=[taught])
+    assert (of_rank.models, of_engine.models) == ((MODEL, taught), (MODEL,))
     on_gpus = holds_of(RECIPE, [], [], DEVICES["cuda"], MODEL, ranks=1)
     assert [each.memory_mb for each in on_gpus] == [0, 0, 0]
     assert all(each.gpus for each in on_gpus) and not together.gpus
