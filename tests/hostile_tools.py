@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import Literal, Optional
@@ -62,9 +63,21 @@ def goes_wrong(how: str) -> str:
             if int(name) > 2:
                 with suppress(OSError):
                     os.write(int(name), b"[1]\n" if how == "lie" else b"x" * (1 << 24))
+    if how in ("garbage afterwards", "answer afterwards", "exit afterwards"):
+        threading.Timer(0.1, spoil, [how]).start()
     if how == "surrogate":
         return "\ud800"
     return "fine"
+
+
+def spoil(how: str) -> None:
+    if how == "exit afterwards":
+        os._exit(1)
+    line = b"garbage\n" if how == "garbage afterwards" else b'{"id": "1", "result": "of another call"}\n'
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):
+                os.write(int(name), line)
 
 
 def takes(*texts: str) -> str:

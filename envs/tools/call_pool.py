@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from envs.services.guard import Guard, GuardConfig, ToolFailed
 from envs.services.stats import ToolStats
-from envs.tools.line_process import CallBroke, ProcessEnded
+from envs.tools.line_process import CallBroke
 from envs.tools.python_tool import Turns
 from envs.tools.result import Result, ToolError
 from rlsys.types import FailureKind
@@ -97,22 +98,21 @@ class CallPool:
             raise ConnectionError(f"it cannot be started: {error}") from error
 
     async def _ask(self, call: _Call) -> Result:
-        """Of a process that has answered before and is over meanwhile, the call is made once more in a new one."""
+        """Where a process that has answered before breaks, the call is made once more in a new one: an earlier call may
+        have left it so."""
         while self._idle and not self._idle[-1].running:
             self._idle.pop().kill()
         if self._idle:
-            try:
+            with suppress(CallBroke):
                 return await self._ask_peer(self._idle.pop(), call)
-            except ProcessEnded:
-                pass
         try:
             return await self._ask_peer(await self._begin(), call)
-        except ProcessEnded as error:
+        except CallBroke as error:
             self._broken["broken"] += 1
             return ToolError(f"error: {error}")
 
     async def _ask_peer(self, peer: Peer, call: _Call) -> Result:
-        """Raises ProcessEnded."""
+        """Raises CallBroke."""
         limits, reusable = self._limits, False
         self._busy.add(peer)
         try:
@@ -122,11 +122,6 @@ class CallPool:
         except TimeoutError:
             self._broken["timeout"] += 1
             return ToolError(f"error: no answer within {limits.deadline_s:g} s")
-        except ProcessEnded:
-            raise
-        except CallBroke as error:
-            self._broken["broken"] += 1
-            return ToolError(f"error: {error}")
         finally:
             self._busy.discard(peer)
             if reusable:

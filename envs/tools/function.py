@@ -15,6 +15,7 @@ form for. What the function raises is its answer to the model, as an error; a co
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,8 +65,11 @@ class FunctionPeer:
         return self._process.running
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
-        await self._process.send({"arguments": arguments})
+        number = secrets.token_hex(8)  # not to be guessed: an earlier call may have written a line for this one
+        await self._process.send({"id": number, "arguments": arguments})
         answer = await self._process.receive()
+        if answer.get("id") != number:
+            raise CallBroke("it answered another call")
         if isinstance(answer.get("result"), str):
             return str(answer["result"])
         if isinstance(answer.get("error"), str):

@@ -1,7 +1,7 @@
 """The process in which a person's function runs: python function_worker.py JSON, with {"path": [..], "function": ".."}.
 
-A line with arguments comes in, a line with {"result": text} or {"error": text} goes out. What the function prints goes
-to the standard error.
+A line with an id and arguments comes in; one with the id and a "result" or an "error", a text, goes out. What the
+function prints goes to the standard error.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ def main() -> None:
 
     answer(ready="")
     for line in sys.stdin:
+        asked = json.loads(line)
         try:
-            result = function(**json.loads(line)["arguments"])
+            result = function(**asked["arguments"])
             if inspect.isawaitable(result):
                 result = asyncio.run(_await(result))
             text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
         except Exception as error:  # what a function raises is its answer
-            answer(error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
+            answer(id=asked["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
         else:
-            answer(result=text[: said["most"]])
+            answer(id=asked["id"], result=text[: said["most"]])
 
 
 async def _await(result: Awaitable[Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import shlex
 import sys
 from collections.abc import Mapping
@@ -40,7 +41,6 @@ class McpPeer:
 
     def __init__(self, process: LineProcess) -> None:
         self._process = process
-        self._asked = 0
 
     @classmethod
     async def start(cls, command: Command) -> McpPeer:
@@ -99,8 +99,8 @@ class McpPeer:
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Its result; what the server says in between is read over, and what it asks is refused."""
-        self._asked += 1
-        await self._process.send({"jsonrpc": "2.0", "id": self._asked, "method": method, "params": dict(params)})
+        number = secrets.token_hex(8)  # not to be guessed: an earlier call may have had an answer written for this one
+        await self._process.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
         read = 0
         while read < MAX_LINE:
             message = await self._process.receive()
@@ -109,7 +109,7 @@ class McpPeer:
                 if "id" in message:
                     answer = {"result": {}} if message["method"] == "ping" else {"error": _NO_METHOD}
                     await self._process.send({"jsonrpc": "2.0", "id": message["id"]} | answer)
-            elif message.get("id") == self._asked:
+            elif message.get("id") == number:
                 result, error = message.get("result"), message.get("error")
                 if isinstance(result, dict):
                     return result

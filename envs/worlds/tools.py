@@ -43,6 +43,7 @@ from rlsys.records import read_messages
 from rlsys.types import Message, Task, ToolCall, ToolOffer
 
 CHARS_PER_TOKEN = 8  # of a result, before its tokens are counted
+MOST_CHARS = 1 << 19  # of a result: as JSON it is a line that is read
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>\n", "\n</tool_response>"
 HERMES_SYSTEM = (
     "You may call these functions:\n<tools>\n{tools}\n</tools>\nTo call one, write its name and its arguments as a "
@@ -107,7 +108,7 @@ class ToolsWorld(World):
         if config.searches:
             self._choose_retriever()
         parts = Parts(search=self._search, python=PythonTool(config.sandbox))
-        most = CHARS_PER_TOKEN * (config.max_reply_tokens or 1 << 13)
+        most = min(CHARS_PER_TOKEN * (config.max_reply_tokens or 1 << 13), MOST_CHARS)
         self._tools = Toolset(
             [make_offered(entry, f"env.tools.{at}.", parts, most) for at, entry in enumerate(config.tools)]
         )

@@ -123,6 +123,17 @@ def test_a_function_that_goes_wrong_costs_its_own_call(how: str, says: str) -> N
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("how", ["garbage afterwards", "answer afterwards", "exit afterwards"])
+def test_what_a_call_leaves_behind_costs_no_other_call(how: str) -> None:
+    async def play() -> None:
+        async with offering(function("goes_wrong", workers=1, deadline_s=20.0)) as tools:
+            assert await ask(tools, "goes_wrong", how=how) == "fine"
+            await asyncio.sleep(0.5)
+            assert await ask(tools, "goes_wrong", how="nothing") == "fine"
+
+    asyncio.run(play())
+
+
 def test_floods_are_cut() -> None:
     async def play() -> None:
         async with offering(function("goes_wrong", deadline_s=60.0)) as tools:

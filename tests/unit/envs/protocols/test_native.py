@@ -52,7 +52,7 @@ def calls(*given: tuple[str, dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name=name, arguments=arguments) for name, arguments in given)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(made=st.lists(st.tuples(NAMES, st.dictionaries(st.text(), VALUES, max_size=3)), min_size=1, max_size=3))
 def test_a_json_family_reads_the_calls_that_it_writes(made: list[tuple[str, dict[str, Any]]]) -> None:
     for family in JSON_FAMILIES:
@@ -64,7 +64,7 @@ def test_a_json_family_reads_the_calls_that_it_writes(made: list[tuple[str, dict
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="<>"), max_size=20).map(lambda text: text.strip("\n"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(made=st.lists(st.tuples(NAMES, st.dictionaries(NAMES, LINE, max_size=3)), min_size=1, max_size=3))
 def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tuple[str, dict[str, str]]]) -> None:
     family = FAMILIES["qwen3_coder"]
@@ -83,7 +83,7 @@ def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tupl
     assert call.arguments == {"a": 5, "b": "5", "c": [1, "x"]}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(text=st.text() | st.lists(st.sampled_from(BITS) | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_read_and_every_call_can_be_carried_out_or_says_why_not(text: str) -> None:
     for family in FAMILIES.values():
