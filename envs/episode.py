@@ -15,6 +15,7 @@ from envs.tools.result import ToolError as ToolError
 from rlsys.summaries import CALLS, VALID
 from rlsys.types import EpisodeEnd, Message, ToolCall, ToolOffer
 
+MOST_LOGGED = 400  # calls in a final state, whose size is limited
 UNLIMITED = 1_000_000  # messages: the token budget ends the episode long before, each message has a token at least
 
 
@@ -125,8 +126,8 @@ class CallsEpisode:
         return self._prompt
 
     def final_state(self) -> Mapping[str, Any]:
-        """For a reward: {"calls": [{"name": "search", "ok": true}]}, in their order."""
-        return {"calls": self._log} if self._log else {}
+        """For a reward: {"calls": [{"name": "search", "ok": true}]}, the first ones in their order."""
+        return {"calls": self._log[:MOST_LOGGED]} if self._log else {}
 
     async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...] = ()) -> Step:
         if not calls:

@@ -11,7 +11,11 @@ import psutil
 import pytest
 
 from actors.renderer import ChatRenderer
+from actors.scoring import ScoringSpec
+from actors.watched import EnvWorkerSpec
+from actors.worlds import EnvWorkerPool
 from envs.protocols.native import HERMES
+from envs.rewards.answer import AnswerRewardConfig
 from envs.services.guard import ToolFailed
 from envs.tools.call_pool import CallPool, PoolLimits
 from envs.tools.line_process import Command
@@ -24,8 +28,10 @@ from envs.tools.search import SearchConfig, SearchTool
 from envs.worlds.tools import ToolsConfig, ToolsWorld
 from launch.cli import run
 from rlsys.errors import BadInput
+from rlsys.group_rollout import run_group
+from rlsys.rollout import TurnRequest
 from rlsys.samples import sample_trajectory
-from rlsys.types import EpisodeEnd, ToolCall, Trajectory
+from rlsys.types import Completion, EpisodeEnd, Group, Ints, ToolCall, Trajectory, TurnStop
 from tests import made
 from tests.played import episode, tokenizer_in
 
@@ -299,3 +305,37 @@ def test_a_demonstration_is_token_for_token_an_episode(protocol: str, tmp_path: 
     ids, mask = renderer.demonstration(shown.messages, played.num_prompt, (), offer=offer)
     (sample,) = sample_trajectory(played, 1.0)
     assert sample.token_ids.tolist() == list(ids) and sample.loss_mask.tolist() == [bool(each) for each in mask]
+
+
+def test_a_group_is_played_in_the_process_of_a_workers_environments(tmp_path: Path) -> None:
+    server = f"{SERVER} crash"
+    entries = [ToolEntry(name="calculator"), ToolEntry(mcp=server, deadline_s=20.0)]
+    env = ToolsConfig(tools=entries, data="docs/environments/own_tools.jsonl", held_out_tasks=1, instruction="")
+    plan = made.plan(env=env, reward=AnswerRewardConfig(), group_size=2, max_context=2048, max_turn_tokens=200)
+    calls = [
+        ToolCall(name="calculator", arguments={"expression": "48 / 2"}),
+        ToolCall(name="echo", arguments={"text": "hi"}),
+        ToolCall(name="wrong"),
+    ]
+    texts = [HERMES.write("", calls), "<answer>3461</answer>"]
+    renderer = ChatRenderer(str(tokenizer_in(tmp_path, texts * 20, HERMES.tags)))
+
+    async def generate(context: Ints, request: TurnRequest) -> Completion:
+        text = texts["24.0" in renderer.decode(context.tolist())]
+        return made.completion((*renderer.encode(text), renderer.tokenizer.eos_token_id), text, stop=TurnStop.EOS)
+
+    async def play() -> Group:
+        scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
+        worlds = EnvWorkerPool(EnvWorkerSpec(worker="rollout:0", scoring=scoring, block_s=30.0, start_timeout_s=120.0))
+        task = ToolsWorld(env).tasks("train")[0]
+        try:
+            with worlds.play(plan, task) as playing:
+                return await run_group(made.player(renderer, generate), playing, made.ticket(task=task), plan)
+        finally:
+            await worlds.stop()
+
+    group = asyncio.run(asyncio.wait_for(play(), 300))
+    for played in group.trajectories:
+        assert [each.content for each in played.messages[2:4]] == ["24.0", "hi"]
+        assert played.messages[4].content.startswith("error: it ended") and played.messages[4].tool == "wrong"
+        assert played.end is EpisodeEnd.ANSWERED and played.metrics["failed_calls"] == 1
