@@ -211,3 +211,10 @@ def test_an_engine_that_shares_its_gpu_gets_the_cache_that_was_planned() -> None
     assert shared_cache_mb(recipe, DEVICES["cpu"], None) is None
     alone = replace(recipe, cluster=replace(recipe.cluster, share_gpu=False))
     assert shared_cache_mb(alone, DEVICES["cuda"], None) is None
+
+
+def test_a_reference_under_an_adapter_takes_no_memory_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ["algorithm.kl_coef=0.01"]
+    _, whole, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", *keys)
+    _, adapted, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", *keys, "model.lora.rank=8")
+    assert " reference" in rows_of(whole)["rank"] and " reference" not in rows_of(adapted)["rank"]
