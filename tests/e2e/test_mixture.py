@@ -1,9 +1,11 @@
 """Two environments in one stage, one of them with a server: killed with -9 and continued, with the same draws."""
 
 import json
+import re
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from launch.stages.rl_loop import curriculum_of
 from rlsys.config.envs import env_of
 from rlsys.journal import Dispatched, ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
+from tests.judge_endpoint import choice, scripted
 
 RECIPE = """
 name: both
@@ -80,3 +83,27 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
     evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     assert {"calculator/greedy", "search/greedy"} <= evaluations[-1]["prompts"].keys()
     assert "retriever" in " ".join(summary(run)["restarts"])  # its server was one of the run's parts
+
+
+@pytest.mark.slow
+def test_an_evaluation_plays_each_environment_and_scores_it_by_its_own_reward(tmp_path: Path) -> None:
+    """A model at an address that adds, and that calls the calculator for word problems: no engine, no Ray."""
+
+    def says(prompt: str) -> Any:
+        (question, *more) = endpoint.asked[-1]["messages"]
+        if question["content"].startswith("What is"):
+            return choice(f"\\boxed{{{sum(int(term) for term in re.findall(r'[0-9]+', question['content']))}}}", "stop")
+        return choice("<answer>23" if more else "<math_exp>20 + 3", "stop")
+
+    output = tmp_path / "served.json"
+    with scripted(says) as endpoint:
+        command = ["eval", "worlds/mixture", "--endpoint", endpoint.url, "--model", "big", "--output", str(output)]
+        done = rlsys(*command, "eval.tasks=6", "eval.samples=0", "eval.sets={sums: {tasks: 4}, calculator: {}}")
+    assert done.code == 0, done.output[-3000:]
+    found = json.loads(output.read_text())
+    assert found["episodes"] == {"sums/greedy": 4, "calculator/greedy": 6}
+    sums, words = (found["plays"][f"{name}/greedy"]["metrics"] for name in ("sums", "calculator"))
+    assert (sums["accuracy"]["value"], sums["part/outcome"]["value"], sums["turns"]["value"]) == (1.0, 1.0, 1.0)
+    assert (words["turns"]["value"], words["valid_calls"]["value"]) == (2.0, 1.0) and "part/outcome" not in words
+    assert words["accuracy"]["value"] < 1.0
+    assert left_behind() == []
