@@ -281,6 +281,7 @@ BOUNDS: dict[str, tuple[list[float], list[float]]] = {
     "dual_clip": ([1.01], [1.0]),
     "value_clip": ([0.01], [0.0]),
     "reward_clip": ([0.01], [0.0]),
+    "advantage_clip": ([0.01], [0.0]),
     "discount": ([0.0, 1.0], [-0.01, 1.01]),
     "lam": ([0.0, 1.0], [-0.01, 1.01]),
     "beta": ([0.01, 1.5], [0.0]),
