@@ -15,7 +15,7 @@ from rlsys.config.model import LoraConfig
 from rlsys.errors import BadInput
 from rlsys.system.weight_folder import WeightFolder
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
-from tests.e2e.test_learner_rank import CONFIG, PROBE, WeightedLogprob, batch, same, save, save_hf, tensors
+from tests.e2e.test_learner_rank import CONFIG, PROBE, WeightedLogprob, batch, same, samples_of, save, save_hf, tensors
 from tests.made import make_shards
 
 LORA = LoraConfig(rank=4, alpha=8.0)
@@ -121,7 +121,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
     for zero_stage in (1, 2):
         begin(learner, path, zero_stage=zero_stage)
         for step in range(2):
-            learner.update(make_shards(batch(step), world_size)[rank])
+            learner.update(make_shards(samples_of(step), 64, 0, world_size)[rank])
         torch.save(tensors(learner), Path(folder) / f"{zero_stage}-{rank}.pt")
     learner.close()
 

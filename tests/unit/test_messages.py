@@ -36,8 +36,8 @@ QUICKSTART = [
     ),
     (
         "algorithm.name=gppo",
-        "command line: algorithm.name='gppo': expected one of grpo, ppo, reinforce_pp, rloo, gspo, swirl, dpo, sft, "
-        "or module.Class (did you mean 'ppo'?)",
+        "command line: algorithm.name='gppo': expected one of grpo, ppo, reinforce_pp, rloo, gspo, swirl, opd, dpo, "
+        "sft, or module.Class (did you mean 'ppo'?)",
     ),
     (
         "env.name=maze",

@@ -24,7 +24,7 @@ from rlsys.config.evaluation import EvalConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.examples import Example, read_answer, read_pair
 from rlsys.metrics import merge
-from rlsys.types import Group, Message
+from rlsys.types import Group, Message, ToolOffer
 from tests import bandit, made
 from tests.fakes import BanditLearner, BanditPool
 from tests.made import jsonl
@@ -41,7 +41,13 @@ class Renderer(bandit.Renderer):
     marks = ("<|end|>",)
 
     def demonstration(
-        self, messages: Sequence[Message], num_prompt: int, stop: Sequence[str], *, truncated: bool = False
+        self,
+        messages: Sequence[Message],
+        num_prompt: int,
+        stop: Sequence[str],
+        *,
+        truncated: bool = False,
+        offer: ToolOffer | None = None,
     ) -> Any:
         ids, mask = [7], [0]
         for index, message in enumerate(messages):
@@ -128,9 +134,9 @@ def test_what_a_token_limit_cut_off_has_no_end_to_learn() -> None:
     told: list[bool] = []
 
     class Told(Renderer):
-        def demonstration(self, *what: Any, truncated: bool = False) -> Any:
+        def demonstration(self, *what: Any, truncated: bool = False, offer: ToolOffer | None = None) -> Any:
             told.append(truncated)
-            return super().demonstration(*what, truncated=truncated)
+            return super().demonstration(*what, truncated=truncated, offer=offer)
 
     pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
     for example in (

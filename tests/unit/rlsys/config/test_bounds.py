@@ -26,6 +26,8 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "model.scratch.num_layers",
             "model.scratch.num_kv_heads",
             "model.scratch.num_heads",
+            "model.lora.alpha",
+            "model.lora.lr_scale",
             "window.prompt",
             "engine.max_num_seqs",
             "engine.kv_cache_mb",
@@ -99,6 +101,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "trajectories.compress_mb",
             "wandb.samples",
             "learner.weight_decay",
+            "model.lora.rank",
         ],
         (-1,),
     ),
@@ -179,7 +182,7 @@ NUMBERS = [each for each in recipe_keys() if each.kind.removesuffix(" or null") 
 
 
 def test_every_number_of_a_recipe_has_bounds_here() -> None:
-    named = {each.name for each in NUMBERS if not each.name.startswith("eval.sets.")}
+    named = {each.name for each in NUMBERS if not each.name.startswith(("eval.sets.", "envs."))}
     assert named == {*OUTSIDE, *FREE}
 
 
