@@ -174,9 +174,9 @@ class Engine:
                 await self._ask(self.llm.pause_generation(mode="keep", clear_cache=not keep))
                 self._loads += 1  # not the version: one that is delivered twice was wrong the first time
                 switches = (published.adapter is None) != (self._adapter is None)
-                if keep or switches:
-                    await self._ask(self._restart(waiting_alone=not switches))
                 await self._reload(published)
+                if keep or switches:  # after the reload, so that what is sent again goes with what was loaded
+                    await self._ask(self._restart(waiting_alone=not switches))
                 await self._ask(self.llm.update_weight_version(str(published.version)))
                 await self._ask(self.llm.resume_generation())
             except BaseException:  # a cancellation too: the worker may be anywhere in the reload

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "runs": ("launch.commands.runs", "list runs: state, step, result, age and size of each"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
-    "merge": ("launch.commands.merge", "merge an adapter into the model that it stands on"),
+    "merge": ("launch.commands.merge", "merge the adapter of a checkpoint into its model"),
     "submit": ("launch.commands.submit", "submit a run to a Ray cluster as a job"),
     "doctor": (
         "launch.commands.doctor",

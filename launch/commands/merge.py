@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 
 from launch.observe.progress import Progress
-from launch.run.engines import check_digests, resolve_folder
-from learners.merging import merge_folder
 from rlsys.adapters import read_adapter
 from rlsys.errors import BadInput, require
 
@@ -28,6 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from launch.run.engines import check_digests, resolve_folder  # Ray behind it
+    from learners.merging import merge_folder  # torch and transformers behind it
+
     folder, output = Path(resolve_folder(options.checkpoint)), Path(options.output)
     adapter = read_adapter(folder)
     if adapter is None:

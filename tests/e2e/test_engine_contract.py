@@ -24,6 +24,7 @@ import torch
 import actors.worker
 from actors import engine as engine_module
 from actors.engine import Engine
+from actors.engine_arguments import SPARE
 from actors.scoring import ScoringSpec
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong, engine_environment
 from actors.worker import RolloutWorker, WorkerSpec
@@ -318,7 +319,7 @@ def keeping(served: Served) -> Iterator[Served]:
 
 def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_of_it(keeping: Served) -> None:
     old, new = keeping.model, tiny_model("qwen3", seed=8)
-    batch = keeping.engine.spec.max_num_seqs + engine_module.SPARE
+    batch = keeping.engine.spec.max_num_seqs + SPARE
     preempted: list[int] = []
     record = keeping.engine.gauges.record
 

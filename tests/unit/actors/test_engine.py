@@ -243,7 +243,7 @@ def test_where_running_requests_keep_their_cache_those_without_a_token_are_sent_
         begun, waits = (fields(external_req_id=name, is_prefilling=name == "w-2") for name in ("w-1", "w-2"))
         llm.output_processor.request_states = {1: begun, 2: waits}
         await engine.load(VERSION)
-        assert llm.asked[:3] == [("pause", "keep", False), ("abort", ["w-2"]), ("rl_load", 7)]
+        assert llm.asked[:3] == [("pause", "keep", False), ("rl_load", 7), ("abort", ["w-2"])]
         await engine.generate([1], ASKED, "w-1")
         await engine.generate([1], ASKED, "w-2")  # as it comes back from its abortion
         assert [name for _, _, name, _ in llm.requests] == ["w-1", "w-2", "w-2"]
@@ -292,12 +292,12 @@ def test_an_adapter_goes_along_with_each_request_and_stands_on_its_own_base(monk
             return SimpleNamespace(external_req_id=name, is_prefilling=waiting)
 
         llm.output_processor.request_states = {1: state("a", False), 2: state("b", True)}
-        assert await load(1, adapter) == [("abort", ["a", "b"]), ("rl_load", 1)]  # the folder that it was started from
-        assert await load(2, adapter) == [("abort", ["b"]), ("rl_load", 2)]
+        assert await load(1, adapter) == [("rl_load", 1), ("abort", ["a", "b"])]  # the folder that it was started from
+        assert await load(2, adapter) == [("rl_load", 2), ("abort", ["b"])]
         other = replace(adapter, base="/run/bases/x")
-        assert await load(3, other) == [("abort", ["b"]), ("rl_load_base", "/run/bases/x"), ("rl_load", 3)]
-        assert await load(4, None) == [("abort", ["a", "b"]), ("rl_load", 4)]
-        assert await load(5, other) == [("abort", ["a", "b"]), ("rl_load_base", "/run/bases/x"), ("rl_load", 5)]
+        assert await load(3, other) == [("rl_load_base", "/run/bases/x"), ("rl_load", 3), ("abort", ["b"])]
+        assert await load(4, None) == [("rl_load", 4), ("abort", ["a", "b"])]
+        assert await load(5, other) == [("rl_load_base", "/run/bases/x"), ("rl_load", 5), ("abort", ["a", "b"])]
         assert llm.adapters == ["policy", "policy", "policy", None, "policy"]
         llm.reloaded = [(3, ["layer: the engine has no adapter there"])]
         with pytest.raises(WeightsRejected, match="no adapter there"):
