@@ -19,7 +19,7 @@ from envs import REWARDS, WORLDS
 from launch.config import scope
 from launch.config.adapters import with_adapters
 from launch.config.figures import find_foreign, without_figures
-from launch.config.keys import known_names, listed_sections, named_sections
+from launch.config.keys import is_list, known_names, listed_sections, named_sections
 from launch.config.layers import (
     Layer,
     Raw,
@@ -263,6 +263,9 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
                     expected = "keys and values, or null to leave it out"
                     raise BadInput(where=source, key=where, found=each, expected=expected)
                 _check_keys(source, each, named, parts, f"{where}.")
+        elif is_list(hints[key]) and isinstance(value, dict):
+            at = _first_key(f"{prefix}{key}", value)
+            raise BadInput("an entry of a list is not set alone", where=source, key=at, expected=f"{prefix}{key}=[..]")
         elif (each_of := listed_sections(hints[key])) is not None and isinstance(value, list):
             for at, each in enumerate(value):
                 where = f"{prefix}{key}.{at}"

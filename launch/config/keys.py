@@ -94,6 +94,11 @@ def listed_sections(hint: Any) -> type | None:
     return inner if isinstance(inner, type) and is_dataclass(inner) else None
 
 
+def is_list(hint: Any) -> bool:
+    """Whether a key of this type takes a list: `list[str]`, `tuple[float, float] | None`."""
+    return any(get_origin(each) in (list, tuple) for each in (hint, *get_args(hint) * (get_origin(hint) is not dict)))
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     title: str

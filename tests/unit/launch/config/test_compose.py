@@ -85,6 +85,8 @@ def test_the_resolved_config_reads_back_to_the_same(tmp_path: Path) -> None:
         ("learner.lr=abc", "command line: learner.lr='abc': expected a number"),
         ("learner.zero_stage=5", "command line: learner.zero_stage=5: expected one of 1, 2, 3"),
         ("learner.betas=[1,x]", "command line: learner.betas=[1, 'x']: expected a list of numbers, 2 of them"),
+        ("learner.betas.0=0.8", "command line: learner.betas.0: an entry of a list is not set alone"),
+        ("model.lora.targets.0=q_proj", "expected model.lora.targets=[..]"),
         ("name.x=3", "command line: name={'x': 3}: expected a text"),
         ("algorithm.dual_clip=much", "command line: algorithm.dual_clip='much': expected a number or null"),
         ("env.sandbox=3", "command line: env.sandbox: unknown key"),
