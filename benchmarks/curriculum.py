@@ -21,7 +21,6 @@ from launch.analysis.draw import COLOURS
 from launch.report.over_seeds import average_changes
 
 RESULTS = ROOT / "docs" / "curriculum.json"
-TAUGHT = 200  # steps of the first stage
 FIRST = "uniform"
 RUNS = {FIRST: [], "difficulty": ["curriculum.name=difficulty"], "oversample": ["loop.oversample=3"]}
 COSTS = {"seconds": "time/step", "tokens sampled": "tokens/generated"}
@@ -58,15 +57,8 @@ def reach(points: list[dict[str, float]], target: float, cost: str) -> float | N
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     """Each way of drawing tasks, from the weights that this seed's first run left."""
-    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
-    study.train("quickstart", runs / f"{seed}-taught", [*own, "stages.rl=null"])
-    start = ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-taught', TAUGHT)}"]
-    found = {}
-    for name, changes in RUNS.items():
-        folder = runs / f"{seed}-{name}"
-        study.train("quickstart", folder, [*own, *start, f"eval.every={EVERY}", *changes])
-        found[name] = curve(folder)
-    return found
+    folders = study.train_from_taught(seed, runs, RUNS, [f"eval.every={EVERY}"])
+    return {name: curve(folder) for name, folder in folders}
 
 
 def ratio(found: study.Found, name: str, target: float, cost: str) -> str | None:

@@ -1,4 +1,4 @@
-"""On-policy distillation beside supervised training on one teacher: `python benchmarks/distill.py [--seeds 0 1 2]`.
+"""On-policy distillation and supervised training on one teacher: `python benchmarks/distill.py [--seeds 0 1 2 3 4]`.
 
 For each seed the quickstart makes the teacher: taught by demonstrations that are wrong, then reinforced. A student of a
 fifth of its size sees 40 steps of these demonstrations, and from there learns from the teacher in three ways, with

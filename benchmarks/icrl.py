@@ -127,10 +127,7 @@ def draw(found: study.Found, path: Path) -> None:
     with study.picture(path, title, note, sharey=True) as grid:
         for axis, (name, label), colour in zip(grid, RUNS.items(), COLOURS, strict=False):
             curves = [arms[name]["searches"] for arms in found.values()]
-            at = range(1, 1 + min(map(len, curves)))
-            for curve in curves:
-                axis.plot(at, curve[: len(at)], color=colour, linewidth=0.7, alpha=0.5)
-            axis.plot(at, [sum(each) / len(each) for each in zip(*curves, strict=False)], color=colour, linewidth=2)
+            study.plot_seeds(axis, range(1, 1 + min(map(len, curves))), curves, colour)
             for step, shown in ((1, "3 examples"), (13, "2"), (21, "none")) if name == FADING else ((1, "none"),):
                 axis.axvline(step, color=GREY, linewidth=0.7, linestyle=":")
                 axis.text(step + 0.5, 1.08, shown, color=DARK, fontsize=8)

@@ -1,4 +1,4 @@
-"""An adapter beside all weights: `python benchmarks/lora.py [--seeds 0 1 2 3] [--runs DIR]`, the same accuracy or not.
+"""An adapter or all weights: `python benchmarks/lora.py [--seeds 0 1 2 3] [--runs DIR]`, the same accuracy or not.
 
 For each seed the quickstart's first stage teaches all weights, and from what it leaves the second trains either all
 weights or an adapter (`model.lora`), with the recipe's own learning rate and the defaults of an adapter. Compared are
@@ -19,7 +19,6 @@ from study import ROOT, spread
 from launch.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "lora.json"
-TAUGHT = 200  # steps of the first stage
 EVERY = 9  # steps, of 45
 WHOLE, USUAL, SMALL = "all weights", "rank 16", "rank 1"
 RUNS = {WHOLE: [], USUAL: ["model.lora.rank=16"], SMALL: ["model.lora.rank=1"]}
@@ -42,10 +41,6 @@ PREDICTIONS = (
         "rank 1 ends at least 0.1 above its beginning, and at most 0.05 above rank 16",
         lambda arms: arms[SMALL]["curve"][0]["accuracy"] + 0.1 <= end(arms, SMALL) <= end(arms, USUAL) + 0.05,
     ),
-    study.Prediction(
-        "a version of rank 16 has less than a fifth of the bytes of all weights",
-        lambda arms: arms[USUAL]["version"] < arms[WHOLE]["version"] / 5,
-    ),
 )
 
 
@@ -64,15 +59,8 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
-    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
-    study.train("quickstart", runs / f"{seed}-taught", [*own, "stages.rl=null"])
-    start = ["stages.sft=null", f"model.path={study.weights(runs / f'{seed}-taught', TAUGHT)}"]
-    found = {}
-    for name, changes in RUNS.items():
-        folder = runs / f"{seed}-{name.replace(' ', '-')}"
-        study.train("quickstart", folder, [*own, *start, f"eval.every={EVERY}", "checkpoint.every=9", *changes])
-        found[name] = measure(folder)
-    return found
+    changes = [f"eval.every={EVERY}", f"checkpoint.every={EVERY}"]
+    return {name: measure(folder) for name, folder in study.train_from_taught(seed, runs, RUNS, changes)}
 
 
 def tell(report: Report, found: study.Found) -> None:
@@ -88,7 +76,7 @@ def tell(report: Report, found: study.Found) -> None:
 
 def draw(found: study.Found, path: Path) -> None:
     note = f"{len(found)} seeds, a line each; left: by step of the rl stage; right: bytes of a version"
-    with study.picture(path, "An adapter beside all weights, held-out accuracy of sampled answers", note) as grid:
+    with study.picture(path, "An adapter or all weights, held-out accuracy of sampled answers", note) as grid:
         for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
             for index, arms in enumerate(found.values()):
                 curve = arms[name]["curve"]

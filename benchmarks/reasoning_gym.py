@@ -15,7 +15,7 @@ from typing import Any
 
 import study
 from report import Report
-from study import ROOT, Prediction, spread
+from study import ROOT, Prediction
 
 from launch.analysis.draw import COLOURS
 
@@ -72,13 +72,8 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 
 
 def tell(report: Report, found: study.Found) -> None:
-    """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
-    report.head("held-out accuracy", "before", "after", "difference")
-    for level in LEVELS:
-        for kind in KINDS:
-            values = [[_asked(arms, when, level, kind) for arms in found.values()] for when in ("before", "after")]
-            gain = study.paired(found, partial(_gain, level=level, kind=kind))
-            report.row(f"{level}, {kind}", *map(spread, values), gain)
+    asked = {f"{level}, {kind}": partial(_asked, level=level, kind=kind) for level in LEVELS for kind in KINDS}
+    study.tell_gains(report, "held-out accuracy", found, asked)
 
 
 def draw(found: study.Found, path: Path) -> None:
@@ -88,13 +83,8 @@ def draw(found: study.Found, path: Path) -> None:
         for axis, level in zip(grid, LEVELS, strict=True):
             curves = [arms[ARM]["curve"] for arms in found.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
-            at = list(map(int, steps))
             lines = [[curve[step][level]["sampled"] for step in steps] for curve in curves]
-            for line in lines:
-                axis.plot(at, line, color=COLOURS[0], linewidth=0.7, alpha=0.5)
-            axis.plot(
-                at, [sum(values) / len(values) for values in zip(*lines, strict=True)], color=COLOURS[0], linewidth=2
-            )
+            study.plot_seeds(axis, list(map(int, steps)), lines, COLOURS[0])
             axis.set(title=level, xlabel="step of the rl stage", ylabel="share of problems", ylim=(0, 1))
 
 

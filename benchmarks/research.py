@@ -115,11 +115,8 @@ def draw(found: study.Found, path: Path) -> None:
         for axis, number, label in zip(grid, (CALLS, MATCH), ("per question", "share of questions"), strict=True):
             curves = [arms[ARM]["curve"] for arms in found.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
-            at = list(map(int, steps))
-            for curve in curves:
-                axis.plot(at, [curve[step][number] for step in steps], color=COLOURS[0], linewidth=0.7, alpha=0.5)
-            mean = [sum(curve[step][number] for curve in curves) / len(curves) for step in steps]
-            axis.plot(at, mean, color=COLOURS[0], linewidth=2)
+            lines = [[curve[step][number] for step in steps] for curve in curves]
+            study.plot_seeds(axis, list(map(int, steps)), lines, COLOURS[0])
             if number == CALLS:
                 axis.axhline(2, color=DARK, linestyle="--", linewidth=1)
             axis.set(title=number.capitalize(), xlabel="step of the rl stage", ylabel=label)

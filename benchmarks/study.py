@@ -10,7 +10,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,6 @@ from rlsys.errors import BadInput
 from rlsys.files import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
-
-FEWEST = 4  # seeds: with fewer, no prediction is said to be shown
 
 Arms = dict[str, Any]  # the numbers of one seed's runs, by the name of the arm
 Found = dict[int, Arms]  # by seed
@@ -54,7 +52,7 @@ def main(
     """The command of a study: plays the seeds, draws, prints what `tell` says and what became of the predictions."""
     options = add_options(parser(description), results, seeds).parse_args()
     try:
-        found = collect(options, play_seed, predictions)
+        found = collect(options, play_seed, predictions, seeds)
     except BadInput as error:
         sys.exit(f"error: {error}")
     if draw is not None:
@@ -62,7 +60,7 @@ def main(
     with Report(options) as report:
         tell(report, found)
         if predictions:
-            tell_predictions(report, found, predictions)
+            tell_predictions(report, found, predictions, seeds)
 
 
 def add_options(parser: argparse.ArgumentParser, results: Path, seeds: Sequence[int]) -> argparse.ArgumentParser:
@@ -89,19 +87,19 @@ def collect(
     options: argparse.Namespace,
     play_seed: Callable[[int, Path], Arms],
     predictions: Sequence[Prediction] = (),
+    planned: Sequence[int] = (),
 ) -> Found:
     """Plays the seeds asked for, and writes the results after each: a study that is interrupted loses no seed.
 
     Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs. Raises
-    BadInput where a prediction that the file has is not among `predictions` any more (it was made before the runs), and
-    where there is no seed at all.
+    BadInput where the file has seeds and its predictions are not `predictions`: those were made before the runs. And
+    where there is no seed at all. planned: the seeds of the whole study; a prediction counts those that are missing
+    as seeds in which it did not come true.
     """
     results: Path = options.results
     kept = json.loads(results.read_text()) if results.is_file() else {}
-    for each in kept.get("predictions", []):
-        if each["text"] not in [prediction.text for prediction in predictions]:
-            raise BadInput("a prediction was changed after runs", where=str(results), expected=each["text"])
     found = {int(seed): arms for seed, arms in kept.get("seeds", {}).items()}
+    _check_unchanged(results, kept.get("predictions", []), predictions, found)
     minutes = {int(seed): value for seed, value in kept.get("minutes", {}).items()}
     for seed in [] if options.draw else options.seeds:
         found[seed] = play_seed(seed, options.runs)
@@ -109,7 +107,7 @@ def collect(
         found = dict(sorted(found.items()))
         record = {
             "format": 1,
-            "predictions": [_outcome(each, found) for each in predictions],
+            "predictions": [_outcome(each, found, planned) for each in predictions],
             "minutes": {str(each): minutes[each] for each in found if each in minutes},
             "seeds": {str(each): arms for each, arms in found.items()},
         }
@@ -125,25 +123,79 @@ def _seconds(runs: Path, seed: int) -> float:
     return sum(float(done["wall_s"]) for folder in folders if (done := summary(folder)) is not None)
 
 
-def _outcome(prediction: Prediction, found: Found) -> dict[str, Any]:
-    held = [seed for seed, arms in found.items() if prediction.holds(arms)]
-    needed = math.ceil(prediction.share * len(found) - 1e-9)
+def _check_unchanged(
+    results: Path, kept: Sequence[dict[str, Any]], predictions: Sequence[Prediction], found: Found
+) -> None:
+    """Neither a sentence nor what it asks of the numbers, in the seeds that have run."""
+    if not found:
+        return
+    known = {each.text: each for each in predictions}
+    for each in kept:
+        now = known.pop(each["text"], None)
+        if now is None or _held(now, {seed: found[seed] for seed in each["of"]}) != each["held"]:
+            raise BadInput("a prediction was changed after runs", where=str(results), expected=each["text"])
+    if known:
+        raise BadInput(f"a prediction was added after runs: {next(iter(known))}", where=str(results))
+
+
+def _held(prediction: Prediction, found: Found) -> list[int]:
+    return [seed for seed, arms in found.items() if prediction.holds(arms)]
+
+
+def _outcome(prediction: Prediction, found: Found, planned: Sequence[int]) -> dict[str, Any]:
+    held = _held(prediction, found)
+    needed = math.ceil(prediction.share * len({*found, *planned}) - 1e-9)
     return {
         "text": prediction.text,
         "held": held,
         "of": list(found),
         "needed": needed,
-        "shown": len(held) >= needed and len(found) >= FEWEST,
+        "shown": len(held) >= needed,
     }
 
 
-def tell_predictions(report: Report, found: Found, predictions: Sequence[Prediction]) -> None:
+def tell_predictions(
+    report: Report, found: Found, predictions: Sequence[Prediction], planned: Sequence[int] = ()
+) -> None:
     """What was predicted, and in which seeds it came true."""
     report.head("predicted before the runs", "came true in", "shown")
     for each in predictions:
-        outcome = _outcome(each, found)
+        outcome = _outcome(each, found, planned)
         seeds = f"{len(outcome['held'])} of {len(found)} seeds, {outcome['needed']} needed"
         report.row(each.text, seeds, "yes" if outcome["shown"] else "no")
+
+
+def train_from_taught(
+    seed: int, runs: Path, arms: Mapping[str, Sequence[str]], changes: Sequence[str]
+) -> Iterator[tuple[str, Path]]:
+    """The quickstart's first stage once, and from the weights that it leaves its second for each of the arms, which are
+    settings by name. `changes` go to the second stage of all."""
+    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
+    taught = runs / f"{seed}-taught"
+    train("quickstart", taught, [*own, "stages.rl=null"])
+    newest = max((taught / "checkpoints").glob("step-*"))
+    start = ["stages.sft=null", f"model.path={newest / 'hf'}", *changes]
+    for name, settings in arms.items():
+        folder = runs / f"{seed}-{name.replace(' ', '-')}"
+        train("quickstart", folder, [*own, *start, *settings])
+        yield name, folder
+
+
+def tell_gains(report: Report, title: str, found: Found, rows: Mapping[str, Callable[..., float]]) -> None:
+    """A table of numbers before and after: means over seeds with the smallest and the largest, and the mean of the
+    differences with its interval. rows: how each is taken from a seed's arms, given `before` or `after`."""
+    report.head(title, "before", "after", "difference")
+    for name, take in rows.items():
+        before, after = ({seed: take(arms, when=when) for seed, arms in found.items()} for when in ("before", "after"))
+        gain = paired({seed: {"gain": after[seed] - before[seed]} for seed in found}, lambda arms: arms["gain"])
+        report.row(name, spread([*before.values()]), spread([*after.values()]), gain)
+
+
+def plot_seeds(axis: Any, at: Sequence[int], lines: Sequence[Sequence[float]], colour: str) -> None:
+    """A thin line for each seed, and a thick one for their mean."""
+    for line in lines:
+        axis.plot(at, line[: len(at)], color=colour, linewidth=0.7, alpha=0.5)
+    axis.plot(at, [statistics.mean(values) for values in zip(*lines, strict=False)], color=colour, linewidth=2)
 
 
 def paired(found: Found, difference: Callable[[Arms], float]) -> str:

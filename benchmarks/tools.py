@@ -16,7 +16,7 @@ from typing import Any
 
 import study
 from report import Report
-from study import ROOT, Prediction, spread
+from study import ROOT, Prediction
 
 RESULTS = ROOT / "docs" / "tool_calls.json"
 ARMS = {"function": "worlds/tools", "mcp": "worlds/tools_mcp"}
@@ -62,13 +62,8 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 
 
 def tell(report: Report, found: study.Found) -> None:
-    """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
-    report.head("held-out accuracy of sampled answers", "before", "after", "difference")
-    for arm in ARMS:
-        for kind in KINDS:
-            values = [[_accuracy(arms, arm, when, kind) for arms in found.values()] for when in ("before", "after")]
-            gain = study.paired(found, partial(_gain, arm=arm, kind=kind))
-            report.row(f"{arm}, {kind}", *map(spread, values), gain)
+    asked = {f"{arm}, {kind}": partial(_accuracy, arm=arm, kind=kind) for arm in ARMS for kind in KINDS}
+    study.tell_gains(report, "held-out accuracy of sampled answers", found, asked)
 
 
 if __name__ == "__main__":

@@ -69,14 +69,20 @@ def test_a_prediction_cannot_be_changed_after_runs(study: ModuleType, tmp_path: 
     study.collect(asked(tmp_path, 1), lambda seed, _: {"a": seed}, [first])
     with pytest.raises(BadInput, match="a is above 1"):
         study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [other])
-    assert list(study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [other, first])) == [1, 2]
+    with pytest.raises(BadInput, match="added after runs: a is above 0"):
+        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [first, other])
+    asks_more = study.Prediction(first.text, lambda arms: arms["a"] > 1)
+    with pytest.raises(BadInput, match="changed after runs"):
+        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [asks_more])
+    assert list(study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [first])) == [1, 2]
 
 
-def test_few_seeds_show_nothing(study: ModuleType, tmp_path: Path) -> None:
-    prediction = study.Prediction("a is below 9", lambda arms: arms["a"] < 9)
-    study.collect(asked(tmp_path, *range(3)), lambda seed, _: {"a": seed}, [prediction])
-    written = json.loads((tmp_path / "results.json").read_text())["predictions"][0]
-    assert written["held"] == [0, 1, 2] and not written["shown"]
+def test_seeds_that_are_still_to_run_show_nothing(study: ModuleType, tmp_path: Path) -> None:
+    predictions = [study.Prediction("most", lambda arms: True), study.Prediction("all", lambda arms: True, share=1.0)]
+    for seeds, shown in (((0, 1, 2), [False, False]), ((3,), [True, False]), ((4,), [True, True])):
+        study.collect(asked(tmp_path, *seeds), lambda seed, _: {"a": seed}, predictions, range(5))
+        written = json.loads((tmp_path / "results.json").read_text())["predictions"]
+        assert [each["shown"] for each in written] == shown
 
 
 def test_a_finished_run_is_taken_for_its_own_settings_alone(study: ModuleType, tmp_path: Path) -> None:
