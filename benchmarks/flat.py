@@ -2,7 +2,7 @@
 
 Prints the tables of docs/results/retriever.md: GFLOP/s of batches of queries, with the threshold from which faiss
 multiplies matrices as it comes and as `envs.services.retriever.dense` sets it, and of a BERT of E5-base's size with
-random weights. Times are processor time of the thread that calls, the best of several rounds: other programs count little.
+random weights. Times are processor time of the calling thread, the best of several rounds: other programs count little.
 """
 
 from __future__ import annotations
