@@ -199,13 +199,17 @@ class ChatRenderer:
         return self._deltas[key]
 
     def _render_marked(self, messages: Sequence[Message], offer: ToolOffer | None) -> tuple[str, dict[str, str]]:
-        """A conversation with the next turn opened, where a letter stands for each chat mark that its messages hold."""
-        hidden, marks = self._hide_marks(messages)
-        return self._render(hidden, open_turn=True, offer=offer), marks
+        """A conversation with the next turn opened, where a letter stands for each chat mark that its messages or its
+        tools hold: what a server says of its tools is as hostile as what they say."""
+        hidden, schemas, marks = self._hide_marks(messages, offer.schemas if offer is not None else ())
+        shown = None if offer is None else replace(offer, schemas=schemas)
+        return self._render(hidden, open_turn=True, offer=shown), marks
 
-    def _hide_marks(self, messages: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
-        """The messages with a letter for each chat mark in them, and which mark each letter stands for."""
-        held = "".join(map(texts_in, messages))
+    def _hide_marks(
+        self, messages: Sequence[Message], schemas: tuple[str, ...] = ()
+    ) -> tuple[list[Message], tuple[str, ...], dict[str, str]]:
+        """Both with a letter for each chat mark in them, and which mark each letter stands for."""
+        held = "".join([*map(texts_in, messages), *schemas])
         letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in held)
         marks = {next(letters): mark for mark in self.marks if mark in held}
 
@@ -214,7 +218,9 @@ class ChatRenderer:
                 text = text.replace(mark, letter)
             return text
 
-        return [map_texts(message, hide) for message in messages] if marks else list(messages), marks
+        if not marks:
+            return list(messages), schemas, marks
+        return [map_texts(message, hide) for message in messages], tuple(map(hide, schemas)), marks
 
     def _tokens(self, shown: str, marks: Mapping[str, str]) -> tuple[int, ...]:
         """Its tokens: the template's own marks are special tokens, those that messages hold are only text."""
@@ -292,7 +298,7 @@ class ChatRenderer:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
         if not message.calls or offer is None:
             return self.text_ids(message.content)
-        (hidden,), marks = self._hide_marks([message])
+        (hidden,), _, marks = self._hide_marks([message])
         family = self.family(offer)
         if family is None:
             raise BadInput("the chat template writes no calls of tools", where="a demonstration")

@@ -6,6 +6,9 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from envs.base import Step
@@ -119,14 +122,16 @@ class CallsEpisode:
         self.offer = offer
         self._prompt, self._run, self._show, self._answered = prompt, run, show, answered
         self._max_calls, self._max_reply_tokens = max_calls, max_reply_tokens
-        self._made: Counter[str] = Counter()
+        self._made: set[str] = set()
+        self._ids: set[str] = set()
         self._log: list[dict[str, Any]] = []
 
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt
 
     def final_state(self) -> Mapping[str, Any]:
-        """For a reward: {"calls": [{"name": "search", "ok": true}]}, the first ones in their order."""
+        """For a reward: {"calls": [{"name": "search", "ok": true}]}, the first ones in their order. A name that no tool
+        has is "": the policy may have written anything."""
         return {"calls": self._log[:MOST_LOGGED]} if self._log else {}
 
     async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...] = ()) -> Step:
@@ -134,10 +139,11 @@ class CallsEpisode:
             return Step(end=EpisodeEnd.ANSWERED if self._answered(text) else EpisodeEnd.MALFORMED)
         if turns_left <= 0:
             return Step(end=EpisodeEnd.TURN_LIMIT)
-        calls = numbered(calls, len(self._log))
+        calls = tuple(self._numbered(call) for call in calls)
         taken = calls[: self._max_calls]
         results = await asyncio.gather(*map(self._run, taken), return_exceptions=True)
         replies: list[Message] = []
+        repeated = False
         metrics = Counter({CALLS: float(len(calls)), VALID: 0.0, "several_calls": float(len(calls) > 1)})
         for call, result in zip(taken, results, strict=True):
             if isinstance(result, BaseException):
@@ -146,27 +152,29 @@ class CallsEpisode:
             replies.append(self._show(call, result if isinstance(result, str) else result.text))
             metrics[VALID] += done
             metrics[f"calls_{call.name or 'unread'}" if done else "failed_calls"] += 1
-            self._log.append({"name": call.name, "ok": done})
+            known = call.name in _names_of(self.offer.schemas)
+            self._log.append({"name": call.name if known else "", "ok": done})
+            if not call.problem:
+                key = f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"
+                repeated = repeated or key in self._made
+                self._made.add(key)
         if len(calls) > len(taken):
             what = f"error: {len(calls)} calls in one message; those after the first {self._max_calls} were not made"
             replies.append(self._show(calls[self._max_calls], what))
-        keys = [f"{call.name} {json.dumps(call.arguments, sort_keys=True)}" for call in taken]
-        repeated = any(self._made[key] for key in keys)
-        self._made.update(keys)
         return Step(reply=tuple(replies), repeated=repeated, max_tokens=self._max_reply_tokens, metrics=dict(metrics))
 
+    def _numbered(self, call: ToolCall) -> ToolCall:
+        """With an id that no other call of the episode has: its own where it has one, else its number."""
+        own = call.call_id if call.call_id not in self._ids else ""
+        numbers = (f"{number:09d}" for number in count(len(self._ids)))
+        call_id = own or next(number for number in numbers if number not in self._ids)
+        self._ids.add(call_id)
+        return replace(call, call_id=call_id)
 
-def numbered(calls: Sequence[ToolCall], before: int) -> tuple[ToolCall, ...]:
-    """With ids, where they have none: the calls of an episode are counted. before: how many it has had."""
-    return tuple(
-        ToolCall(
-            name=call.name,
-            arguments=call.arguments,
-            call_id=call.call_id or f"{before + at:09d}",
-            problem=call.problem,
-        )
-        for at, call in enumerate(calls)
-    )
+
+@lru_cache(64)
+def _names_of(schemas: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(json.loads(each)["function"]["name"] for each in schemas)
 
 
 class OneMessage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -63,7 +64,10 @@ def goes_wrong(how: str) -> str:
             if int(name) > 2:
                 with suppress(OSError):
                     os.write(int(name), b"[1]\n" if how == "lie" else b"x" * (1 << 24))
-    if how in ("garbage afterwards", "answer afterwards", "exit afterwards"):
+    if how == "leave a child":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        time.sleep(1000)
+    if how.endswith("afterwards"):
         threading.Timer(0.1, spoil, [how]).start()
     if how == "surrogate":
         return "\ud800"
@@ -73,7 +77,11 @@ def goes_wrong(how: str) -> str:
 def spoil(how: str) -> None:
     if how == "exit afterwards":
         os._exit(1)
-    line = b"garbage\n" if how == "garbage afterwards" else b'{"id": "1", "result": "of another call"}\n'
+    line = {
+        "garbage afterwards": b"garbage\n",
+        "answer afterwards": b'{"id": "1", "result": "of another call"}\n',
+        "flood afterwards": b"x\n" * (1 << 24),
+    }[how]
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with suppress(OSError):

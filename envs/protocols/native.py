@@ -16,6 +16,7 @@ environment answers in the place of a result. What stands in a thought is no cal
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,7 @@ PYTHON_TAG = "<|python_tag|>"
 THOUGHT, THOUGHT_CLOSE = "<think>", "</think>"
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_CALLS = 64  # of one message that are read
+CALL_ID = re.compile("[A-Za-z0-9]{9}")  # the only ids that every chat template takes
 NOT_JSON = "the call is not valid JSON"
 
 
@@ -112,7 +114,8 @@ def _call_of(value: Any, *keys: str) -> ToolCall:
     if not isinstance(arguments, dict):
         return ToolCall(name=name, problem=f'"{keys[0]}" is no JSON object')
     call_id = value.get("id")
-    return ToolCall(name=name, arguments=arguments, call_id=call_id if isinstance(call_id, str) else "")
+    own = isinstance(call_id, str) and CALL_ID.fullmatch(call_id)
+    return ToolCall(name=name, arguments=arguments, call_id=call_id if own else "")
 
 
 def _dump(value: Any) -> str:

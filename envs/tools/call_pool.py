@@ -31,7 +31,6 @@ class Peer(Protocol):
         """Raises CallBroke."""
         ...
 
-    def kill(self) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -59,6 +58,7 @@ class CallPool:
         self._idle: list[Peer] = []
         self._busy: set[Peer] = set()
         self._broken: Counter[str] = Counter()
+        self._closed = False
         longest = limits.start_timeout_s + 2 * limits.deadline_s + 5
         guard = GuardConfig(deadline_s=longest, attempts=2, cache_size=0, max_concurrent=limits.workers)
         self._stalled_s = guard.patience_s
@@ -85,15 +85,21 @@ class CallPool:
             self._idle.append(await self._begin())
 
     async def close(self) -> None:
+        self._closed = True
         for peer in (*self._idle, *self._busy):
             await peer.close()
         self._idle.clear()
 
     async def _begin(self) -> Peer:
-        """Raises ConnectionError and TimeoutError."""
+        """Raises ConnectionError."""
+        if self._closed:  # a call that was under way
+            raise ConnectionError("it was closed")
         try:
             async with asyncio.timeout(self._limits.start_timeout_s):
                 return await self._start()
+        except TimeoutError as error:
+            late = f"it is not ready within {self._limits.start_timeout_s:g} s"
+            raise ConnectionError(f"it cannot be started: {late}") from error
         except (CallBroke, OSError) as error:
             raise ConnectionError(f"it cannot be started: {error}") from error
 
@@ -101,7 +107,7 @@ class CallPool:
         """Where a process that has answered before breaks, the call is made once more in a new one: an earlier call may
         have left it so."""
         while self._idle and not self._idle[-1].running:
-            self._idle.pop().kill()
+            await self._idle.pop().close()
         if self._idle:
             with suppress(CallBroke):
                 return await self._ask_peer(self._idle.pop(), call)
@@ -124,7 +130,7 @@ class CallPool:
             return ToolError(f"error: no answer within {limits.deadline_s:g} s")
         finally:
             self._busy.discard(peer)
-            if reusable:
+            if reusable and not self._closed:
                 self._idle.append(peer)
             else:
                 await peer.close()

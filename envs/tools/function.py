@@ -76,8 +76,5 @@ class FunctionPeer:
             return ToolError(f"error: {answer['error']}")
         raise CallBroke("it answered with neither a result nor an error")
 
-    def kill(self) -> None:
-        self._process.kill()
-
     async def close(self) -> None:
         await self._process.close()

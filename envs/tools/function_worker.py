@@ -25,7 +25,7 @@ def main() -> None:
     function = getattr(importlib.import_module(module), name)
 
     def answer(**line: str) -> None:
-        answers.write(json.dumps(line) + "\n")
+        answers.write(json.dumps(line, ensure_ascii=False) + "\n")
         answers.flush()
 
     answer(ready="")

@@ -1,7 +1,7 @@
 """A process that answers a line of JSON with a line of JSON: own functions and MCP servers over stdio.
 
-What it writes is hostile. A line has a largest size, so that a flood stays in the pipe, which is not read between two
-calls; everything that is read is checked; and whoever asks has a deadline (`envs.tools.call_pool`).
+What it writes is hostile. A line has a largest size, and no more than two of them are read ahead; everything that is
+read is checked; and each question has a deadline (`envs.tools.call_pool`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from typing import Any
 
 CHILD = Path(__file__).with_name("child.py")
 MAX_LINE = 1 << 22  # bytes
+END_S = 10.0  # until a process that was killed is gone
 TAIL = 2048  # bytes of what it said last on its standard error
 # What a process is given of our environment; a person names further variables. No key of a run is among them.
 VARIABLES = (
     "HOME",
     "LANG",
     "LC_ALL",
+    "LD_LIBRARY_PATH",
     "LOGNAME",
     "PATH",
     "PYTHONPATH",
@@ -101,18 +103,22 @@ class LineProcess:
             raise CallBroke("it wrote a line that is no JSON object")
         return value
 
-    def kill(self) -> None:
-        """With all that it has started, unless that has left its session."""
+    async def close(self) -> None:
+        """Kill it, with all that it has started, unless that has left its session. Our ends of its pipes are closed:
+        what has left may hold the others for ever."""
         if self._killed:  # its number may be another process's by now
             return
         self._killed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._draining.cancel()
-
-    async def close(self) -> None:
-        self.kill()
-        await self._process.wait()
+        assert self._process.stdin is not None
+        if not self._process.stdin.is_closing():
+            self._process.stdin.transport.abort()  # what is not written yet is not waited for
+        self._process._transport.close()  # type: ignore[attr-defined]  # asyncio shows nobody the pipes that it reads
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
 
     async def _drain(self) -> None:
         """Its standard error: read to the end, so that it never waits for a reader; only the tail is kept."""

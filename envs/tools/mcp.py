@@ -91,9 +91,6 @@ class McpPeer:
             return ToolError("error: the result is no text")
         return ToolError(text) if result.get("isError") is True else text
 
-    def kill(self) -> None:
-        self._process.kill()
-
     async def close(self) -> None:
         await self._process.close()
 
@@ -157,7 +154,7 @@ def list_tools(key: str, command: Command, timeout_s: float) -> tuple[Schema, ..
 
     shown = shlex.join(command.words)
     try:
-        with ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop of its own
+        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
             return tuple(thread.submit(asyncio.run, ask()).result())
     except TimeoutError as error:
         raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=shown) from error

@@ -217,8 +217,8 @@ class OfferedPool:
         """Raises BadInput where no process can be started."""
         try:
             await self._pool.check()
-        except (ConnectionError, TimeoutError) as error:
-            raise BadInput(str(error) or "it is not ready in time", key=self._where) from error
+        except ConnectionError as error:
+            raise BadInput(error, key=self._where) from error
 
     def episode(self) -> Run:
         return self._pool.call
@@ -279,6 +279,7 @@ class Toolset:
         self._offered = offered
         self._schemas: dict[str, Schema] = {}
         self._of: dict[str, Offered] = {}
+        self._preparing = asyncio.Lock()
 
     def prepare(self) -> None:
         """Find out what there is. May block, the first time. Raises BadInput, also where two tools have one name."""
@@ -293,9 +294,10 @@ class Toolset:
         self._schemas = schemas
 
     async def ready(self) -> None:
-        """`prepare`, for an event loop."""
-        if not self._schemas:
-            await asyncio.to_thread(self.prepare)
+        """`prepare`, for an event loop. A server is asked once, however many episodes begin."""
+        async with self._preparing:
+            if not self._schemas:
+                await asyncio.to_thread(self.prepare)
 
     @property
     def schemas(self) -> tuple[Schema, ...]:

@@ -10,16 +10,16 @@ template knows no tools, a system message and user messages do, in the way of He
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import ClassVar, Literal, Optional
 
 from envs.base import Demonstration, Env, Service, World
-from envs.episode import CallsEpisode
+from envs.episode import CallsEpisode, OneMessage
 from envs.problems import errands
-from envs.protocols.native import HERMES
+from envs.protocols.native import CALL_ID, HERMES
 from envs.protocols.styles import STYLES
 from envs.services.stats import ToolStats
 from envs.tasks.config import TaskConfig
@@ -136,8 +136,10 @@ class ToolsWorld(World):
         await self._tools.ready()
         return self.env(task)
 
-    def env(self, task: Task) -> CallsEpisode:
+    def env(self, task: Task) -> CallsEpisode | OneMessage:
         config = self._config
+        if not config.tools:
+            return OneMessage(self._prompt(task), (), lambda text: self._style.answered(text, task))
         return CallsEpisode(
             self._prompt(task),
             self._offer,
@@ -208,12 +210,14 @@ class ToolsWorld(World):
         """A message with calls and their results, and the results."""
         made = [replace(call, call_id=f"{before + at:09d}") for at, call in enumerate(calls)]
         results = [self._result_of(call) for call in made]
-        return [self._call(made), *map(self._show, made, results)], results
+        said = self._call(Message(role="assistant", content="", calls=tuple(made)))
+        return [said, *map(self._show, made, results)], results
 
-    def _call(self, calls: Sequence[ToolCall]) -> Message:
+    def _call(self, said: Message) -> Message:
+        """A message with calls, as the protocol writes it."""
         if self._config.protocol == "native":
-            return Message(role="assistant", content="", calls=tuple(calls))
-        return Message(role="assistant", content=HERMES.write("", calls))
+            return said
+        return replace(said, content=HERMES.write(said.content, said.calls), calls=())
 
     def _result_of(self, call: ToolCall) -> str:
         """What the tools themselves would say."""
@@ -236,8 +240,8 @@ class ToolsWorld(World):
         if at is None:
             raise BadInput('"messages" has none of the assistant', where=task.task_id)
         if self._config.protocol == "native":
-            return read[at:]
-        shown = (self._call(each.calls) if each.calls else each for each in read[at:])
+            return tuple(_with_short_ids(read[at:]))
+        shown = (self._call(each) if each.calls else each for each in read[at:])
         return tuple(self._show(ToolCall(name=""), each.content) if each.role == "tool" else each for each in shown)
 
     def texts_of(self, task: Task) -> list[str]:
@@ -269,3 +273,13 @@ class ToolsWorld(World):
 
     async def close(self) -> None:
         await self._tools.close()
+
+
+def _with_short_ids(messages: Sequence[Message]) -> Iterator[Message]:
+    """Every call with an id that any chat template takes, and its result with the same one."""
+    ids: dict[str, str] = {}
+    for each in messages:
+        for call in each.calls:
+            ids.setdefault(call.call_id, call.call_id if CALL_ID.fullmatch(call.call_id) else f"{len(ids):09d}")
+        calls = tuple(replace(call, call_id=ids[call.call_id]) for call in each.calls)
+        yield replace(each, calls=calls, call_id=ids.get(each.call_id, each.call_id))

@@ -106,6 +106,7 @@ def test_functions_answer_by_their_schemas() -> None:
     [
         ("hang", "no answer within 1 s"),
         ("hang and ignore", "no answer within 1 s"),
+        ("leave a child", "no answer within 1 s"),
         ("crash", "it ended (exit code -11)"),
         ("exit", "it ended (exit code 3)"),
         ("memory", "MemoryError"),
@@ -119,17 +120,17 @@ def test_a_function_that_goes_wrong_costs_its_own_call(how: str, says: str) -> N
         wrong = function("goes_wrong", deadline_s=1.0)
         async with offering(wrong, function("later"), function("who")) as tools:
             going_on = asyncio.create_task(ask(tools, "later", seconds=1.5))
-            beside = asyncio.create_task(ask(tools, "goes_wrong", how="nothing"))
+            meanwhile = asyncio.create_task(ask(tools, "goes_wrong", how="nothing"))
             failed = await ask(tools, "goes_wrong", how=how)
             assert isinstance(failed, ToolError) and says in failed.text and len(failed.text) < 1000
-            assert await beside == "fine" and await going_on == '{"waited": 1.5}'
+            assert await meanwhile == "fine" and await going_on == '{"waited": 1.5}'
             assert await ask(tools, "goes_wrong", how="nothing") == "fine"
             assert await ask(tools, "who") == await ask(tools, "who")  # a process that did nothing wrong stays
 
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("how", ["garbage afterwards", "answer afterwards", "exit afterwards"])
+@pytest.mark.parametrize("how", ["garbage afterwards", "answer afterwards", "exit afterwards", "flood afterwards"])
 def test_what_a_call_leaves_behind_costs_no_other_call(how: str) -> None:
     async def play() -> None:
         async with offering(function("goes_wrong", workers=1, deadline_s=20.0)) as tools:
@@ -169,10 +170,10 @@ def test_floods_are_cut() -> None:
 def test_a_server_that_goes_wrong_costs_its_own_call(how: str, says: str) -> None:
     async def play() -> None:
         async with offering(ToolEntry(mcp=f"{SERVER} '{how}'", deadline_s=2.0), function("who")) as tools:
-            beside = asyncio.create_task(ask(tools, "echo", text="beside"))
+            meanwhile = asyncio.create_task(ask(tools, "echo", text="meanwhile"))
             failed = await ask(tools, "wrong", text="x")
             assert isinstance(failed, ToolError) and says in failed.text and len(failed.text) < 1000
-            assert await beside == "beside"
+            assert await meanwhile == "meanwhile"
             assert await ask(tools, "echo", text="after") == "after"
 
     asyncio.run(play())
@@ -223,6 +224,34 @@ def test_a_server_that_no_longer_starts_is_the_tools_failure() -> None:
         with pytest.raises(ToolFailed, match="cannot be started"):
             await pool.call("echo", {})
         assert pool.stats().errors == {"infra": 1}
+
+    asyncio.run(play())
+
+
+def test_a_server_that_starts_slowly_says_so() -> None:
+    async def play() -> None:
+        async def start() -> McpPeer:
+            return await McpPeer.start(Command(words=("sleep", "60"), memory_mb=0))
+
+        pool = CallPool("slow", start, PoolLimits(workers=1, deadline_s=1, start_timeout_s=0.5, max_reply=100))
+        with pytest.raises(ConnectionError, match=r"not ready within 0\.5 s"):
+            await pool.check()
+        with pytest.raises(ToolFailed, match=r"not ready within 0\.5 s"):
+            await pool.call("echo", {})
+        await pool.close()
+        with pytest.raises(ToolFailed, match="closed"):
+            await pool.call("echo", {})
+
+    asyncio.run(play())
+
+
+def test_a_server_is_asked_once_what_it_has() -> None:
+    async def play() -> None:
+        entry = ToolEntry(mcp=f"{SERVER} once")
+        tools = Toolset([make_offered(entry, "env.tools.0.", None, MOST)])  # type: ignore[arg-type]
+        list_tools.cache_clear()
+        await asyncio.gather(*(tools.ready() for _ in range(8)))
+        assert list_tools.cache_info().misses == 1 and len(tools.schemas) == 2
 
     asyncio.run(play())
 

@@ -137,6 +137,12 @@ def test_what_is_no_call_says_why(family: str, text: str, problem: str) -> None:
     assert problem in call.problem
 
 
+@pytest.mark.parametrize(("written", "read"), [("abc123XYZ", "abc123XYZ"), ("1", ""), ("x" * 5000, ""), (5, "")])
+def test_an_id_is_kept_where_every_template_takes_it(written: object, read: str) -> None:
+    said = json.dumps([{"name": "search", "arguments": {}, "id": written}])
+    assert [call.call_id for call in read_calls(FAMILIES["mistral"], f"[TOOL_CALLS]{said}")] == [read]
+
+
 def test_several_calls_of_which_one_is_broken() -> None:
     good = HERMES.write("", calls(("f", {"a": 1})))
     read = read_calls(HERMES, f"I look.\n{good}\n<tool_call>\noops\n</tool_call>\n{good}")

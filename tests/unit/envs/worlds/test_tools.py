@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,41 @@ def test_a_repeated_call_is_flagged_and_a_reward_sees_the_calls() -> None:
 
     assert [each.repeated for each in asyncio.run(play())] == [False, True]
     assert env.final_state() == {"calls": [{"name": "calculator", "ok": True}] * 2}
+    assert step(calculating(), SUM, SUM).repeated  # in one message
+    broken = ToolCall(name="", problem="the call is not valid JSON")
+    assert not step(calculating(), broken, broken).repeated
+
+
+def test_no_two_calls_of_an_episode_have_one_id_whatever_the_policy_writes() -> None:
+    env = calculating(max_calls=2).env(Task(task_id="t", question="q"))
+    own = replace(SUM, call_id="000000003")
+
+    async def play() -> list[str]:
+        steps = [await env.step("", turns_left=3, calls=calls) for calls in ((own, SUM), (SUM, own, SUM), (own, SUM))]
+        return [reply.call_id for step in steps for reply in step.replies]
+
+    found = asyncio.run(play())
+    assert len(set(found)) == len(found) == 7 and found[0] == "000000003" and {*map(len, found)} == {9}
+
+
+def test_names_that_a_policy_makes_up_do_not_fill_the_final_state() -> None:
+    env = calculating(max_calls=64).env(Task(task_id="t", question="q"))
+    unknown = ToolCall(name="\U0001f600" * 64)
+
+    async def play() -> None:
+        for _ in range(10):
+            await env.step("", turns_left=3, calls=(unknown,) * 64)
+
+    asyncio.run(play())
+    state = env.final_state()
+    assert state is not None and len(json.dumps(state)) < 1 << 16 and state["calls"][0] == {"name": "", "ok": False}
+
+
+def test_without_tools_the_first_message_is_the_answer_whatever_it_looks_like() -> None:
+    env = ToolsWorld(ToolsConfig(tools=[], style="free", data=None, **SMALL)).env(Task(task_id="t", question="q"))
+    assert not hasattr(env, "offer")
+    done = asyncio.run(env.step('<tool_call>\n{"name": "x", "arguments": {}}\n</tool_call>', turns_left=3))
+    assert done.end is EpisodeEnd.ANSWERED
 
 
 def test_a_tool_that_is_down_ends_the_episode_with_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +166,7 @@ def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
     called = {"id": "a", "function": {"name": "calculator", "arguments": '{"expression": "48 / 2"}'}}
     chat = [
         {"role": "user", "content": "What is 48 / 2?"},
-        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "assistant", "content": "Half of it.", "tool_calls": [called]},
         {"role": "tool", "content": "24.0", "tool_call_id": "a", "name": "calculator"},
         {"role": "assistant", "content": "<answer>24</answer>"},
     ]
@@ -140,9 +176,10 @@ def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
         world = calculating(protocol=protocol, data=data)
         said = world.demonstration(world.tasks("all")[0], 0).messages[-3:]
         if protocol == "native":
-            call = ToolCall(name="calculator", arguments={"expression": "48 / 2"}, call_id="a")
-            assert said[0].calls == (call,) and said[1].tool == "calculator" and said[1].call_id == "a"
+            call = ToolCall(name="calculator", arguments={"expression": "48 / 2"}, call_id="000000000")
+            assert said[0].calls == (call,) and said[1].tool == "calculator" and said[1].call_id == call.call_id
         else:
+            assert said[0].content.startswith("Half of it.\n")
             assert read_calls(HERMES, said[0].content) == (SUM,) and said[1].content.startswith("<tool_response>")
     jsonl(tmp_path / "bad.jsonl", [row | {"messages": [{"role": "assistant", "tool_calls": [5]}]} for row in rows])
     world = calculating(data=str(tmp_path / "bad.jsonl"))
