@@ -133,9 +133,9 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
 
     Made in bfloat16 it loses most of a small update: a weight of 0.02 has no neighbour nearer than 1e-4. Returns the
     size (root of the squares' sum) of what rounding took, as a share of the update's. Raises BadInput for a tensor
-    without a place in the model.
+    without a place in the model, and for an adapter without any.
     """
-    weights = dict(model.named_parameters())
+    weights, left = dict(model.named_parameters()), {*tensors}
     lost = whole = 0.0
     for name, lora_a in tensors.items():
         if ".lora_A." not in name:
@@ -144,10 +144,14 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
         weight, lora_b = weights.get(f"{module}.weight"), tensors.get(name.replace(".lora_A.", ".lora_B."))
         if weight is None or lora_b is None:
             raise BadInput(f"adapter tensor {name} has no place in the model", where=adapter.base)
-        before, update = weight.float(), (lora_b.float() @ lora_a.float()) * adapter.scaling
-        weight.copy_(before + update)
-        lost += float((weight.float() - before - update).square().sum())
+        left -= {name, name.replace(".lora_A.", ".lora_B.")}
+        update = (lora_b.float() @ lora_a.float()) * adapter.scaling
+        merged = weight.float() + update
+        weight.copy_(merged)
+        lost += float((weight.float() - merged).square().sum())
         whole += float(update.square().sum())
+    if left or not tensors:
+        raise BadInput(f"adapter tensor {min(left, default='')} has no place in the model", where=adapter.base)
     return math.sqrt(lost / whole) if whole else 0.0
 
 

@@ -1,8 +1,8 @@
 """Which environment a group is of, in a stage with several; which of its tasks, its own curriculum says.
 
-Turns are dealt out by weight and nothing is left to chance: after any number of draws each environment has had its
-share of them to within one. They follow from the weights alone, so that a resumed run computes them again, and a
-sequence number always means the same environment.
+Turns are dealt out by weight and nothing is left to chance: after any number of draws no environment is ahead of its
+share by a whole turn. They follow from the weights alone, so that a resumed run computes them again, and a sequence
+number always means the same environment.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Tokens and text stay where they were made until they are needed: by ranks, for the samples that they train, and by the
 code that writes trajectories to a file.
 
-A group has a signal where its rewards give the algorithm something to learn from. All who ask, ask here (`has_signal`):
+A group has a signal where its rewards give the algorithm something to learn from. `credit_group` says it, to all:
 
     loop.oversample              the place of a group without signal goes to another
     rlsys.harvest                a group without signal is not trained
@@ -124,7 +124,7 @@ def rewards_of(group: GroupRef) -> list[float]:
     return [each.reward.value if isinstance(each.reward, Reward) else math.nan for each in group.summaries]
 
 
-def has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:
+def _has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:
     """None where all siblings failed: that says nothing of the task."""
     return None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards) is not None
 
@@ -151,12 +151,12 @@ def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, l
 
 def ever_lacks(algorithm: Advantages, group_size: int) -> bool:
     """Whether groups can be without signal: a baseline of the group leaves nothing of rewards that are all alike."""
-    return not all(has_signal(algorithm, [reward] * group_size) for reward in (0.0, 1.0))
+    return not all(_has_signal(algorithm, [reward] * group_size) for reward in (0.0, 1.0))
 
 
 def never_has(algorithm: Advantages, group_size: int) -> bool:
     """Whether no group can have one: a single episode has no sibling to be compared with."""
-    return group_size == 1 and not any(has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
+    return group_size == 1 and not any(_has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
 
 
 def use_metrics(trajectories: Sequence[TrajectorySummary]) -> Metrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from launch.checks.gpu_memory import (
     BYTES,
@@ -110,17 +110,23 @@ def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: D
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None or not device.gpus_per_actor:
         return 0.0
-    return max((total(host_memory(shape, _rank_plan(shape, each, dtype), 1)) for each in training), default=0.0)
+    return max((total(host_memory(shape, plan, 1)) for plan in _rank_plans(shape, training, dtype)), default=0.0)
+
+
+def sees_gpu() -> bool:
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 def card_gb(config: ClusterConfig) -> float:
     """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card."""
     if config.gpu_memory_gb is not None:
         return config.gpu_memory_gb
+    if not sees_gpu():
+        return USUAL_CARD_GB
     import torch
 
-    if torch.cuda.device_count() == 0:
-        return USUAL_CARD_GB
     return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
 
 
@@ -144,11 +150,19 @@ def _fullest(
     training: Sequence[tuple[str, RecipeConfig]], shape: ModelShape, dtype: str
 ) -> tuple[str, RankPlan | None]:
     """The stage in which a rank needs most."""
-    found = [(name, _rank_plan(shape, recipe, dtype)) for name, recipe in training]
+    plans = _rank_plans(shape, [recipe for _, recipe in training], dtype)
+    found = list(zip([name for name, _ in training], plans, strict=True))
     return max(found, key=lambda each: total(rank_memory(shape, each[1])), default=("", None))
 
 
-def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str) -> RankPlan:
+def _rank_plans(shape: ModelShape, training: Sequence[RecipeConfig], dtype: str) -> list[RankPlan]:
+    """Of the stages that train. Where one of them trains all weights, the adapters stand on what it leaves, and the
+    model that the run began with is another one."""
+    moved = any(not each.model.lora.rank for each in training)
+    return [_rank_plan(shape, each, dtype, moved=moved) for each in training]
+
+
+def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bool) -> RankPlan:
     learner, needs, lora = recipe.learner, make_algorithm(recipe.algorithm).needs, recipe.model.lora
     return RankPlan(
         ranks=learner.ranks,
@@ -159,8 +173,9 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str) -> RankPlan:
             require_resolved(learner.tokens_per_row), recipe.engine.max_model_len
         ),  # a longer sample gets its own
         logit_chunk=learner.logit_chunk,
-        # The weights under an adapter are a reference by themselves; a teacher is not.
-        reference=REFERENCE in needs and (not lora.rank or learner.teacher is not None),
+        # The weights under an adapter are a reference by themselves; a teacher is not, nor are those before them.
+        reference=REFERENCE in needs
+        and (not lora.rank or learner.teacher is not None or (moved and learner.reference == "run")),
         critic=VALUES in needs,
         offload=learner.offload,
         offload_reference=learner.offload_reference,
@@ -169,13 +184,18 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str) -> RankPlan:
     )
 
 
+def most_zero(adapter: bool) -> Literal[2, 3]:
+    """The highest ZeRO stage of what is trained: see `launch.config.adapters`."""
+    return 2 if adapter else 3
+
+
 def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan]]:
     """Each on its own, the cheapest first."""
     if not plan.checkpointing:
         yield "model.gradient_checkpointing=true", replace(plan, checkpointing=True)
     if plan.reference and not plan.offload_reference:
         yield "learner.offload_reference=true", replace(plan, offload_reference=True)
-    for stage in range(plan.zero_stage + 1, 3 if plan.adapter else 4):
+    for stage in range(plan.zero_stage + 1, 1 + most_zero(plan.adapter > 0)):
         yield f"learner.zero_stage={stage}", replace(plan, zero_stage=stage)
     if plan.row_tokens > shortest_row:
         yield f"learner.tokens_per_row={shortest_row}", replace(plan, row_tokens=shortest_row)
@@ -249,7 +269,7 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
     """KV cache of an engine that shares its card with a rank, in MiB: as planned, since vLLM would measure what is left
     while the rank is loading its model there. None for an engine with a card of its own, which measures.
 
-    Raises BadInput for a model whose sizes are not known.
+    Raises BadInput for a model or a GPU whose sizes are not known, and where nothing is left for it.
     """
     if not recipe.cluster.share_gpu or not device.gpus_per_actor:
         return None
@@ -258,8 +278,21 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
     if shape is None:
         known = "a model whose sizes are known, to divide the GPU by"
         raise BadInput(key="cluster.share_gpu", found=True, expected=known)
+    if recipe.cluster.gpu_memory_gb is None and not sees_gpu():
+        raise BadInput(
+            "this machine has no GPU to ask",
+            key="cluster.gpu_memory_gb",
+            expected="the memory of the shared GPU, in GB",
+        )
     parts, _ = engine_memory(shape, engine_plan(recipe, dtype, card_gb(recipe.cluster), shape))
-    return int(dict(parts)["KV cache"] / 2**20)
+    found = int(dict(parts)["KV cache"] / 2**20)
+    if found <= 0:
+        share = recipe.engine.gpu_memory_utilization
+        raise BadInput(
+            "no memory is left for the engine's KV cache", key="engine.gpu_memory_utilization", found=share,
+            expected="more, or cluster.share_gpu=false",
+        )  # fmt: skip
+    return found
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------

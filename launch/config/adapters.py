@@ -25,26 +25,31 @@ def with_adapters(recipe: RecipeConfig, stages: Sequence[StageConfig]) -> list[S
         found.append(replace(stage, config=replace(stage.config, model=replace(stage.config.model, lora=own))))
     for index, stage in enumerate(found):
         if index >= first:
-            _check(stage, follows_weights=index == first and any(each.steps or each.epochs for each in found[:index]))
+            _check(stage, follows_weights=index == first and any(map(_trains, found[:index])))
     return found
 
 
+def _trains(stage: StageConfig) -> bool:
+    return bool(stage.steps or stage.epochs)
+
+
 def _first(lora: LoraConfig, stages: Sequence[StageConfig], *, scratch: bool) -> int:
-    names = [stage.name for stage in stages]
-    if lora.begins is not None:
-        if lora.begins not in names:
-            hint = nearest(lora.begins, names)
-            raise BadInput(key="model.lora.begins", found=lora.begins, expected=f"a stage ({', '.join(names)}){hint}")
-        return names.index(lora.begins)
+    """Of those that train; 0 where none does."""
+    training = {stage.name: index for index, stage in enumerate(stages) if _trains(stage)}
+    if lora.begins is not None and training:
+        if lora.begins not in training:
+            expected = f"a stage that trains ({', '.join(training)}){nearest(lora.begins, training)}"
+            raise BadInput(key="model.lora.begins", found=lora.begins, expected=expected)
+        return training[lora.begins]
     if not scratch:
-        return 0
-    other = next((index for index, stage in enumerate(stages) if stage.kind != "sft"), None)
-    if other is None:
+        return next(iter(training.values()), 0)
+    other = next((index for index in training.values() if stages[index].kind != "sft"), None)
+    if other is None and training:
         raise BadInput(
             "the policy is built from nothing and every stage is supervised", key="model.lora.rank", found=lora.rank,
             expected="model.path, model.lora.begins, or 0",
         )  # fmt: skip
-    return other
+    return other or 0
 
 
 def _check(stage: StageConfig, *, follows_weights: bool) -> None:

@@ -264,8 +264,10 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
                     raise BadInput(where=source, key=where, found=each, expected=expected)
                 _check_keys(source, each, named, parts, f"{where}.")
         elif is_list(hints[key]) and isinstance(value, dict):
-            at = _first_key(f"{prefix}{key}", value)
-            raise BadInput("an entry of a list is not set alone", where=source, key=at, expected=f"{prefix}{key}=[..]")
+            entry = _first_key(f"{prefix}{key}", value)
+            raise BadInput(
+                "an entry of a list is not set alone", where=source, key=entry, expected=f"{prefix}{key}=[..]"
+            )
         elif (each_of := listed_sections(hints[key])) is not None and isinstance(value, list):
             for at, each in enumerate(value):
                 where = f"{prefix}{key}.{at}"

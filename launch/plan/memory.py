@@ -76,9 +76,9 @@ def _disk_row(config: RunConfig, device: Device) -> list[MemoryRow]:
 def _too_few(split: Split, nodes: Nodes, served: int) -> str | None:
     if fits_nodes(nodes, split, served):
         return None
-    asked = f"{split.workers} engines x {split.tensor_parallel} + {split.ranks} ranks" + (
-        f" + {served} of services" if served else ""
-    )
+    engines = f"{split.workers} engines x {split.tensor_parallel} + {split.ranks} ranks"
+    asked = "a rank and an engine on 1" if split.shared else engines
+    asked += f" + {served} of services" if served else ""
     return f"{asked} = {split.gpus + served} GPUs, {nodes.all_gpus} are there ({nodes.describe()})"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.checks.gpu_memory import ModelShape, shape_of
-from launch.checks.gpu_plan import model_config
+from launch.checks.gpu_plan import model_config, most_zero
 from launch.checks.machine import expected_device
 from launch.checks.memory_table import MemoryRow
 from launch.checks.preflight import parameters
@@ -206,8 +206,7 @@ def assume_machines(config: RunConfig, served: int) -> Nodes:
         return assumed_nodes(config.recipe.cluster, 0)
     engines = any(needs_engines(config, stage) for stage in config.stages)
     split = split_of(config.recipe)
-    gpus = split.ranks + served + (split.workers * split.tensor_parallel if engines else 0)
-    return assumed_nodes(config.recipe.cluster, gpus)
+    return assumed_nodes(config.recipe.cluster, served + (split.gpus if engines else split.ranks))
 
 
 def shape_for(config: RunConfig) -> ModelShape | None:
@@ -227,7 +226,8 @@ def find_offers(request: Request, config: RunConfig, source: Source, served: int
         return
     before = split_of(config.recipe)
     kinds: dict[Any, list[Split]] = {}
-    for split in other_splits(nodes, before, source.heads, served):
+    most = most_zero(config.recipe.model.lora.rank > 0)
+    for split in other_splits(nodes, before, source.heads, served, most_zero=most):
         kinds.setdefault((split.offload, split.zero_stage, split.tensor_parallel), []).append(split)
     offered = 0
     for candidates in sorted(kinds.values(), key=lambda splits: len(_turned(splits[0].overrides(before)))):

@@ -31,6 +31,7 @@ class Split:
 
     def keys(self) -> dict[str, str]:
         return {
+            "cluster.share_gpu": str(self.shared).lower(),
             "learner.ranks": str(self.ranks),
             "rollout.workers": str(self.workers),
             "engine.tensor_parallel": str(self.tensor_parallel),
@@ -79,6 +80,7 @@ def _divided(recipe: RecipeConfig, before: Split, split: Split) -> RecipeConfig:
     offload = learner.offload if split.offload == before.offload else split.offload
     return replace(
         recipe,
+        cluster=replace(recipe.cluster, share_gpu=split.shared),
         learner=replace(learner, ranks=split.ranks, zero_stage=zero, offload=offload),
         rollout=replace(rollout, workers=split.workers, min_workers=min(rollout.min_workers, split.workers)),
         engine=replace(recipe.engine, tensor_parallel=split.tensor_parallel),
@@ -99,15 +101,17 @@ def most_engines(nodes: Nodes, ranks: int, tensor_parallel: int, served: int = 0
 
 
 def fits_nodes(nodes: Nodes, split: Split, served: int = 0) -> bool:
+    if split.shared:
+        return split.gpus + served <= nodes.all_gpus
     enough = split.ranks + served <= nodes.all_gpus
     return enough and split.workers <= most_engines(nodes, split.ranks, split.tensor_parallel, served)
 
 
-def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0) -> Iterator[Split]:
+def other_splits(nodes: Nodes, split: Split, heads: int, served: int = 0, *, most_zero: Zero = 3) -> Iterator[Split]:
     """Every way to use all GPUs with the same offload and stage, then with keys changed: fewest changes first."""
     ways = [way for way in (1, 2, 4, 8) if way <= nodes.gpus and heads % way == 0]
     ways.sort(key=lambda way: way != split.tensor_parallel)
-    stages: list[Zero] = [split.zero_stage, *((3,) if split.zero_stage < 3 else ())]
+    stages: list[Zero] = [split.zero_stage, *((most_zero,) if split.zero_stage < most_zero else ())]
     offloads: list[Offload] = [split.offload, *(("optimizer",) if split.offload == "none" else ())]
     for offload in offloads:
         for stage in stages:

@@ -22,6 +22,7 @@ from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.trackers.feed import Trackers
+from launch.run import wire
 from launch.run.record import RunRecord
 from launch.run.rundir import RunDir
 from launch.run.tasks import Tasks
@@ -130,6 +131,8 @@ class Run:
         self.active.reference = reference_of(stage, self.state, folder)
         model, adapter = start_of(self.dir.path, stage, self.saved_model, self.model_path)
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
+        teacher = stage.config.learner.teacher
+        theirs = None if teacher is None else wire.whole_path(teacher)
         await self.tasks.until(
             self.learner.begin(
                 model,
@@ -137,7 +140,7 @@ class Run:
                 stage.config.algorithm,
                 total_steps=stage.steps,
                 temperature=temperature,
-                reference_path=str(self.active.reference or stage.config.learner.teacher or compared),
+                reference_path=str(self.active.reference or theirs or compared),
                 start=adapter,
             )
         )

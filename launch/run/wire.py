@@ -58,8 +58,12 @@ def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
 
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
     """A local folder by its whole path, since actors work elsewhere; a hub name as it is; None for a scratch model."""
-    path = recipe.model.path
-    return str(Path(path).resolve()) if path is not None and Path(path).is_dir() else path
+    return None if recipe.model.path is None else whole_path(recipe.model.path)
+
+
+def whole_path(model: str) -> str:
+    """Of a folder; a hub name is itself."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:
@@ -147,7 +151,8 @@ def pool(
     base, lora = model_path, recipe.model.lora if recipe.model.lora.rank else None
     if adapter is not None:
         base, lora = adapter.base, LoraConfig(rank=adapter.rank, alpha=adapter.alpha, targets=adapter.targets)
-    cache_mb = shared_cache_mb(recipe, device, preflight.parameters(recipe) if recipe.cluster.share_gpu else None)
+    shares = recipe.cluster.share_gpu and weights is not None  # with a rank
+    cache_mb = shared_cache_mb(recipe, device, preflight.parameters(recipe)) if shares else None
     specs = [
         WorkerSpec(
             name=f"rollout:{index}",

@@ -176,7 +176,7 @@ def test_a_merge_is_summed_in_float32_where_bfloat16_would_lose_the_update(sourc
         }
 
     for _ in range(3):
-        lora.merge(model, ab(4e-5), adapter)
+        assert lora.merge(model, ab(4e-5), adapter) == pytest.approx(1.0, rel=1e-3)  # all of it
     assert torch.equal(weight, before)  # the wound
     lora.merge(model, ab(1.2e-4), adapter)
     assert torch.equal(weight.float(), (before.float() + 1.2e-4).bfloat16().float()) and not torch.equal(weight, before)
@@ -185,10 +185,14 @@ def test_a_merge_is_summed_in_float32_where_bfloat16_would_lose_the_update(sourc
 def test_a_merged_model_says_what_the_adapter_says(source, adapted) -> None:
     tensors = spread(adapted)
     whole = load(source)
-    lora.merge(whole.model, tensors, adapted.adapter)
+    assert lora.merge(whole.model, tensors, adapted.adapter) < 1e-3  # in float32
     assert (logp(whole) - logp(adapted)).abs().max() < 1e-4
     with pytest.raises(BadInput, match="has no place in the model"):
         lora.merge(whole.model, {"base_model.model.x.lora_A.weight": torch.ones(1, 1)}, adapted.adapter)
+    first = next(name for name in tensors if ".lora_B." in name)
+    for half in ({first: tensors[first]}, tensors | {"base_model.model.x.bias": torch.ones(1)}, {}):
+        with pytest.raises(BadInput, match="has no place in the model"):
+            lora.merge(load(source).model, half, adapted.adapter)
 
 
 def test_layers_that_the_model_lacks_are_named(source) -> None:

@@ -14,7 +14,7 @@ from rlsys.curriculum import make_curriculum
 from rlsys.errors import BadInput
 from rlsys.harvest import Harvest, harvest_groups
 from rlsys.metrics import values
-from rlsys.summaries import ever_lacks, has_signal, rewards_of, summarize, summarize_group, use_metrics
+from rlsys.summaries import credit_group, ever_lacks, summarize, summarize_group, use_metrics
 from rlsys.types import EpisodeEnd, Reward, Task, TokenStream
 from tests.made import group, ticket, trajectory, turn
 from tests.unit.rlsys.test_harvest import sampled_by
@@ -65,7 +65,7 @@ def algorithm(name: str, given: dict[str, Any]) -> Any:
 def harvested(credits: Any, rewards: list[float | None], version: int) -> Harvest:
     group = sampled_by(0, *((reward, (version,) * 2) for reward in rewards))
     found = harvest_groups([group], credits, longest=100, version=NOW, max_token_lag=1)
-    assert found.signals[0] == has_signal(credits, rewards_of(group))
+    assert found.signals[0] == credit_group(credits, group)[0]
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_step_trains_no_more_groups_than_it_has_places(name: str, given: dict[
                 break
             group = sampled_by(sequence, *((reward, (1, 1)) for reward in rewards))
             buffer.start(group.ticket)
-            await buffer.finish(group, signal=has_signal(credits, rewards_of(group)) is not False)
+            await buffer.finish(group, signal=credit_group(credits, group)[0] is not False)
             if len(buffer.open_tickets) == 2:
                 break
         return harvest_groups(await buffer.take(1), credits, longest=100, version=1)

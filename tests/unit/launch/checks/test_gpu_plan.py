@@ -17,6 +17,7 @@ from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.system.device import DEVICES, resolve_run
+from tests.refused import refused
 
 BIG = ["model.path=Qwen/Qwen2.5-32B", "learner.zero_stage=3"]
 DATA: list[str] = []  # overrides that name some problems, in the place of those that the recipes name
@@ -209,12 +210,28 @@ def test_an_engine_that_shares_its_gpu_gets_the_cache_that_was_planned() -> None
         == cache
     )
     assert shared_cache_mb(recipe, DEVICES["cpu"], None) is None
+    unknown = replace(recipe, cluster=replace(recipe.cluster, gpu_memory_gb=None))
+    with refused("cluster.gpu_memory_gb", says="no GPU to ask"):
+        shared_cache_mb(unknown, DEVICES["cuda"], None)
+    full = replace(recipe, engine=replace(recipe.engine, gpu_memory_utilization=0.15))
+    with refused("engine.gpu_memory_utilization", found=0.15):
+        shared_cache_mb(full, DEVICES["cuda"], None)
     alone = replace(recipe, cluster=replace(recipe.cluster, share_gpu=False))
     assert shared_cache_mb(alone, DEVICES["cuda"], None) is None
 
 
 def test_a_reference_under_an_adapter_takes_no_memory_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless it is the run's first model, and the adapter stands on what a stage before has made of it."""
     keys = ["algorithm.kl_coef=0.01"]
     _, whole, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", *keys)
     _, adapted, _ = dry(capsys, "gpu/qwen2.5-7b-8xa100", *keys, "model.lora.rank=8")
     assert " reference" in rows_of(whole)["rank"] and " reference" not in rows_of(adapted)["rank"]
+    keys = [*DATA, *keys, "model.lora.rank=8", "learner.reference=run"]
+    rl = resolve_run(compose("gpu/qwen2.5-7b-8xa100", keys), DEVICES["cuda"]).stages[0].config
+    taught = replace(
+        rl, model=replace(rl.model, lora=replace(rl.model.lora, rank=0)), algorithm=replace(rl.algorithm, kl_coef=0.0)
+    )
+    for training, counted in (([("rl", rl)], False), ([("sft", taught), ("rl", rl)], True)):
+        fullest = replace(rl, learner=replace(rl.learner, tokens_per_row=200_000))
+        rows = gpu_plan(rl, [*training[:-1], ("rl", fullest)], DEVICES["cuda"], None, None).rows
+        assert ("reference" in dict(next(row for row in rows if row.name == "rank").parts)) == counted

@@ -40,6 +40,21 @@ def test_a_model_that_is_given_has_its_adapter_from_the_first_stage_on_or_as_ask
     assert [stage.config.model.lora.rank for stage in compose("quickstart", []).stages] == [0, 0]
 
 
+def test_the_first_adapter_is_that_of_a_stage_that_trains(tmp_path: Path) -> None:
+    """One that only evaluates leaves the weights as they are, and no adapter to begin the next with."""
+    path = tmp_path / "recipe.yaml"
+    stages = "[{name: sft, kind: sft, steps: 5}, {name: look, kind: eval}, {name: rl, kind: rl, steps: 5}]"
+    path.write_text(f"extends: quickstart\nstages: {stages}\n")
+    for given in ([LORA], ["model.path=m", LORA, "model.lora.begins=rl"]):
+        config = compose(str(path), given)
+        assert [stage.config.model.lora.rank for stage in config.stages] == [0, 0, 16]
+        assert [begins_adapter(stage) for stage in config.stages] == [False, False, True]
+    with refused("learner.optimizer", says="trains all weights, and this one an adapter"):
+        compose(str(path), [LORA, "stages.rl.learner.optimizer=run"])
+    with refused("model.lora.begins", says="a stage that trains (sft, rl)"):
+        compose(str(path), [LORA, "model.lora.begins=look"])
+
+
 @pytest.mark.parametrize(
     ("overrides", "key", "says"),
     [
