@@ -110,7 +110,7 @@ def find_family(render: Render) -> Family | None:
 def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
     """What a model says that makes these calls, as its template writes it in a conversation.
 
-    Raises ValueError where that cannot be told from what stands around it, and what the template raises.
+    Raises ValueError where what stands around it does not say so, and what the template raises.
     """
     results = [Message(role="tool", content=".", tool=call.name, call_id=call.call_id) for call in message.calls]
     shown = render([ASKED, message, *results], open_turn=True, offer=offer)

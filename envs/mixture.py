@@ -1,7 +1,7 @@
 """The world of a stage with several environments: their tasks together, each with its environment's name in its id.
 
-Nobody plays in it: a group is played in the world of its own environment, as in a stage with that one alone. Here are
-the tasks to draw from, what shows them to a learner, and the texts for a tokenizer.
+No episode is played in it: a group is played in the world of its own environment, as in a stage with that one alone.
+Here are the tasks to draw from, what shows them to a learner, and the texts for a tokenizer.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class LineProcess:
         assert self._process.stdin is not None
         if not self._process.stdin.is_closing():
             self._process.stdin.transport.abort()  # what is not written yet is not waited for
-        self._process._transport.close()  # type: ignore[attr-defined]  # asyncio shows nobody the pipes that it reads
+        self._process._transport.close()  # type: ignore[attr-defined]  # the pipes that asyncio reads have no public name
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self._process.wait()

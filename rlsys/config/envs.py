@@ -1,6 +1,6 @@
 """Several environments in one stage: each with a share of its groups, and a reward and a curriculum of its own.
 
-The recipe of a stage stands for as many recipes of one environment (`RecipeConfig.by_env`). Whoever checks, plays or
+The recipe of a stage stands for as many recipes of one environment (`RecipeConfig.by_env`). What checks, plays or
 evaluates looks at each of them, and knows of no other kind of recipe. A task carries its environment's name in its id:
 `sums/word-1f0c29a77b3e`.
 """

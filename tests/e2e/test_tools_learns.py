@@ -12,14 +12,15 @@ from tests.e2e.runs import rlsys, rows, summary
 @pytest.mark.parametrize("recipe", ["worlds/tools", "worlds/tools_mcp"])
 def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys("train", recipe, "--run-dir", str(run))
+    done = rlsys("train", recipe, "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
     assert done.code == 0, done.output[-3000:]
     lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     before, after = ([each for each in lines if each["when"] == when][-1] for when in ("before", "after"))
     assert after["sampled/accuracy"] > before["sampled/accuracy"] + 0.3
+    for kind in ("price", "made", "sum"):  # one tool each
+        key = f"sampled/accuracy_by_level/{kind}"
+        assert after[key] > before[key] + 0.2
     steps = [row for row in rows(run) if row["stage"] == "rl"]
-    for tool in ("search", "python", "price"):
-        assert sum(row.get(f"env/calls_{tool}", 0) for row in steps) > 0
     assert steps[-1]["env/several_calls"] > 0  # two prices are asked for in one message
     assert steps[-1]["env/valid_calls"] / steps[-1]["env/calls"] > 0.9
     found = summary(run)
