@@ -163,9 +163,9 @@ def test_a_world_that_was_closed_for_another_is_made_again(worlds: EnvWorkerPool
     asyncio.run(scenario())
 
 
-def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_its_last_group(
-    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def made_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The environments that players have been made of, in their order."""
     made_of: list[Any] = []
     whole = actors.world_process.new_player
 
@@ -174,7 +174,12 @@ def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_it
         return whole(config)
 
     monkeypatch.setattr(actors.world_process, "new_player", new_player)
+    return made_of
 
+
+def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_its_last_group(
+    worlds: EnvWorkerPool, made_of: list[Any]
+) -> None:
     async def scenario() -> None:
         with worlds.play(PLAN, TASK) as one, worlds.play(PLAN, TASK) as another:
             await one.max_turns()
@@ -194,16 +199,8 @@ def test_a_world_that_a_group_plays_stays_while_another_is_made_and_goes_with_it
 
 
 def test_the_worlds_of_several_environments_stay_until_another_stage_plays(
-    worlds: EnvWorkerPool, monkeypatch: pytest.MonkeyPatch
+    worlds: EnvWorkerPool, made_of: list[Any]
 ) -> None:
-    made_of: list[Any] = []
-    whole = actors.world_process.new_player
-
-    def new_player(config: Any) -> Any:
-        made_of.append(config)
-        return whole(config)
-
-    monkeypatch.setattr(actors.world_process, "new_player", new_player)
     both = tuple(config_key(each.env) for each in (PLAN, OTHER))
 
     async def scenario() -> None:
