@@ -66,7 +66,7 @@ def harvest_groups(
     outcomes: dict[int, Outcome] = {}
     signals: dict[int, bool | None] = {}
     means: dict[int, float] = {}
-    stale_tokens = truncated_tokens = 0
+    stale_tokens = truncated_tokens = ungraded_tokens = dull_tokens = 0
     for group in groups:
         sequence = group.ticket.sequence
         rewards = rewards_of(group)
@@ -76,12 +76,14 @@ def harvest_groups(
         signals[sequence], credit = credit_group(algorithm, group)
         if credit is None:
             outcomes[sequence] = "filtered" if graded else "failed"
+            dull_tokens += sum(each.num_sampled for each in group.summaries) if graded else 0
             continue
         kept: list[list[SampleRef]] = []
         for each, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
                 masked = algorithm.truncated != "train" and each.end is EpisodeEnd.TOKEN_LIMIT
                 truncated_tokens += each.num_sampled if masked else 0
+                ungraded_tokens += 0 if masked else each.num_sampled
                 continue
             advantages[sequence, each.sibling] = advantage
             fresh, stale = sample_refs(
@@ -91,7 +93,12 @@ def harvest_groups(
             kept.append(fresh)
         outcomes[sequence] = "trained" if any(kept) else "filtered"
         trained.append(kept)
-    left_out: Metrics = {"tokens/stale": Sum(stale_tokens), "tokens/truncated": Sum(truncated_tokens)}
+    left_out: Metrics = {
+        "tokens/stale": Sum(stale_tokens),
+        "tokens/truncated": Sum(truncated_tokens),
+        "tokens/ungraded": Sum(ungraded_tokens),
+        "tokens/without_signal": Sum(dull_tokens),
+    }
     trajectories = [each for group in groups for each in group.summaries]
     given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
     return Harvest(

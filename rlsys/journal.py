@@ -5,9 +5,12 @@ lineage; when it resumes from a checkpoint it keeps the rows before that checkpo
 the weights that they were trained into are gone. Reading applies those voids, so an audit sees what the surviving
 weights have seen: each (stage, sequence) dispatched once, trained or filtered or failed once.
 
-    {"event": "begin", "time": 1790131053.2, "keep": 412, "lineage": 1}
+    {"event": "begin", "time": 1790131053.2, "keep": 412, "lineage": 1, "chain": "5d0c2f..."}
     {"event": "dispatch", "stage": "rl", "sequence": 64, "attempt": 0, "epoch": 0, "task": "...", "version": 3, ...}
-    {"event": "outcome", "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5, "lineage": 1}
+    {"event": "outcome", "stage": "rl", "sequence": 64, "outcome": "trained", "step": 5, "lineage": 1, "chain": ...}
+
+`chain` is a digest of the row and of the one before it, so that a changed or removed row shows (`rlsys.seals`). A
+`seal` row holds the digest of a line of another file, or of a file.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Literal
 from rlsys.errors import BadInput
 from rlsys.files import is_there, naming
 from rlsys.jsonl import decode, encode, json_object, kind_of
+from rlsys.seals import chained, last_chain
 from rlsys.types import Ticket
 
 Outcome = Literal["trained", "filtered", "failed"]
@@ -75,20 +79,29 @@ class HealthNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """What stands in another file of the run: Sealed(name="metrics.jsonl 12", digest="90ab...")."""
+
+    name: str
+    digest: str
+    lineage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
     """A row of an event that this version does not know."""
 
     lineage: int = 0
 
 
-Row = Begin | Dispatched | Finished | Published | HealthNote | Other
+Row = Begin | Dispatched | Finished | Published | HealthNote | Sealed | Other
 EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
-EVENTS["health"] = HealthNote
+EVENTS |= {"health": HealthNote, "seal": Sealed}
 NAMES = {kind: event for event, kind in EVENTS.items()}
 
 
 class Journal:
-    """The only writer. `mark` counts the rows written so far, over all lineages."""
+    """The only writer. `mark` counts the rows written so far, over all lineages; `chain` is that of the last one."""
 
     def __init__(self, path: Path, *, keep: int | None = None) -> None:
         """Open `path` and begin a lineage. `keep` is a checkpoint's mark: later rows of earlier lineages are void.
@@ -106,6 +119,7 @@ class Journal:
                 where=path,
             )
         torn = _cut_torn_row(path)
+        self.chain = last_chain(path)
         self.lineage = 1 + max((row.lineage for row in rows), default=-1)
         self._file = path.open("a")
         self._begin(self.mark if keep is None else keep, torn)
@@ -121,9 +135,9 @@ class Journal:
 
     def _write(self, row: Row) -> None:
         head = {"event": NAMES[type(row)], "time": round(time.time(), 3)}
-        line = json.dumps(head | encode(replace(row, lineage=self.lineage))) + "\n"
+        line, self.chain = chained(json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain)
         with naming(self.path):
-            self._file.write(line)
+            self._file.write(line + "\n")
         self.mark += 1
 
     def dispatch(self, stage: str, ticket: Ticket) -> None:
@@ -146,6 +160,12 @@ class Journal:
 
     def note(self, stage: str, step: int, says: str) -> None:
         self._write(HealthNote(stage=stage, step=step, says=says))
+
+    def seal(self, name: str, digest: str) -> None:
+        """It outlives this process at once, and the machine from the next commit on."""
+        self._write(Sealed(name=name, digest=digest))
+        with naming(self.path):
+            self._file.flush()
 
     def commit(self) -> None:
         """On disk, whatever happens next."""
@@ -174,10 +194,10 @@ def read_journal(path: Path) -> list[Row]:
     if not is_there(path):
         return []
     with path.open("rb") as lines:
-        return [_row(line, f"{path} line {n}") for n, line in enumerate(lines, start=1) if line.endswith(b"\n")]
+        return [read_row(line, f"{path} line {n}") for n, line in enumerate(lines, start=1) if line.endswith(b"\n")]
 
 
-def _row(line: bytes, where: str) -> Row:
+def read_row(line: bytes, where: str) -> Row:
     """An event of a later rlsys stands for itself alone: it counts for marks, and its fields are not ours to read."""
     value = json_object(line, where)
     event = value.get("event")

@@ -55,6 +55,7 @@ class DriverState:
     dull: dict[str, list[float]] = field(default_factory=dict)  # of `SlotBuffer.dull`, by sequence: tokens, mean reward
     sequences: dict[str, int] = field(default_factory=dict)  # by ended rl stage: how many there were
     mark: int = 0  # journal rows that led here
+    chain: str = ""  # of the last one of them (`rlsys.seals`)
     wall_s: float = 0.0
     generated: int = 0  # tokens sampled in the episodes that lie in files: of steps, evaluations, generate stages
     discarded: int = 0  # tokens of attempts that broke and were played again

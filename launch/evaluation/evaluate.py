@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from launch.observe.held_out import fallen
 from launch.run.episodes import Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
-from launch.run.rundir import episodes_name, evaluation_name
+from launch.run.rundir import EVALUATIONS, episodes_name, evaluation_name
 from rlsys.config.recipe import StageConfig
+from rlsys.seals import digest_of
 from rlsys.types import Group, Trajectory
 
 Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
@@ -123,7 +125,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
         solving = solved_by(one.plays[name].of.recipe.reward) or {}
         played = Played(step=one.step, stage=stage.name, play=name, when=one.when, solved_by=solving)
         file, config = episodes_name(stage.name, one.when, one.step, name), stage.config.trajectories
-        await asyncio.to_thread(run.dir.episodes.save, file, one.in_order(name), {}, config, played)
+        digest = await asyncio.to_thread(run.dir.episodes.save, file, one.in_order(name), {}, config, played)
+        run.journal.seal(f"trajectories/{file}", digest)
         run.tracker.log_evaluation(one.step, name, each.row())
         run.gauges.set_held_out(name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
@@ -142,12 +145,15 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     place = {"step": one.step, "stage": stage.name, "when": one.when}
     account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
     digests = {name: play.digest() for name, play in one.plays.items()}
-    run.dir.save_evaluation(place | account | numbers | {"prompts": digests})
+    row = place | account | numbers | {"prompts": digests}
+    run.dir.save_evaluation(row)
+    run.journal.seal(f"{EVALUATIONS} {stage.name} {one.when} {one.step}", digest_of(json.dumps(row).encode()))
     for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)
-    await asyncio.to_thread(run.dir.save_result, evaluation_name(stage.name, one.when, one.step), written)
+    name = evaluation_name(stage.name, one.when, one.step)
+    run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
     if apart is not None:
         _keep_best(run, one, results, apart)
     return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}

@@ -158,6 +158,12 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "(`algorithm.truncated`), in groups that are trained",
     ),
     Meaning(
+        ("tokens/ungraded", "tokens/without_signal"),
+        "sampled tokens of failed episodes in groups that are trained, and of groups whose rewards are all equal; "
+        "with `tokens/trained`, `tokens/stale`, `tokens/truncated` and `tokens/in_failed_groups` they are all that "
+        "were sampled",
+    ),
+    Meaning(
         ("episode/raised",),
         "the share of the episodes in which environment, reward, task or chat template raised an error "
         "(`data`), whether they were played again or not",

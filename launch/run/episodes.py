@@ -22,6 +22,7 @@ from rlsys.files import naming, replace_file, whole_file
 from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
 from rlsys.samples import SampleKey, advantages_by_turn
+from rlsys.seals import digest_of
 from rlsys.types import Floats, Group, Trajectory
 
 GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
@@ -76,8 +77,11 @@ class EpisodeFiles:
         config: TrajectoriesConfig,
         played: Played,
         credit: TokenCredit = NO_CREDIT,
-    ) -> None:
-        """One trajectory a line, in place of a file of that name. `advantages` by (sequence, sibling)."""
+    ) -> str:
+        """One trajectory a line, in place of a file of that name. `advantages` by (sequence, sibling).
+
+        Returns the digest of the lines (`rlsys.seals`).
+        """
         records = (
             record_of(
                 each,
@@ -100,6 +104,7 @@ class EpisodeFiles:
         replace_file(place, stored)
         other.unlink(missing_ok=True)  # of a step that is taken again
         self._index((place.name, other.name), rows_of(place.name, written, list(map(len, lines)), played))
+        return digest_of(content)
 
     def rewind(self, step: int) -> None:
         """Drop the rows of later steps, and a last one torn by a crash."""

@@ -34,6 +34,7 @@ from learners.rope import copy_scaled
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
+from rlsys.seals import digest_of
 from rlsys.system.device import Device, require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
 
@@ -64,6 +65,7 @@ def make_run(
             )
         journal = Journal(directory.journal, keep=state.mark)
         directory.write("config.yaml", text)
+        journal.seal("config.yaml", digest_of(text.encode()))
         directory.keep_reserve()
         provenance = begin_record(directory.path, config, text, state.step, overrides)
         model_path = starting_model(config.recipe, directory, progress)

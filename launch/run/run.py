@@ -24,7 +24,7 @@ from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.trackers.feed import Trackers
 from launch.run import wire
 from launch.run.record import RunRecord
-from launch.run.rundir import RunDir
+from launch.run.rundir import METRICS, RunDir
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from rlsys.buffer import SlotBuffer
@@ -212,7 +212,7 @@ class Run:
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
         line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s, "time": round(time.time(), 3)}
-        self.dir.log(line)
+        self.journal.seal(f"{METRICS} {row.step}", self.dir.log(line))
         self.before_row = None
         self.tracker.log(line)
         self.gauges.set(line | self.export_account(row.step - row.stage_step + stage_steps))

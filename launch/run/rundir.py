@@ -40,10 +40,11 @@ from launch.run.episodes import EpisodeFiles
 from rlsys.errors import BadInput
 from rlsys.files import is_there, link_or_copy, naming, replace_file
 from rlsys.jsonl import json_object, kind_of
+from rlsys.seals import digest_of
 
 T = TypeVar("T")
 
-METRICS = "metrics.jsonl"
+METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 RESERVE_BYTES = 2**16
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 
@@ -192,7 +193,7 @@ class RunDir:
         if self._metrics is not None:
             self._metrics.close()
             self._metrics = None
-        for path in (self.path / METRICS, self.path / "evaluations.jsonl"):
+        for path in (self.path / METRICS, self.path / EVALUATIONS):
             if not is_there(path):
                 continue
             kept: list[bytes] = []
@@ -207,36 +208,41 @@ class RunDir:
         self.episodes.rewind(step)
         return sorted(missing)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Mapping[str, Any]) -> str:
+        """Into metrics.jsonl. Returns the digest of its line (`rlsys.seals`)."""
         if self._metrics is None:
-            self._metrics = (self.path / "metrics.jsonl").open("a")
-        with naming(self.path / "metrics.jsonl"):
-            self._metrics.write(json.dumps(row) + "\n")
+            self._metrics = (self.path / METRICS).open("a")
+        with naming(self.path / METRICS):
+            line = json.dumps(row)
+            self._metrics.write(line + "\n")
             self._metrics.flush()
+        return digest_of(line.encode())
 
     def rows(self, stage: str) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl that a stage has so far."""
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         rows = map(json.loads, path.read_text().splitlines() if path.exists() else ())
         return [row for row in rows if row["stage"] == stage]
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of evaluations.jsonl."""
-        path = self.path / "evaluations.jsonl"
+        path = self.path / EVALUATIONS
         return [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
 
     def save_evaluation(self, row: Mapping[str, Any]) -> None:
         """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made."""
-        path, rows = self.path / "evaluations.jsonl", self.evaluations()
+        path, rows = self.path / EVALUATIONS, self.evaluations()
         point = {key: row[key] for key in ("step", "stage", "when")}.items()
         kept = [*(each for each in rows if not point <= each.items()), row]
         replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))
 
-    def save_result(self, name: str, found: Mapping[str, Any]) -> None:
-        """evaluations/NAME.json: what `rlsys eval --output` writes, of an evaluation of the run."""
+    def save_result(self, name: str, found: Mapping[str, Any]) -> str:
+        """evaluations/NAME.json: what `rlsys eval --output` writes, of an evaluation of the run. Returns its digest."""
         folder = self.path / "evaluations"
         folder.mkdir(exist_ok=True)
-        replace_file(folder / f"{name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        replace_file(folder / f"{name}.json", text)
+        return digest_of(text.encode())
 
     def write(self, name: str, text: str) -> None:
         replace_file(self.path / name, text)

@@ -341,7 +341,9 @@ async def keep_trajectories(
         played = Played(
             step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env
         )
-        await asyncio.to_thread(run.dir.episodes.save, f"step-{step:06d}", found, advantages, config, played, credit)
+        name = f"step-{step:06d}"
+        digest = await asyncio.to_thread(run.dir.episodes.save, name, found, advantages, config, played, credit)
+        run.journal.seal(f"trajectories/{name}", digest)
 
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:

@@ -83,9 +83,10 @@ def play(
         if on_row is not None:
             record = run.dir.log
 
-            def log(row: Any) -> None:
-                record(row)
+            def log(row: Any) -> str:
+                digest = record(row)
                 on_row(run, row)
+                return digest
 
             run.dir.log = log  # type: ignore[method-assign]
         try:

@@ -1,0 +1,117 @@
+"""What an audit reads of a run directory: every line that was sealed, with its digest, besides what reports read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.state import State
+from launch.run.rundir import EVALUATIONS, METRICS
+from rlsys.errors import BadInput
+from rlsys.journal import Ledger, Other, Row, Sealed, ledger, read_row, surviving
+from rlsys.jsonl import json_object
+from rlsys.seals import Link, digest_of, links
+
+JOURNAL = "journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedLine:
+    """A line of metrics.jsonl or evaluations.jsonl."""
+
+    number: int
+    row: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Looked:
+    """A run directory, as far as an audit needs it."""
+
+    run: RunDirectory
+    state: State
+    links: Sequence[Link]  # of every whole line of the journal
+    rows: Sequence[Row]  # all of them; an `Other` for one that cannot be read
+    metrics: Sequence[SealedLine]
+    evaluations: Sequence[SealedLine]
+    unreadable: Sequence[str]  # lines that are no rows
+
+    @property
+    def path(self) -> Path:
+        return self.run.path
+
+    @cached_property
+    def surviving(self) -> list[Row]:
+        return surviving(self.rows)
+
+    @cached_property
+    def book(self) -> Ledger:
+        return ledger(self.surviving)
+
+    @cached_property
+    def seals(self) -> Mapping[str, Sequence[str]]:
+        """By name all digests that were written for it, the newest last."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows:
+            if isinstance(row, Sealed):
+                found.setdefault(row.name, []).append(row.digest)
+        return found
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it has digests: an earlier rlsys wrote none."""
+        return any(each.chain for each in self.links)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the newest process has written its summary."""
+        return self.state in ("done", "stopped", "failed")
+
+
+def read_run(path: Path, state: State | None = None) -> Looked:
+    """state: of a run whose own process asks. Raises BadInput for what is no run directory."""
+    run = read_directory(path)
+    unreadable: list[str] = []
+    chain: list[Link] = []
+    rows: list[Row] = []
+    for number, line in _whole_lines(path / JOURNAL):
+        chain += links([line], chain[-1] if chain else None)
+        try:
+            rows.append(read_row(line, f"{JOURNAL} line {number}"))
+        except BadInput as error:
+            unreadable.append(str(error))
+            rows.append(Other())
+    return Looked(
+        run=run,
+        state=state or run.state,
+        links=chain,
+        rows=rows,
+        metrics=list(_sealed_lines(path / METRICS, unreadable)),
+        evaluations=list(_sealed_lines(path / EVALUATIONS, unreadable)),
+        unreadable=unreadable,
+    )
+
+
+def _sealed_lines(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
+    for number, line in _whole_lines(path):
+        try:
+            row = json_object(line, f"{path.name} line {number}")
+            if type(row.get("step")) is not int:
+                raise BadInput("it has no step", where=f"{path.name} line {number}")
+        except BadInput as error:
+            unreadable.append(str(error))
+        else:
+            yield SealedLine(number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """A last one without an end is being written, or was torn by a crash."""
+    with open(path if path.is_file() else os.devnull, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                yield number, line

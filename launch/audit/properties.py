@@ -1,0 +1,297 @@
+"""What an audit proves, one property each: what was looked at, in a line, and what does not fit, a line for each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.audit.files import Looked, SealedLine
+from launch.checkpoints.best import BEST
+from launch.checkpoints.checkpoint import FOLDER, Damaged, read_state, step_of, verify
+from launch.reading.episodes import read_episodes
+from launch.reading.lines import open_file
+from launch.run.rundir import EVALUATIONS, METRICS
+from rlsys.errors import BadInput
+from rlsys.journal import Begin, Dispatched, Finished, Sealed
+from rlsys.lengths import compare_lengths
+from rlsys.seals import digest_of
+
+EARLIER = "an earlier rlsys wrote no digests"
+FATES = {  # of a sampled token
+    "trained": "trained",
+    "stale": "too old",
+    "truncated": "cut off",
+    "ungraded": "of failed episodes",
+    "without_signal": "in groups without a signal",
+    "in_failed_groups": "in failed groups",
+}
+ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
+CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    name: str
+    says: str
+    offenders: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return not self.offenders
+
+
+Show = Callable[[str], None]
+
+
+# -- the journal ------------------------------------------------------------------------------------------------------
+
+
+def journal(looked: Looked, show: Show) -> Property:
+    """Every row as it was written, and none missing: between two rows, and up to what summary and checkpoints say."""
+    offenders = [each for each in looked.unreadable if each.startswith("journal.jsonl")]
+    broken = [number for number, each in enumerate(looked.links, start=1) if not each.fits]
+    offenders += [f"line {number} was changed, or a line before it is missing" for number in broken]
+    for name, rows, chain in _marks(looked):
+        if rows > len(looked.links):
+            offenders.append(f"{rows - len(looked.links)} rows are missing at the end: {name} counts {rows}")
+        elif chain and looked.links[rows - 1].chain != chain:
+            offenders.append(f"row {rows} is not the one that {name} was written after")
+    lineages = 1 + max((row.lineage for row in looked.rows), default=-1)
+    said = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
+    chain = "each with the digest of the one before" if looked.is_sealed else EARLIER
+    return Property(name="journal", says=f"{said}, {chain}", offenders=tuple(offenders))
+
+
+def _marks(looked: Looked) -> Iterator[tuple[str, int, str]]:
+    """(what says it, how many rows there were, the digest of the last)."""
+    for folder in _checkpoints(looked.path):
+        try:
+            state = read_state(folder)
+        except BadInput:
+            continue  # `checkpoints` reports it
+        yield folder.name, state.mark, state.chain
+    ended = looked.run.summary.get("journal")
+    if looked.is_over and isinstance(ended, dict):
+        yield "summary.json", int(ended["rows"]), str(ended["chain"])
+
+
+def prompts(looked: Looked, show: Show) -> Property:
+    """Each prompt that was started was trained, filtered or failed once, or is in flight, in the lineage that
+    survives. In a run that is done none is."""
+    book = looked.book
+    offenders = list(book.problems)
+    if looked.state == "done" and book.in_flight:
+        closed = {(row.stage, row.sequence) for row in looked.surviving if isinstance(row, Finished)}
+        begun = {(row.stage, row.sequence): row.task for row in looked.surviving if isinstance(row, Dispatched)}
+        offenders += [f"{key} ({task}) was started and never ended" for key, task in begun.items() if key not in closed]
+    said = looked.run.summary.get("prompts")
+    if looked.is_over and isinstance(said, dict):
+        for name, number in said.items():
+            if name in ("dispatched", "trained", "filtered", "failed") and number != getattr(book, name):
+                offenders.append(f"summary.json counts {number} {name}, the journal {getattr(book, name)}")
+    parts = (
+        f"{getattr(book, name):,} {name.replace('_', ' ')}" for name in ("trained", "filtered", "failed", "in_flight")
+    )
+    return Property(
+        name="prompts", says=f"{book.dispatched:,} started = {' + '.join(parts)}, each once", offenders=tuple(offenders)
+    )
+
+
+def epochs(looked: Looked, show: Show) -> Property:
+    """Where a curriculum goes through all tasks, each epoch has the tasks of the first one, once each."""
+    tasks: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for row in looked.surviving:
+        if isinstance(row, Dispatched):
+            tasks[row.stage, row.epoch].add(row.task)
+    offenders, whole = [], 0
+    for stage in dict.fromkeys(stage for stage, _ in tasks):
+        own = sorted(epoch for name, epoch in tasks if name == stage)
+        if looked.run.setting("curriculum.name", stage) != "uniform" or looked.run.setting("envs", stage):
+            continue
+        for epoch in own[:-1]:  # the last one may have begun only
+            whole += 1
+            missing, added = (sorted(a - b) for a, b in _both_ways(tasks[stage, own[0]], tasks[stage, epoch]))
+            offenders += [f"{stage}: task {task} is missing in epoch {epoch}" for task in missing]
+            offenders += [f"{stage}: task {task} of epoch {epoch} is not in epoch {own[0]}" for task in added]
+        late = sorted(tasks[stage, own[-1]] - tasks[stage, own[0]]) if len(own) > 1 else []
+        offenders += [f"{stage}: task {task} of epoch {own[-1]} is not in epoch {own[0]}" for task in late]
+    return Property(name="epochs", says=f"{whole} complete, each with the same tasks", offenders=tuple(offenders))
+
+
+def _both_ways(one: set[str], other: set[str]) -> tuple[tuple[set[str], set[str]], tuple[set[str], set[str]]]:
+    return (one, other), (other, one)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def rows(looked: Looked, show: Show) -> Property:
+    """One row of metrics for each step, as it was written; and the lines of evaluations."""
+    offenders = [each for each in looked.unreadable if not each.startswith("journal.jsonl")]
+    lines = {f"{METRICS} {each.row['step']}": each for each in looked.metrics}
+    lines |= {f"{EVALUATIONS} {_place(each)}": each for each in looked.evaluations}
+    times = Counter(f"{METRICS} {each.row['step']}" for each in looked.metrics)
+    times += Counter(f"{EVALUATIONS} {_place(each)}" for each in looked.evaluations)
+    offenders += [f"{name}: {count} lines" for name, count in times.items() if count > 1]
+    if looked.is_over and not looked.is_sealed:
+        steps = looked.run.summary.get("steps")
+        known = {each.row["step"] for each in looked.metrics}
+        missing = sorted({*range(1, 1 + (steps if type(steps) is int else 0))} - known)
+        offenders += [f"step {step} has no row of metrics" for step in missing]
+    if looked.is_sealed:
+        sealed = {name: known[-1] for name, known in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
+        alive = {row.name for row in looked.surviving if isinstance(row, Sealed)}
+        last = max((each.row["step"] for each in looked.metrics), default=0)  # later ones were taken back
+        alive |= {f"{METRICS} {step}" for step in range(1, last + 1)}
+        offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in lines]
+        changed = [name for name, each in lines.items() if name in sealed and sealed[name] != each.digest]
+        offenders += [f"{name}: not what was written (line {lines[name].number})" for name in changed]
+        offenders += _strangers([name for name in lines if name not in sealed], looked)
+    said = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
+    return Property(
+        name="rows", says=f"{said}, {'as written' if looked.is_sealed else EARLIER}", offenders=tuple(offenders)
+    )
+
+
+def _strangers(without: Sequence[str], looked: Looked) -> list[str]:
+    """A process that is killed between a line and its seal leaves one without, at most. Those of an earlier rlsys have
+    none, and stand before the first digest of the journal."""
+    first = next((at for at, each in enumerate(looked.links) if each.chain), 0)
+    begun = sum(isinstance(row, Begin) for row in looked.rows[first:])
+    killed = begun - looked.is_over
+    return [f"{name}: not written by the run" for name in without] if len(without) > killed and not first else []
+
+
+def _place(line: SealedLine) -> str:
+    return f"{line.row.get('stage')} {line.row.get('when')} {line.row['step']}"
+
+
+def tokens(looked: Looked, show: Show) -> Property:
+    """Of each step all sampled tokens are trained, or left out for one reason."""
+    offenders, totals = [], Counter[str]()
+    for row in (line.row for line in looked.metrics):
+        whole = row.get("tokens/generated")
+        if whole is None:
+            continue
+        found = {name: row.get(f"tokens/{name}", 0) for name in FATES}
+        skipped = row["tokens/trained"] == 0 and row.get("learner/skipped", 0) > 0  # no gradient was finite
+        closes = sum(found.values()) == whole or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
+        groups = sum(row.get(f"tokens/in_{name}_groups", 0) for name in ("trained", "filtered", "failed"))
+        if groups != whole or not closes:
+            offenders.append(f"step {row['step']}: {whole:g} tokens were sampled, {sum(found.values()):g} have a fate")
+        totals.update(found | {"sampled": whole, "discarded": row.get("tokens/discarded", 0)})
+    said = looked.run.summary.get("tokens")
+    everything = sum(line.row.get("tokens/trained", 0) for line in looked.metrics)
+    if looked.is_over and isinstance(said, dict) and said.get("trained") != everything:
+        offenders.append(f"summary.json counts {said.get('trained')} trained tokens, the rows {everything:g}")
+    parts = " + ".join(f"{totals[name]:,.0f} {what}" for name, what in FATES.items() if totals[name])
+    lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
+    says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
+    return Property(name="tokens", says=says, offenders=tuple(offenders))
+
+
+def lag(looked: Looked, show: Show) -> Property:
+    """No token is trained on weights further from its own than `loop.max_policy_lag`."""
+    offenders, most, bounds = [], 0.0, set()
+    for line in looked.metrics:
+        found = line.row.get("lag/max")
+        if found is None:
+            continue
+        bound = looked.run.setting("loop.max_policy_lag", line.row["stage"])
+        most = max(most, found)
+        bounds.add(bound)
+        if found > bound:
+            offenders.append(f"step {line.row['step']}: {found:g} versions (loop.max_policy_lag={bound})")
+    allowed = " or ".join(map(str, sorted(bounds)))
+    says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
+    return Property(name="lag", says=says, offenders=tuple(offenders))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def checkpoints(looked: Looked, show: Show) -> Property:
+    """Every file of every checkpoint, by size and digest."""
+    offenders, checked, without = [], 0, 0
+    for folder in _checkpoints(looked.path):
+        show(f"checkpoints: {folder.name}")
+        try:
+            found = verify(folder, show, within="hf/" if BEST.fullmatch(folder.name) else "")
+            checked, without = checked + found, without + (not found)
+        except Damaged as error:
+            offenders.append(str(error).removeprefix(f"{looked.path}/"))
+    later = f"; {without} without digests" if without else ""
+    return Property(name="checkpoints", says=f"{checked} whole, file by file{later}", offenders=tuple(offenders))
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    folder = path / "checkpoints"
+    found = [each for each in folder.iterdir() if _is_checkpoint(each)] if folder.is_dir() else []
+    return sorted(found, key=step_of)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.is_dir() and bool(FOLDER.fullmatch(path.name) or BEST.fullmatch(path.name))
+
+
+def episodes(looked: Looked, show: Show) -> Property:
+    """Files of episodes and of evaluations, and config.yaml, as they were written."""
+    offenders, checked = [], 0
+    steps = {each.row["step"] for each in looked.metrics}
+    played = {_place(each) for each in looked.evaluations}
+    for name, known in looked.seals.items():
+        if name.startswith(METRICS) or name.startswith(EVALUATIONS) or not _is_due(name, steps, played):
+            continue
+        plain = looked.path / f"{name}{ENDINGS.get(name.partition('/')[0], '')}"
+        path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
+        try:
+            with open_file(path) as file:
+                found = digest_of(file.read())
+        except (OSError, EOFError) as error:
+            offenders.append(f"{plain.relative_to(looked.path)} cannot be read ({getattr(error, 'strerror', error)})")
+            continue
+        checked += 1
+        if found != known[-1]:
+            offenders.append(f"{path.relative_to(looked.path)} is not what was written")
+        if not checked % 100:
+            show(f"episodes: {checked} files")
+    says = f"{checked:,} files as written" if looked.is_sealed else EARLIER
+    return Property(name="files", says=says, offenders=tuple(offenders))
+
+
+def _is_due(name: str, steps: set[int], evaluations: set[str]) -> bool:
+    """A file whose step, or evaluation, has no line yet may be of a process that was killed while writing it."""
+    step = name.removeprefix("trajectories/step-")
+    return int(step) in steps if step.isdigit() else name == "config.yaml" or bool(evaluations)
+
+
+def lengths(looked: Looked, show: Show) -> Property:
+    """Whether long episodes count for training as often as short ones. Those that failed do not, nor do those that a
+    limit cut off where the algorithm masks them."""
+    show("episodes: their lengths")
+    found = read_episodes(looked.run)
+    offenders, says = [], []
+    for stage in looked.run.stages:
+        of_stage = found.in_training & found.has("stage", stage)
+        if not of_stage.any():
+            continue
+        masks = looked.run.setting("algorithm.truncated", stage) not in (None, "train")
+        counted = (found.columns["failure"] < 0) & ~(masks & (found.columns["truncated"] == 1))
+        tokens = found.columns["tokens"]
+        result = compare_lengths(tokens[of_stage & counted], tokens[of_stage & ~counted])
+        says.append(f"{stage}: {result.describe()}")
+        if result.p < CERTAIN:
+            offenders.append(f"{stage}: {result.describe()}")
+    return Property(name="lengths", says="; ".join(says) or "no episodes of training", offenders=tuple(offenders))
+
+
+CHEAP: Mapping[str, Callable[[Looked, Show], Property]] = {
+    "journal": journal, "prompts": prompts, "epochs": epochs, "rows": rows, "tokens": tokens, "lag": lag,
+}  # fmt: skip
+ALL = {**CHEAP, "checkpoints": checkpoints, "files": episodes, "lengths": lengths}
+
+
+def audit(looked: Looked, *, cheap: bool = False, show: Show = lambda said: None) -> list[Property]:
+    return [each(looked, show) for each in (CHEAP if cheap else ALL).values()]

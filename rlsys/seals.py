@@ -1,0 +1,53 @@
+"""Digests that show whether what a run wrote still stands: a chain over the rows of its journal, and seals.
+
+Each row of the journal ends with a digest of itself and of the row before it. So a row that was changed, removed or put
+in between is found, and a number of rows with the last digest, kept elsewhere, says that none is missing at the end. A
+seal is a row with the digest of something else: a line of metrics.jsonl, a file of episodes. This finds damage and
+mistakes; a program that writes all of the files can write all of the digests too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LENGTH = 16  # letters of a digest
+KEY = ', "chain": "'
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:LENGTH]
+
+
+def chained(line: str, before: str) -> tuple[str, str]:
+    """(a JSON object with the digest of it and of the row before as its last key, that digest)."""
+    found = digest_of((before + line).encode())
+    return f'{line[:-1]}{KEY}{found}"}}', found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A row of the journal in its chain."""
+
+    chain: str  # up to this row; "" of rows before the first one with a digest, which an earlier rlsys wrote
+    fits: bool  # whether its digest is that of the row and of the chain before it
+
+
+def links(lines: Iterable[bytes], last: Link | None = None) -> Iterator[Link]:
+    """Of whole lines. Once a row has a digest, all that follow need one. last: of the row before the first."""
+    before = last.chain if last is not None else ""
+    for raw in lines:
+        body, _, end = raw.decode("utf-8", "replace").rstrip("\n").rpartition(KEY)
+        said = end[:LENGTH] if end == f'{end[:LENGTH]}"}}' else ""
+        fits = digest_of(f"{before}{body}}}".encode()) == said if said else not before
+        before = said or before
+        yield Link(chain=before, fits=fits)
+
+
+def last_chain(path: Path) -> str:
+    """Of the last whole row; "" where there is none."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    return next((each.chain for each in links(whole[-1:])), "")

@@ -1,0 +1,190 @@
+"""An audit finds every line, row and byte that is not what the run wrote, and nothing in a run that was killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.audit.files import read_run
+from launch.audit.properties import Property, audit
+from launch.cli import run as rlsys
+from launch.config.compose import to_yaml
+from launch.run.rundir import RunDir
+from rlsys.journal import Journal, ledger, read_journal, surviving
+from rlsys.lengths import compare_lengths
+from rlsys.seals import chained, last_chain, links
+from tests.unit.launch.stages.test_rl import play
+
+SEALED = ("journal.jsonl", "metrics.jsonl", "evaluations.jsonl", "trajectories/*.jsonl", "evaluations/*.json")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped twice, lost a node with groups on it, and was finished."""
+    folder = tmp_path_factory.mktemp("audited")
+    for step in (5, 8):
+        play(folder, on_row=lambda run, row, step=step: run.tasks.stop.set() if row["step"] == step else None)
+    outcome = play(folder, losing={40, 41})
+    directory = RunDir(folder / "run")
+    directory.write("config.yaml", to_yaml(outcome.run.config))
+    directory.write("summary.json", json.dumps(outcome.summary))
+    directory.close()
+    return folder / "run"
+
+
+@pytest.fixture
+def copied(done: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(done, tmp_path / "run"))
+
+
+def broken(run: Path) -> dict[str, tuple[str, ...]]:
+    return {each.name: each.offenders for each in audit(read_run(run)) if not each.holds}
+
+
+def test_a_run_that_was_stopped_and_lost_groups_is_clean(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlsys(["audit", str(done)]) == 0
+    out = capsys.readouterr().out
+    assert "48 started = " in out and " 0 in flight, each once" in out and out.count("ok ") == 9
+    assert rlsys(["audit", str(done), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] and not any(each["offenders"] for each in found["properties"].values())
+    lineages = {row.lineage for row in read_journal(done / "journal.jsonl")}
+    assert len(lineages) == 3 and ledger(surviving(read_journal(done / "journal.jsonl"))).dispatched == 48
+
+
+def sealed_files(run: Path) -> Iterator[Path]:
+    for pattern in SEALED:
+        found = sorted(path for path in run.glob(pattern) if path.name != "index.jsonl")
+        assert found, pattern
+        yield from found
+
+
+def change_byte(content: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(content))
+    return content[:at] + bytes([content[at] ^ 1 << rng.randrange(7)]) + content[at + 1 :]
+
+
+def remove_line(content: bytes, rng: random.Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    del lines[rng.randrange(len(lines))]
+    return b"".join(lines)
+
+
+def repeat_line(content: bytes, rng: random.Random) -> bytes:
+    lines = content.splitlines(keepends=True)
+    at = rng.randrange(len(lines))
+    return b"".join([*lines[: at + 1], *lines[at:]])
+
+
+@pytest.mark.parametrize("damage", [change_byte, remove_line, repeat_line])
+def test_every_byte_and_every_line_counts(
+    damage: Callable[[bytes, random.Random], bytes], done: Path, copied: Path
+) -> None:
+    rng = random.Random(3)
+    for path in sealed_files(copied):
+        whole = path.read_bytes()
+        for _ in range(12 if path.parent == copied else 2):
+            path.write_bytes(damage(whole, rng))
+            assert broken(copied), path.name
+        path.write_bytes(whole)
+    assert not broken(copied)
+
+
+def test_a_file_that_is_missing_is_named(copied: Path) -> None:
+    (copied / "trajectories" / "step-000003.jsonl").unlink()
+    assert "trajectories/step-000003.jsonl" in broken(copied)["files"][0]
+    damaged = sorted((copied / "checkpoints").glob("step-*"))[-1] / "driver.json"
+    damaged.write_text(damaged.read_text().replace('"mark"', '"mork"'))
+    assert "driver.json" in broken(copied)["checkpoints"][0]
+
+
+def test_rows_that_are_missing_at_the_end_are_counted(copied: Path) -> None:
+    path = copied / "journal.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    assert any("missing at the end: summary.json counts" in each for each in broken(copied)["journal"])
+    (copied / "summary.json").unlink()  # as of a run that was killed: the checkpoint knows
+    assert all("missing at the end: step-" in each for each in broken(copied)["journal"])
+
+
+def edited(run: Path, name: str, change: Callable[[dict[str, Any]], None], which: int = -1) -> None:
+    """A row of metrics, sealed as if the run had written it."""
+    path = run / name
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    change(rows[which])
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def properties(run: Path, *names: str) -> dict[str, Property]:
+    return {each.name: each for each in audit(read_run(run)) if each.name in names}
+
+
+def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: Path) -> None:
+    edited(copied, "metrics.jsonl", lambda row: row.update({"tokens/generated": row["tokens/generated"] + 1}))
+    edited(copied, "metrics.jsonl", lambda row: row.update({"lag/max": 2.0}), which=4)
+    found = properties(copied, "tokens", "lag")
+    assert "step 12: 17 tokens were sampled, 16 have a fate" in found["tokens"].offenders
+    assert found["lag"].offenders == ("step 5: 2 versions (loop.max_policy_lag=1)",)
+
+
+@pytest.mark.parametrize(
+    ("event", "change", "says"),
+    [
+        ("outcome", None, "was started and never ended"),
+        ("dispatch", None, "without being dispatched"),
+        ("dispatch", {"task": "another"}, "task another of epoch"),
+        ("outcome", {"outcome": "failed"}, "summary.json counts"),
+    ],
+)
+def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chained_again(
+    copied: Path, event: str, change: dict[str, str] | None, says: str
+) -> None:
+    """As a program would leave it that does not account for a prompt, and makes no mistake with its digests."""
+    path, chain = copied / "journal.jsonl", ""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = surviving(read_journal(path))
+    last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == kept[-1].lineage)
+    rows[last : last + 1] = [] if change is None else [rows[last] | change]
+    with path.open("w") as file:
+        for row in rows:
+            line, chain = chained(json.dumps({key: value for key, value in row.items() if key != "chain"}), chain)
+            file.write(line + "\n")
+    found = properties(copied, "prompts", "epochs")
+    assert any(says in offender for each in found.values() for offender in each.offenders)
+
+
+def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_goes_on_with_digests(copied: Path) -> None:
+    path = copied / "journal.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    plain = [{key: value for key, value in row.items() if key != "chain"} for row in rows if row["event"] != "seal"]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in plain))
+    assert last_chain(path) == ""
+    for file in copied.glob("checkpoints/*/driver.json"):
+        shutil.rmtree(file.parent)
+    edited(copied, "summary.json", lambda row: row.pop("journal"))
+    found = audit(read_run(copied))
+    assert all(each.holds for each in found) and "no digests" in found[0].says
+    Journal(path).close()
+    assert [each.fits for each in links(path.read_bytes().splitlines(keepends=True))] == [True] * (len(plain) + 1)
+
+
+def test_lengths_are_told_apart_where_the_long_ones_are_dropped() -> None:
+    rng = random.Random(1)
+    played = [rng.lognormvariate(5.0, 1.0) for _ in range(600)]
+    limit = sorted(played)[500]
+    dropped = compare_lengths([n for n in played if n <= limit], [n for n in played if n > limit])
+    assert dropped.p < 1e-9 and dropped.trained_mean < dropped.played_mean
+    assert compare_lengths(played[:500], played[500:]).p > 0.01
+    assert compare_lengths(played, []).p == 1.0
+    with pytest.raises(ValueError, match="no episodes"):
+        compare_lengths([], [])
+
+
+def test_what_is_no_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlsys(["audit", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
