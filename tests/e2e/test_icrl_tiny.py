@@ -1,4 +1,4 @@
-"""`rlsys train icrl/tiny`, cut short: examples in two stages and none in the third, and a set without the tool."""
+"""`rlsys train icrl/tiny`, cut short: fewer examples in each stage and none in the last, and a set without the tool."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.runs import left_behind, rlsys, trajectories
 
-STAGES = {"shots_3": 3, "shots_2": 2, "shots_0": 0}
+STAGES = {"shots_3": 3, "shots_2": 2, "shots_1": 1, "shots_0": 0}
 SHORT = [
     "stages.read.steps=40",
     "stages.follow.steps=20",

@@ -60,17 +60,17 @@ def test_fading_examples_are_read_from_a_run_of_icrl(script: ModuleType, tmp_pat
     write(tmp_path / "metrics.jsonl", {"stage": "read", "step": 650}, *steps)
     rows = [
         {"stage": "shots_3", "when": "before", "step": 650, "zero_shot/sampled/exact_match": 0.0},
-        {"stage": "shots_0", "when": "during", "step": 690} | matches(0.8, 0.7),
-        {"stage": "test", "when": "eval", "step": 710} | matches(0.9, 0.8),
+        {"stage": "test", "when": "eval", "step": 710} | matches(0.8, 0.7),
     ]
     write(tmp_path / "evaluations.jsonl", *rows)
     found = script.numbers(tmp_path)
     assert found["searches"] == searches and found[script.HALF] == 23
-    assert found["after"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}  # after 40 steps
-    assert found["end"] == {"exact match, greedy": 0.9, "exact match, sampled": 0.8}
-    never = {"after": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}, script.HALF: None}
-    assert [each.holds({"examples": found, "none": never}) for each in script.PREDICTIONS] == [True, True, True]
-    assert [each.holds({"examples": never, "none": found}) for each in script.PREDICTIONS] == [False, False, False]
+    assert found["end"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}
+    never = {"end": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}, script.HALF: None}
+    right = {"examples": found, "skipping": found, "none": never}
+    assert [each.holds(right) for each in script.PREDICTIONS] == [True, True, True, True]
+    wrong = {"examples": never, "skipping": found, "none": found}
+    assert [each.holds(wrong) for each in script.PREDICTIONS] == [False, False, False, False]
     said = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
     write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *said)
     assert script.gate(tmp_path) == pytest.approx({"searched": 2 / 3, script.GATE: 0.5})
