@@ -61,6 +61,8 @@ def test_every_prompt_is_accounted_for(run: Path) -> None:
     assert prompts["dispatched"] == 12 * 32 == prompts["trained"] + prompts["filtered"]
     assert prompts["failed"] == prompts["in_flight"] == 0
     assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
+    done = rlsys("audit", str(run))
+    assert (done.code, done.output.count("ok ")) == (0, 9), done.output
 
 
 def test_trajectories_are_readable_and_token_exact(run: Path) -> None:

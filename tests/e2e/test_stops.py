@@ -62,6 +62,8 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (160, 0, ())
     assert summary(run)["status"] == "done"
+    audited = rlsys("audit", str(run))
+    assert audited.code == 0, audited.output
 
     # what the run says of itself: each process, also the one that never got to Ray, and where it was killed
     attempts = json.loads((run / "run.json").read_text())["attempts"]
