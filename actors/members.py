@@ -28,6 +28,7 @@ from actors.worker import ASIDE, WorkerSpec, WorkerStatus
 from rlsys.errors import RunFailed
 from rlsys.system.calls import call, is_node_lost, reason
 from rlsys.system.incidents import Incident, warn
+from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightsRejected
 
@@ -147,7 +148,7 @@ def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
         max_restarts=0,
         max_concurrency=4096,
         scheduling_strategy=member.placement,
-        runtime_env={"env_vars": options.env_vars},
+        runtime_env={"env_vars": options.env_vars | of_part(member.spec.name)},
     )
     return placed.remote(member.spec)
 

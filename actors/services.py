@@ -29,6 +29,7 @@ from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from rlsys.system.device import DEVICES, hidden
+from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised, keep_pinging
 
 log = logging.getLogger("rlsys.services")
@@ -184,7 +185,7 @@ class Services:
             max_concurrency=4,  # a ping must not wait for a start
             scheduling_strategy=member.placement,
             # torch and faiss read OMP_NUM_THREADS when they are imported
-            runtime_env={"env_vars": openmp(cpus) | self.env_vars | hidden(gpus)},
+            runtime_env={"env_vars": openmp(cpus) | self.env_vars | hidden(gpus) | of_part(member.spec.name)},
         )
         return actor.remote(member.spec, {**self.secrets, SERVICE_TOKEN: self.token})
 

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
     "runs": ("launch.commands.runs", "list runs: state, step, result, age and size of each"),
     "audit": ("launch.commands.audit", "prove that nothing of a run was lost, trained twice or changed"),
+    "chaos": ("launch.commands.chaos", "train with faults injected, and say what each of them cost"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
     "merge": ("launch.commands.merge", "merge the adapter of a checkpoint into its model"),

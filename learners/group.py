@@ -31,6 +31,7 @@ from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
 from rlsys.system.calls import describe_lost_node, reason, within
 from rlsys.system.incidents import Incident, warn
+from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised, keep_pinging
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
@@ -109,7 +110,7 @@ class LearnerGroup:
                 num_gpus=options.gpus,
                 max_restarts=0,
                 scheduling_strategy=where,
-                runtime_env={"env_vars": options.env_vars},
+                runtime_env={"env_vars": options.env_vars | of_part(f"learner:{number}")},
             )
             .remote(number, self.secrets)
             for number, where in enumerate(self._placement)

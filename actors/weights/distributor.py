@@ -26,6 +26,7 @@ from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
 from rlsys.system.calls import ask_to_stop, call, reason
+from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
@@ -114,7 +115,7 @@ class WeightDistributor:
             max_restarts=0,
             max_concurrency=2 * STREAMS + 4,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
-            runtime_env={"env_vars": options.env_vars | ALLOCATOR},
+            runtime_env={"env_vars": options.env_vars | ALLOCATOR | of_part(f"weights:{node.name[:8]}")},
         )
         return placed.remote(self._folder.on_node(node.name), options.host)
 

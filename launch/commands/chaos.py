@@ -1,0 +1,91 @@
+"""`rlsys chaos`: a run with faults injected into its processes, and what each of them cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from launch.chaos.disturb import Disturber
+from launch.chaos.faults import KINDS, Fault, draw_faults, parse_fault, parse_rate
+from launch.chaos.table import as_json, describe, settle
+from launch.commands.shared import add_config
+from launch.config.compose import compose
+from launch.run.wire import list_services
+from launch.stages.base import needs_engines
+from rlsys.config.recipe import RunConfig
+from rlsys.errors import BadInput
+
+HELP = "train with faults injected, and say what each of them cost"
+EXAMPLES = """examples:
+  rlsys chaos quickstart --kill rollout:0@20s --kill learner:0@40s      seconds after the first step that plays
+  rlsys chaos quickstart --kill driver@20s                              the driver is started again
+  rlsys chaos worlds/search --hang retriever@20s+15s --slow engine:0@60s+20s
+  rlsys chaos quickstart --random 30/h --seed 3 --json chaos.json       killed at random: any part, the driver too
+  targets: driver, learner:N, rollout:N, engine:N, worlds:N, weights, the name of a service; disk for --fill
+"""
+HELPS = {
+    "kill": "SIGKILL",
+    "hang": "SIGSTOP; with +Ns it goes on after N seconds",
+    "slow": "stopped for half of the time, for 20 seconds or +Ns",
+    "fill": "fill the disk of the run directory for 10 seconds or +Ns: --fill disk@30s; give it a disk of its own",
+}
+MOST_DRAWN = 10_000
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    for kind in KINDS:
+        parser.add_argument(f"--{kind}", metavar="WHAT@Ns", action="append", default=[], help=HELPS[kind])
+    parser.add_argument("--random", metavar="N/h", help="kill so many parts an hour, any of them, the driver too")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --random (default: 0)")
+    parser.add_argument("--run-dir", metavar="D", help="run directory, a new one (default: runs/chaos-NAME-TIME)")
+    parser.add_argument(
+        "--starts", type=int, default=100, metavar="N", help="start the run so many times at most (default: 100)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the table as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    config = compose(options.config, options.overrides)
+    stage = next((each.name for each in config.stages if needs_engines(config, each) and each.steps), None)
+    if stage is None:
+        raise BadInput("no stage of it plays and trains", where=options.config, expected="an rl stage")
+    given = [parse_fault(kind, text) for kind in KINDS for text in getattr(options, kind)]
+    drawn = list(_drawn(options, config)) if options.random else []
+    if not given and not drawn:
+        raise BadInput("no fault was asked for", expected="--kill, --hang, --slow, --fill or --random")
+    path = Path(options.run_dir or f"runs/chaos-{config.recipe.name}-{time.strftime('%H%M%S')}").resolve()
+    if path.exists() and any(path.iterdir()):
+        raise BadInput("it is not empty: what was measured would not be the faults", key="--run-dir", found=str(path))
+    path.mkdir(parents=True, exist_ok=True)
+    log = path.with_suffix(".log")
+    print(f"run directory {path}; its lines go to {log}", flush=True)
+    with log.open("w") as output:
+        command = ["train", options.config, *options.overrides]
+        disturber = Disturber(command, path, output, _say, most_starts=options.starts)
+        found = disturber.play([*given, *drawn], stage)
+    outcome = settle(found, path)
+    for line in describe(outcome):
+        print(line)
+    if options.json:
+        Path(options.json).write_text(json.dumps(as_json(outcome), indent=1) + "\n")
+    return 0 if outcome.holds else 1
+
+
+def _drawn(options: argparse.Namespace, config: RunConfig) -> list[Fault]:
+    recipe = config.recipe
+    specs = [spec for stage in config.stages for spec in list_services(stage.config)]
+    names = sorted({spec.name.split("-")[0] for spec in specs})
+    return list(
+        draw_faults(
+            parse_rate(options.random), options.seed, workers=recipe.rollout.workers, ranks=recipe.learner.ranks,
+            services=names, most=MOST_DRAWN,
+        )
+    )  # fmt: skip
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)

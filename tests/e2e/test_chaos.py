@@ -1,0 +1,29 @@
+"""A run with real parts that are killed, one after the other: it is done, and nothing was lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import left_behind, rlsys, summary
+
+SHORT = ["stages.sft.steps=60", "stages.rl.loop.groups_per_step=8", "stages.rl.steps=60", "eval.tasks=16"]
+SHORT += ["checkpoint.every=4", "stages.sft.checkpoint.every=60", "wandb.mode=disabled"]
+KILLED = ("rollout:0@2s", "worlds:0@12s", "learner:0@20s", "engine:0@28s", "weights@40s", "driver@46s")
+
+
+@pytest.mark.slow
+def test_every_part_is_killed_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    run, table = tmp_path / "run", tmp_path / "chaos.json"
+    kills = [word for part in KILLED for word in ("--kill", part)]
+    done = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *SHORT, *kills)
+    assert done.code == 0, done.output[-3000:]
+    found = json.loads(table.read_text())
+    assert found["holds"] and found["starts"] == 2
+    for each in found["costs"]:
+        assert each["hit"], each
+        assert each["next_step_s"] is not None and each["detected_s"] is not None, each
+    assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
+    assert left_behind() == []
