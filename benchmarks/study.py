@@ -25,6 +25,8 @@ from rlsys.files import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
+TAUGHT = 200  # steps of the quickstart's first stage
+
 Arms = dict[str, Any]  # the numbers of one seed's runs, by the name of the arm
 Found = dict[int, Arms]  # by seed
 
@@ -173,8 +175,7 @@ def train_from_taught(
     own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
     taught = runs / f"{seed}-taught"
     train("quickstart", taught, [*own, "stages.rl=null"])
-    newest = max((taught / "checkpoints").glob("step-*"))
-    start = ["stages.sft=null", f"model.path={newest / 'hf'}", *changes]
+    start = ["stages.sft=null", f"model.path={weights(taught, TAUGHT)}", *changes]
     for name, settings in arms.items():
         folder = runs / f"{seed}-{name.replace(' ', '-')}"
         train("quickstart", folder, [*own, *start, *settings])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.state import State
@@ -73,9 +73,10 @@ class Looked:
         return self.state in ("done", "stopped", "failed")
 
 
-def read_run(path: Path, state: State | None = None) -> Looked:
-    """state: of a run whose own process asks. Raises BadInput for what is no run directory."""
+def read_run(path: Path, *, own: bool = False) -> Looked:
+    """own: of a run that asks itself, once it has left a summary. Raises BadInput for what is no run directory."""
     run = read_directory(path)
+    status = next((each for each in get_args(State) if each == run.summary.get("status")), run.state)
     unreadable: list[str] = []
     chain: list[Link] = []
     rows: list[Row] = []
@@ -88,7 +89,7 @@ def read_run(path: Path, state: State | None = None) -> Looked:
             rows.append(Other())
     return Looked(
         run=run,
-        state=state or run.state,
+        state=status if own else run.state,
         links=chain,
         rows=rows,
         metrics=list(_sealed_lines(path / METRICS, unreadable)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.audit.files import Looked, SealedLine
+from launch.audit.lengths import compare_lengths
 from launch.checkpoints.best import BEST
 from launch.checkpoints.checkpoint import FOLDER, Damaged, read_state, step_of, verify
 from launch.reading.episodes import read_episodes
@@ -15,7 +16,6 @@ from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS
 from rlsys.errors import BadInput
 from rlsys.journal import Begin, Dispatched, Finished, Sealed
-from rlsys.lengths import compare_lengths
 from rlsys.seals import digest_of
 
 EARLIER = "an earlier rlsys wrote no digests"

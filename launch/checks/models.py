@@ -97,6 +97,11 @@ def read_model_config(folder: Path, name: str) -> Config:
     return config
 
 
+def whole_path(model: str) -> str:
+    """Of a folder, since actors work elsewhere; a hub name is itself."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
 def load_model_config(path: str, key: str = "model.path") -> Config | None:
     """config.json of a folder or hub name; None where no network, no earlier download and no table has it.
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from launch.chaos.disturb import Disturber
 from launch.chaos.faults import KINDS, Fault, draw_faults, parse_fault, parse_rate
 from launch.chaos.table import as_json, describe, settle
+from launch.checks.machine import expected_device
 from launch.commands.shared import add_config
 from launch.config.compose import compose
-from launch.run.wire import list_services
 from launch.stages.base import needs_engines
+from launch.stages.train import services_of
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 
@@ -77,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _drawn(options: argparse.Namespace, config: RunConfig) -> list[Fault]:
     recipe = config.recipe
-    specs = [spec for stage in config.stages for spec in list_services(stage.config)]
-    names = sorted({spec.name.split("-")[0] for spec in specs})
+    needs = services_of(config, expected_device(recipe.cluster))
+    names = sorted({need.name.split("-")[0] for need in needs})
     return list(
         draw_faults(
             parse_rate(options.random), options.seed, workers=recipe.rollout.workers, ranks=recipe.learner.ranks,

@@ -85,8 +85,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)
 
-    from launch.run.parts import make_run, shorten_path  # Ray and torch behind these two: a dry run goes without
-    from launch.run.session import go_through
+    from launch.audit.at_end import audit_lines  # Ray and torch behind these: a dry run goes without
+    from launch.run import parts, session
 
     text = to_yaml(config)
     with files_or_bad_input():
@@ -112,20 +112,22 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with reporting(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
-        progress.say(f"run directory {shorten_path(directory.path)}; {format_start()}")
+        progress.say(f"run directory {parts.shorten_path(directory.path)}; {format_start()}")
         if early := advise_stop_deadline(config.recipe.checkpoint.stop_deadline_s):
             progress.say(early)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             for aside in directory.set_aside_after(checkpoint):
-                progress.say(f"set aside, to be removed by hand: {shorten_path(aside)}")
+                progress.say(f"set aside, to be removed by hand: {parts.shorten_path(aside)}")
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [each for stage in playing for each in recipes_of(stage.config)]
-        parts = make_run(
+        run = parts.make_run(
             config, directory, state, progress, text=text, playing=played, weights=weights, overrides=options.overrides
         )
-        code = asyncio.run(go_through(parts, train, engines=engines))
+        code = asyncio.run(session.go_through(run, train, engines=engines))
+        for line in audit_lines(directory.path, str(parts.shorten_path(directory.path))):
+            progress.say(line)
     return code
 
 

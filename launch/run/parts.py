@@ -18,6 +18,7 @@ from actors.services import Services
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
 from launch.checks.gpu_plan import host_bytes
+from launch.checks.models import whole_path
 from launch.checks.prompts import prompt_lines
 from launch.checks.teachers import KEY as TEACHER
 from launch.checks.teachers import check_teachers, teachers_of
@@ -152,7 +153,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     trained = [stage.config for stage in run.config.stages]
     found = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
-        teachers=[(TEACHER, wire.whole_path(path)) for path in teachers_of(trained)],
+        teachers=[(TEACHER, whole_path(path)) for path in teachers_of(trained)],
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
     )  # fmt: skip
     if run.provenance is not None:

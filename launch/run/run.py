@@ -15,6 +15,7 @@ from envs.base import World
 from envs.rewards import solved_by
 from launch.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
+from launch.checks.models import whole_path
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
 from launch.observe.health import Finding, HealthMonitor, HealthSetting
@@ -22,7 +23,6 @@ from launch.observe.held_out import HELD_OUT, fallen
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.trackers.feed import Trackers
-from launch.run import wire
 from launch.run.record import RunRecord
 from launch.run.rundir import METRICS, RunDir
 from launch.run.tasks import Tasks
@@ -132,7 +132,7 @@ class Run:
         model, adapter = start_of(self.dir.path, stage, self.saved_model, self.model_path)
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
         teacher = stage.config.learner.teacher
-        theirs = None if teacher is None else wire.whole_path(teacher)
+        theirs = None if teacher is None else whole_path(teacher)
         await self.tasks.until(
             self.learner.begin(
                 model,

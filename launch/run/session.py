@@ -12,27 +12,22 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from launch.audit.files import read_run
-from launch.audit.properties import audit
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checks.software import versions
 from launch.observe.held_out import fall
-from launch.reading.state import State
 from launch.run import cleanup, parent
 from launch.run.parts import shorten_path, start_parts
 from launch.run.record import shareable
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
-from rlsys.errors import BadInput, describe_error
+from rlsys.errors import describe_error
 from rlsys.journal import Finished, ledger, read_journal, surviving
 
 END_DEADLINE_S = 15.0  # of the parts
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
-MOST_OFFENDERS = 5  # of the audit at the end that are shown
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 
 
@@ -92,8 +87,6 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
                 run.events.close()
         for finding in health(run):
             run.progress.say(f"health: {finding.describe()}")
-    for line in await asyncio.to_thread(audit_lines, run.dir.path, status):
-        run.progress.say(line)
     run.note("end", closing_line(run, status))
     run.events.close()
     run.progress.doing("ending every process of the run")
@@ -104,21 +97,6 @@ def keep_imports() -> None:
     """What imports have made stays: else every full collection looks at all of it, and the loop waits for that."""
     gc.collect()
     gc.freeze()
-
-
-def audit_lines(path: Path, status: str) -> list[str]:
-    """What a run says of its own account at its end: one line where it closes."""
-    try:
-        found = audit(read_run(path, cast(State, status)), cheap=True)
-    except (BadInput, OSError) as error:  # a full disk, for one: the run is over all the same
-        return [f"audit: not possible: {describe_error(error)}"]
-    offenders = [f"audit: {each.name}: {offender}" for each in found for offender in each.offenders]
-    if offenders:
-        more = [f"audit: and {len(offenders) - MOST_OFFENDERS} more"] * (len(offenders) > MOST_OFFENDERS)
-        return [*offenders[:MOST_OFFENDERS], *more]
-    return [
-        f"audit: {', '.join(each.name for each in found)} hold; `rlsys audit {shorten_path(path)}` compares files too"
-    ]
 
 
 def leave_summary(run: Run, status: str, reason: str | None) -> None:

@@ -21,6 +21,7 @@ from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
 from launch.checks.gpu_plan import shared_cache_mb
+from launch.checks.models import whole_path
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
 from rlsys.adapters import read_adapter
@@ -59,11 +60,6 @@ def environment(cluster: ClusterConfig, more: dict[str, str]) -> dict[str, str]:
 def resolved_model_path(recipe: RecipeConfig) -> str | None:
     """A local folder by its whole path, since actors work elsewhere; a hub name as it is; None for a scratch model."""
     return None if recipe.model.path is None else whole_path(recipe.model.path)
-
-
-def whole_path(model: str) -> str:
-    """Of a folder; a hub name is itself."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def services(recipes: Sequence[RecipeConfig]) -> Services:

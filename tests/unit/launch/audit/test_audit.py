@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from launch.audit.files import read_run
+from launch.audit.lengths import compare_lengths
 from launch.audit.properties import Property, audit
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
 from launch.run.rundir import RunDir
 from rlsys.journal import Journal, ledger, read_journal, surviving
-from rlsys.lengths import compare_lengths
 from rlsys.seals import chained, last_chain, links
 from tests.unit.launch.stages.test_rl import play
 
