@@ -15,7 +15,7 @@ from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Dispatched, Finished, Sealed
+from rlsys.journal import Begin, Dispatched, Finished, Ledger, Sealed, ledger
 from rlsys.seals import digest_of
 
 EARLIER = "an earlier rlsys wrote no digests"
@@ -88,15 +88,23 @@ def prompts(looked: Looked, show: Show) -> Property:
         offenders += [f"{key} ({task}) was started and never ended" for key, task in begun.items() if key not in closed]
     said = looked.run.summary.get("prompts")
     if looked.is_over and isinstance(said, dict):
+        counted = _counted(looked)
         for name, number in said.items():
-            if name in ("dispatched", "trained", "filtered", "failed") and number != getattr(book, name):
-                offenders.append(f"summary.json counts {number} {name}, the journal {getattr(book, name)}")
+            if name in ("dispatched", "trained", "filtered", "failed") and number != getattr(counted, name):
+                offenders.append(f"summary.json counts {number} {name}, the journal {getattr(counted, name)}")
     parts = (
         f"{getattr(book, name):,} {name.replace('_', ' ')}" for name in ("trained", "filtered", "failed", "in_flight")
     )
     return Property(
         name="prompts", says=f"{book.dispatched:,} started = {' + '.join(parts)}, each once", offenders=tuple(offenders)
     )
+
+
+def _counted(looked: Looked) -> Ledger:
+    """As a summary has it: a step in which the run failed has no row, is taken again and is in no number."""
+    last = looked.run.summary.get("steps")
+    steps = last if type(last) is int else 0
+    return ledger([row for row in looked.surviving if not (isinstance(row, Finished) and row.step > steps)])
 
 
 def epochs(looked: Looked, show: Show) -> Property:

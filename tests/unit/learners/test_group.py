@@ -253,7 +253,9 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         assert {name: each["scheduling_strategy"] for name, each in given.items()} == {"0": "a", "1": "b", "2": "c"}
         assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
         assert threads == [{PINGS: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
-        assert given["0"]["runtime_env"] == {"env_vars": {"A": "b"}}  # and no secret, which Ray would log
+        assert given["0"]["runtime_env"] == {
+            "env_vars": {"A": "b", "RLSYS_PART": "learner:0"}
+        }  # and no secret, which Ray would log
         assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
 
         await group.begin("m", LearnerConfig(), "grpo", total_steps=9)

@@ -17,6 +17,7 @@ from launch.audit.properties import Property, audit
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
 from launch.run.rundir import RunDir
+from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read_journal, surviving
 from rlsys.seals import chained, last_chain, links
 from tests.unit.launch.stages.test_rl import play
@@ -156,6 +157,23 @@ def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chai
             file.write(line + "\n")
     found = properties(copied, "prompts", "epochs")
     assert any(says in offender for each in found.values() for offender in each.offenders)
+
+
+def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
+    """Its prompts have outcomes, and no row of metrics."""
+
+    def fail(run: Any, row: dict[str, Any]) -> None:
+        if row["step"] == 5:
+            path = run.dir.path / "metrics.jsonl"
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+            raise RunFailed("the disk is full")
+
+    outcome = play(tmp_path, on_row=fail)
+    assert isinstance(outcome.error, RunFailed) and outcome.summary["steps"] == 4
+    run = tmp_path / "run"
+    (run / "config.yaml").write_text(to_yaml(outcome.run.config))
+    (run / "summary.json").write_text(json.dumps(outcome.summary | {"status": "failed", "reason": "the disk"}))
+    assert read_run(run).is_over and not broken(run)
 
 
 def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_goes_on_with_digests(copied: Path) -> None:
