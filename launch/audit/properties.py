@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launch.audit.files import Looked, SealedLine
 from launch.audit.lengths import compare_lengths
@@ -56,7 +57,7 @@ def journal(looked: Looked, show: Show) -> Property:
     for name, rows, chain in _marks(looked):
         if rows > len(looked.links):
             offenders.append(f"{rows - len(looked.links)} rows are missing at the end: {name} counts {rows}")
-        elif chain and looked.links[rows - 1].chain != chain:
+        elif chain and rows and looked.links[rows - 1].chain != chain:
             offenders.append(f"row {rows} is not the one that {name} was written after")
     lineages = 1 + max((row.lineage for row in looked.rows), default=-1)
     said = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
@@ -74,7 +75,8 @@ def _marks(looked: Looked) -> Iterator[tuple[str, int, str]]:
         yield folder.name, state.mark, state.chain
     ended = looked.run.summary.get("journal")
     if looked.is_over and isinstance(ended, dict):
-        yield "summary.json", int(ended["rows"]), str(ended["chain"])
+        rows = ended.get("rows")
+        yield "summary.json", rows if type(rows) is int else 0, str(ended.get("chain", ""))
 
 
 def prompts(looked: Looked, show: Show) -> Property:
@@ -180,18 +182,18 @@ def tokens(looked: Looked, show: Show) -> Property:
     """Of each step all sampled tokens are trained, or left out for one reason."""
     offenders, totals = [], Counter[str]()
     for row in (line.row for line in looked.metrics):
-        whole = row.get("tokens/generated")
-        if whole is None:
+        if "tokens/generated" not in row:
             continue
-        found = {name: row.get(f"tokens/{name}", 0) for name in FATES}
-        skipped = row["tokens/trained"] == 0 and row.get("learner/skipped", 0) > 0  # no gradient was finite
+        whole = _number(row, "tokens/generated")
+        found = {name: _number(row, f"tokens/{name}") for name in FATES}
+        skipped = found["trained"] == 0 and _number(row, "learner/skipped") > 0  # no gradient was finite
         closes = sum(found.values()) == whole or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
-        groups = sum(row.get(f"tokens/in_{name}_groups", 0) for name in ("trained", "filtered", "failed"))
+        groups = sum(_number(row, f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
         if groups != whole or not closes:
             offenders.append(f"step {row['step']}: {whole:g} tokens were sampled, {sum(found.values()):g} have a fate")
-        totals.update(found | {"sampled": whole, "discarded": row.get("tokens/discarded", 0)})
+        totals.update(found | {"sampled": whole, "discarded": _number(row, "tokens/discarded")})
     said = looked.run.summary.get("tokens")
-    everything = sum(line.row.get("tokens/trained", 0) for line in looked.metrics)
+    everything = sum(_number(line.row, "tokens/trained") for line in looked.metrics)
     if looked.is_over and isinstance(said, dict) and said.get("trained") != everything:
         offenders.append(f"summary.json counts {said.get('trained')} trained tokens, the rows {everything:g}")
     parts = " + ".join(f"{totals[name]:,.0f} {what}" for name, what in FATES.items() if totals[name])
@@ -200,14 +202,20 @@ def tokens(looked: Looked, show: Show) -> Property:
     return Property(name="tokens", says=says, offenders=tuple(offenders))
 
 
+def _number(row: Mapping[str, Any], key: str) -> float:
+    """0 where the row has none: a damaged row is reported as such."""
+    found = row.get(key)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
 def lag(looked: Looked, show: Show) -> Property:
     """No token is trained on weights further from its own than `loop.max_policy_lag`."""
     offenders, most, bounds = [], 0.0, set()
     for line in looked.metrics:
-        found = line.row.get("lag/max")
-        if found is None:
+        if "lag/max" not in line.row:
             continue
-        bound = looked.run.setting("loop.max_policy_lag", line.row["stage"])
+        found = _number(line.row, "lag/max")
+        bound = looked.run.setting("loop.max_policy_lag", str(line.row.get("stage")))
         most = max(most, found)
         bounds.add(bound)
         if found > bound:

@@ -90,7 +90,7 @@ def test_every_byte_and_every_line_counts(
     rng = random.Random(3)
     for path in sealed_files(copied):
         whole = path.read_bytes()
-        for _ in range(12 if path.parent == copied else 2):
+        for _ in range(25 if path.parent == copied else 2):
             path.write_bytes(damage(whole, rng))
             assert broken(copied), path.name
         path.write_bytes(whole)
