@@ -7,6 +7,7 @@ number always means the same environment.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ class Turns:
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         """The order in which a recipe lists them changes nothing."""
-        total = sum(weights.values())
+        total = math.fsum(weights.values())  # the same in any order
         self._shares = {name: weights[name] / total for name in sorted(weights)}
         self._credit = dict.fromkeys(self._shares, 0.0)
         self._count = dict.fromkeys(self._shares, 0)
