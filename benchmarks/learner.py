@@ -154,8 +154,10 @@ def main() -> None:
         save_model(folder, options)
         rank = LearnerRank(spec)
         rank.begin(folder, learner, algorithm, 100, 1.0)
-        key = first_usable(device.attention, getattr(torch, options.dtype))
-        policy = load_policy(folder, dtype=options.dtype, attention_key=key, device=rank.torch_device)
+        key = first_usable(device.attention, getattr(torch, spec.held_dtype))
+        policy = load_policy(
+            folder, dtype=options.dtype, held=spec.held_dtype, attention_key=key, device=rank.torch_device
+        )
         plain = PlainLoop(policy, learner)
     plain_s, learner_s, busy, reports = [], [], [], []
     for turn in range(options.steps + 1):

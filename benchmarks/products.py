@@ -1,7 +1,8 @@
-"""Matrix products of a small learner by torch's own library and by oneDNN: `python benchmarks/products.py [--json F]`.
+"""Matrix products of a small learner by torch's own library, by oneDNN, and by oneDNN in bfloat16:
+`python benchmarks/products.py [--json F]`.
 
 One thread. The three products of a linear layer: forwards, the gradient of its input, the gradient of its weight.
-Both libraries take turns, and seconds are of the processor, so that a busy machine disturbs them little.
+They take turns, and seconds are of the processor, so that a busy machine disturbs them little.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import torch
 from report import Report, parser
 from torch.nn import functional as F
 
-from learners.kernels import linear, serves
+from learners.kernels import linear, multiplies_bfloat16, narrow_linear, serves
 
 TOKENS = 4096
 SHAPES = ((768, 256), (256, 768), (256, 256), (512, 256))  # [out, in]
 ROUNDS = 15
+LIBRARIES = {"torch": F.linear, "oneDNN": linear, "oneDNN, bf16": narrow_linear}
 
 
 def rate(step: Callable[[], object], flops: float) -> float:
@@ -27,14 +29,14 @@ def rate(step: Callable[[], object], flops: float) -> float:
     return flops / (time.process_time() - started) / 1e9
 
 
-def measure(shape: tuple[int, int]) -> dict[str, float]:
+def measure(shape: tuple[int, int], libraries: dict[str, Callable[..., torch.Tensor]]) -> dict[str, float]:
     """GFLOP/s of each product by each library."""
     weight = torch.randn(*shape, requires_grad=True)
     x, grad = torch.randn(TOKENS, shape[1], requires_grad=True), torch.randn(TOKENS, shape[0])
     flops = 2.0 * TOKENS * shape[0] * shape[1]
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
-        for library, function in (("torch", F.linear), ("oneDNN", linear)):
+        for library, function in libraries.items():
             forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]
             out = function(x, weight.detach(), None)
             of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)
@@ -52,13 +54,12 @@ def main() -> None:
     if not serves(torch.zeros(1)):
         given.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
     products = ("forward", "input's gradient", "weight's gradient")
+    libraries = dict(LIBRARIES) if multiplies_bfloat16() else dict(list(LIBRARIES.items())[:2])
     with Report(options) as report:
-        report.head("weight", *(f"{name}, {library} (GFLOP/s)" for name in products for library in ("torch", "oneDNN")))
+        report.head("weight", *(f"{name}, {library} (GFLOP/s)" for name in products for library in libraries))
         for out, into in SHAPES:
-            found = measure((out, into))
-            report.row(
-                f"{out} x {into}", *(found[f"{name}, {who}"] for name in products for who in ("torch", "oneDNN"))
-            )
+            found = measure((out, into), libraries)
+            report.row(f"{out} x {into}", *(found[f"{name}, {who}"] for name in products for who in libraries))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import BatchPlan
+from rlsys.system import stack_signal
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import Group, Sample
 
@@ -43,6 +44,7 @@ class LearnerActor:
     rank: LearnerRank  # from `start` on
 
     def __init__(self, number: int, secrets: Mapping[str, str]) -> None:
+        stack_signal.answer()
         os.environ.update(secrets)
         self._number = number
         self.built: Batch | None = None

@@ -5,6 +5,7 @@ Works at any ZeRO stage. Under stage 3 every rank must call, in the same order: 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -82,26 +83,43 @@ def export_version(
     *,
     rank: int,
     num_ranks: int,
+    dtype: torch.dtype | None = None,
     bucket_bytes: int = BUCKET_BYTES,
 ) -> WeightManifest:
-    """Send the weights through `folder` as `version`. Returns what this rank sent of it."""
-    with closing(_buckets_to_send(model, bucket_bytes)) as stream:
+    """Send the weights through `folder` as `version`. Returns what this rank sent of it. dtype: as `outer_dtype`."""
+    with closing(_buckets_to_send(model, bucket_bytes, dtype)) as stream:
         share = folder.send(version, stream, rank, num_ranks)
         for _ in stream:  # a rank that sends nothing takes part in every gather all the same (docs/laws.md, law 7)
             pass
     return share
 
 
-def _buckets_to_send(model: PreTrainedModel, bucket_bytes: int) -> Generator[Bucket, None, None]:
+def outer_dtype(model: PreTrainedModel, item: Weight, dtype: torch.dtype | None) -> torch.dtype:
+    """What a weight has outside of the learner: `dtype` where the learner holds another one. An adapter stays as it is,
+    and so does what the architecture keeps in float32 (the correction of a router, say)."""
+    own, name = item.tensor.dtype, item.names[0]
+    if dtype is None or own == dtype or not own.is_floating_point or is_adapter_name(name):
+        return own
+    kept = model._keep_in_fp32_modules_strict or ()
+    return own if any(re.search(rf"(^|\.){part}(\.|$)", name) for part in kept) else dtype
+
+
+def _buckets_to_send(
+    model: PreTrainedModel, bucket_bytes: int, dtype: torch.dtype | None
+) -> Generator[Bucket, None, None]:
     for bucket in buckets(weights(model), bucket_bytes):
         with gather_parameters(bucket):
-            yield partial(_on_cpu, model, bucket)
+            yield partial(_on_cpu, model, bucket, dtype)
 
 
-def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight]) -> dict[str, torch.Tensor]:
+def _on_cpu(model: PreTrainedModel, bucket: Sequence[Weight], dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
     """Hub names, as the engine's loader expects them. A tied head stands there under its own name too: vLLM's reload
     on a CPU would leave it stale."""
-    local = {name: _to_cpu(item.tensor, copy=name != item.names[0]) for item in bucket for name in item.names}
+    local = {
+        name: _to_cpu(item.tensor, outer_dtype(model, item, dtype), copy=name != item.names[0])
+        for item in bucket
+        for name in item.names
+    }
     return as_in_files(model, local)
 
 
@@ -163,6 +181,6 @@ def noise_for(item: Weight, scale: float) -> torch.Tensor:
     return (noise * (scale * size)).to(item.tensor.dtype)
 
 
-def _to_cpu(tensor: torch.Tensor, *, copy: bool) -> torch.Tensor:
+def _to_cpu(tensor: torch.Tensor, dtype: torch.dtype, *, copy: bool) -> torch.Tensor:
     """Two names of one tensor need two copies: safetensors refuses shared memory."""
-    return tensor.detach().to("cpu", copy=copy or hasattr(tensor, "ds_id"))
+    return tensor.detach().to("cpu", dtype, copy=copy or hasattr(tensor, "ds_id"))

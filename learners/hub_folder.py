@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from learners.export import BUCKET_BYTES, Weight, as_in_files, buckets, gather_parameters, weights
+from learners.export import BUCKET_BYTES, Weight, as_in_files, buckets, gather_parameters, outer_dtype, weights
 from learners.rope import local_folder
 from learners.snapshot import Snapshot
 from rlsys import adapters
@@ -58,7 +58,7 @@ def copy_hf(
     places: dict[str, str] = {}  # of this rank's weights: name on the hub -> file
     total = 0
     for number, (file, shard) in enumerate(zip(files, shards, strict=True)):
-        content = _copy_parameters(model, shard, snapshot if number % num_ranks == rank else None)
+        content = _copy_parameters(policy, shard, snapshot if number % num_ranks == rank else None)
         places |= dict.fromkeys(content, file)
         total += sum(tensor.nbytes for tensor in content.values())
         if content:
@@ -78,20 +78,23 @@ def _to_save(model: PreTrainedModel) -> list[Weight]:
 
 
 def _copy_parameters(
-    model: PreTrainedModel, shard: Sequence[Weight], snapshot: Snapshot | None
+    policy: PolicyModel, shard: Sequence[Weight], snapshot: Snapshot | None
 ) -> dict[str, torch.Tensor]:
     """On the host, by hub name; nothing without a snapshot. A tied weight stands there once, as transformers has it."""
-    local: dict[str, torch.Tensor] = {}
+    model, local = policy.model, dict[str, torch.Tensor]()
     for bucket in buckets(shard, BUCKET_BYTES):
         with gather_parameters(bucket):
             if snapshot is not None:
-                local |= {item.names[0]: _on_host(item, snapshot) for item in bucket}
+                formats = [outer_dtype(model, item, policy.dtype) for item in bucket]
+                pairs = zip(bucket, formats, strict=True)
+                local |= {item.names[0]: _on_host(item, dtype, snapshot) for item, dtype in pairs}
     return as_in_files(model, local)
 
 
-def _on_host(item: Weight, snapshot: Snapshot) -> torch.Tensor:
-    if hasattr(item.tensor, "ds_id"):
-        return item.tensor.detach().to("cpu", copy=True)  # gathered for a moment: its address says nothing
+def _on_host(item: Weight, dtype: torch.dtype, snapshot: Snapshot) -> torch.Tensor:
+    if hasattr(item.tensor, "ds_id") or item.tensor.dtype != dtype:
+        # gathered for a moment: its address says nothing; or in a format that DeepSpeed's own file does not have
+        return item.tensor.detach().to("cpu", dtype, copy=True)
     found: torch.Tensor = snapshot.on_host(item.tensor)
     return found
 
@@ -119,7 +122,7 @@ def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     model, config = policy.model, policy.own_config()
-    config.dtype, config.architectures = str(model.dtype).removeprefix("torch."), [type(model).__name__]
+    config.dtype, config.architectures = str(policy.dtype).removeprefix("torch."), [type(model).__name__]
     config.save_pretrained(folder)
     if policy.adapter is not None:
         policy.adapter.write(folder)

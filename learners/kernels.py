@@ -1,7 +1,13 @@
-"""Operations of a model that compute otherwise here: products and norms of float32 models on CPUs, logits in float32.
+"""Operations of a model that compute otherwise here: products and norms on CPUs, logits in float32.
 
 torch multiplies float32 matrices with MKL, which leaves half of the vector width unused on processors of other makers.
 oneDNN uses it all, and vLLM's engine computes with it as well. `benchmarks/products.py` measures both.
+
+Narrow products (`model.dtype: bfloat16` on a CPU that multiplies bfloat16): both factors of a linear layer and its
+result are rounded to bfloat16, sums are float32, as torch's autocast does. The rest stays float32: weights, norms,
+attention, losses, and the head, whose rounded logits would lie on a grid of an eighth. oneDNN could also be allowed to
+round float32 factors by itself, but on processors without matrix tiles it then multiplies float32. Attention stays out:
+torch's kernel for CPUs takes three times as long for the gradient of short bfloat16 samples.
 
 transformers writes the RMS norm in single operations, and autograd then makes about twenty passes over the tensor for
 its gradient. Here there are seven. On a GPU, and with 16-bit numbers, whose roundings are part of a model, nothing
@@ -15,6 +21,7 @@ grid of an eighth.
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +31,8 @@ from torch.nn import functional as F
 # oneDNN copies both factors of a weight's gradient. It gets so many tokens at a time, and at least so many per row or
 # column of the weight: then the copies stay in the cache, and adding up the products costs next to nothing.
 BLOCK, BLOCK_PER_WIDTH = 512, 2
+# (x [..., K], weight [M, K], bias [M] or None) -> [..., M]
+Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 def serves(weight: torch.Tensor) -> bool:
@@ -32,11 +41,24 @@ def serves(weight: torch.Tensor) -> bool:
     return ours and torch.backends.mkldnn.is_available()
 
 
-def use_onednn(model: nn.Module) -> None:
-    """Let the linear layers of `model` multiply with oneDNN, where it serves. Their parameters stay as they are."""
+def use_onednn(model: nn.Module, *, narrow: bool = False) -> None:
+    """Let the linear layers of `model` multiply with oneDNN, where it serves. Their parameters stay as they are.
+
+    narrow: round factors and products to bfloat16, where the processor multiplies that.
+    """
     for module in model.modules():
         if type(module) is nn.Linear and serves(module.weight):
-            module.__class__ = _Linear
+            module.__class__ = _NarrowLinear if narrow and multiplies_bfloat16() else _Linear
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor does, and torch's oneDNN knows how."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def product_of(head: nn.Module) -> Product:
+    """How this head multiplies."""
+    return wide_linear if isinstance(head, WideHead) else linear
 
 
 def linear(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None) -> torch.Tensor:
@@ -50,6 +72,34 @@ def linear(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None
 class _Linear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return linear(input, self.weight, self.bias)
+
+
+class _NarrowLinear(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return narrow_linear(input, self.weight, self.bias)
+
+
+def narrow_linear(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None) -> torch.Tensor:
+    """x [..., K] times weight, plus bias: [..., M] float32, as they are. Factors and product have bfloat16's 8 bits."""
+    product: torch.Tensor = _NarrowProduct.apply(x.reshape(-1, x.shape[-1]), weight_MK)
+    product = product.view(*x.shape[:-1], weight_MK.shape[0])
+    return product if bias_M is None else product + bias_M
+
+
+class _NarrowProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_NK: torch.Tensor, weight_MK: torch.Tensor) -> torch.Tensor:
+        narrow_NK = x_NK.bfloat16()
+        ctx.save_for_backward(narrow_NK, weight_MK)
+        return (narrow_NK @ weight_MK.bfloat16().t()).float()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        narrow_NK, weight_MK = ctx.saved_tensors
+        grad_NM = grads[0].bfloat16()
+        of_x = (grad_NM @ weight_MK.bfloat16()).float() if ctx.needs_input_grad[0] else None
+        of_weight = (grad_NM.t() @ narrow_NK).float() if ctx.needs_input_grad[1] else None
+        return of_x, of_weight
 
 
 class _Product(torch.autograd.Function):
@@ -154,8 +204,10 @@ class WideHead(nn.Linear):
 
 
 def widen(head: nn.Module) -> None:
-    """In place. Nothing to do for float32 weights, and nothing is done to a head of another kind."""
-    if type(head) is nn.Linear and head.weight.dtype.itemsize == 2:
+    """In place. Nothing to do for a float32 head, and nothing is done to a head of another kind."""
+    if isinstance(head, _NarrowLinear):
+        head.__class__ = _Linear  # type: ignore[assignment]
+    elif type(head) is nn.Linear and head.weight.dtype.itemsize == 2:
         head.__class__ = WideHead
 
 

@@ -52,12 +52,16 @@ def load_adapter(model: PreTrainedModel, folder: str | Path) -> None:
 
 
 def read_tensors(folder: str | Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = Path(folder) / WEIGHTS
     if not path.is_file():
         raise BadInput("no adapter weights in it", where=folder, expected=WEIGHTS)
-    return load_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise BadInput(f"damaged: {error}", where=path) from error
 
 
 def copy_into(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], where: object) -> None:
@@ -133,7 +137,7 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
 
     Made in bfloat16 it loses most of a small update: a weight of 0.02 has no neighbour nearer than 1e-4. Returns the
     size (root of the squares' sum) of what rounding took, as a share of the update's. Raises BadInput for a tensor
-    without a place in the model, and for an adapter without any.
+    without a place in the model or of another shape, and for an adapter without any.
     """
     weights, left = dict(model.named_parameters()), {*tensors}
     lost = whole = 0.0
@@ -145,6 +149,10 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
         if weight is None or lora_b is None:
             raise BadInput(f"adapter tensor {name} has no place in the model", where=adapter.base)
         left -= {name, name.replace(".lora_A.", ".lora_B.")}
+        found = (*lora_b.shape, *lora_a.shape)
+        if found != (weight.shape[0], adapter.rank, adapter.rank, *weight.shape[1:]):  # torch might repeat a row
+            expected = f"a product of the shape {tuple(weight.shape)}, of rank {adapter.rank}"
+            raise BadInput(f"adapter of {module} with the shapes {found}", where=adapter.base, expected=expected)
         update = (lora_b.float() @ lora_a.float()) * adapter.scaling
         merged = weight.float() + update
         weight.copy_(merged)

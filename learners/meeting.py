@@ -38,6 +38,11 @@ class RankSpec:
     fp32_head: bool = False
     collective_timeout_s: float = 3600.0  # of one collective: how long a rank waits for the others in it
 
+    @property
+    def held_dtype(self) -> str:
+        """Of the weights that this rank trains; `dtype` is of those that it sends and saves."""
+        return self.device.held_dtype or self.dtype
+
 
 def open_store(address: str) -> Any:
     """torch's store of the group, on this address alone: torch itself would listen on every interface.

@@ -11,12 +11,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from learners.hub_folder import GENERATION_FILE, TOKENIZER_FILES
 from learners.lora import merge, read_tensors
+from learners.policy import REFUSALS
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
 
 def merge_folder(folder: Path, adapter: Adapter, output: Path, dtype: str | None = None) -> float:
-    """Write the merged model with the adapter's tokenizer. Returns the share of the update's size that rounding took.
+    """Write the merged model with the adapter's tokenizer into a folder. Returns the share of the update's size that
+    rounding took.
 
     dtype: of the merged weights; None: that of the model under the adapter. Raises BadInput.
     """
@@ -25,11 +27,10 @@ def merge_folder(folder: Path, adapter: Adapter, output: Path, dtype: str | None
         model = AutoModelForCausalLM.from_pretrained(
             adapter.base, dtype=dtype and getattr(torch, dtype) or "auto", trust_remote_code=False
         )
-    except (OSError, ValueError) as error:  # fault boundary: how transformers refuses
-        what = " ".join(str(error).split())[:300]
+    except REFUSALS as error:  # fault boundary
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise BadInput(f"the model under the adapter cannot be loaded: {what}", where=adapter.base) from error
     lost = merge(model, read_tensors(folder), adapter)
-    output.mkdir(parents=True)
     model.save_pretrained(output)
     for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
         for file in sorted(folder.glob(pattern)):

@@ -21,12 +21,13 @@ from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, lora, partitioned
 from learners.attention import find_shared_starts
-from learners.kernels import WideHead, linear, use_fused_norms, use_onednn, wide_linear, widen
+from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
 from learners.rope import scale_rope
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
 log = logging.getLogger("rlsys.learner")
+REFUSALS = (OSError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError)  # of a model, by transformers
 
 # Two short samples of different lengths; every tokenizer has these ids.
 _PROBE = ((1, 2, 3, 4, 5), (6, 5, 4))
@@ -42,9 +43,18 @@ class PolicyModel(nn.Module):
     Raises BadInput when the architecture lets one sample of a packed row see another.
     """
 
-    def __init__(self, model: PreTrainedModel, own_dropout: Mapping[DropoutField, float] | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        own_dropout: Mapping[DropoutField, float] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """dtype: of the weights outside of the learner, in engines and checkpoints; None: as they are here."""
         super().__init__()
         self.model = model
+        self.dtype = dtype or model.dtype
+        self.narrow = self.dtype != model.dtype
         self.own_dropout = dict(own_dropout or {})
         self.adapter: Adapter | None = None  # that is trained in its place: `take_adapter`
         self.linear_head = _head_is_linear(model)
@@ -60,7 +70,7 @@ class PolicyModel(nn.Module):
         lora.inject(self.model, adapter, seed)
         if folder is not None:
             lora.load_adapter(self.model, folder)
-        use_onednn(self)
+        use_onednn(self, narrow=self.narrow)
         self.adapter = adapter
 
     def own_config(self) -> PreTrainedConfig:
@@ -104,7 +114,7 @@ class PolicyModel(nn.Module):
                 temperature=temperature,
                 chunk=logit_chunk,
                 entropy_gradient=entropy_gradient,
-                wide=isinstance(head, WideHead),
+                product=product_of(head),
             )
         else:
             logits_NV = _logits_at(self.model, inputs, places_N)
@@ -122,13 +132,12 @@ def head_logprobs(
     temperature: float,
     chunk: int,
     entropy_gradient: bool = False,
-    wide: bool = False,
+    product: Product = linear,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logp_N, entropy_N) float32; logits of at most `chunk` positions exist at once, in the backward pass as well."""
 
     def part(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = wide_linear(hidden, weight_VH, bias_V) if wide else linear(hidden, weight_VH, bias_V)
-        return _logprobs(logits, targets, temperature, entropy_gradient)
+        return _logprobs(product(hidden, weight_VH, bias_V), targets, temperature, entropy_gradient)
 
     if hidden_NH.shape[0] <= chunk:  # also when nothing is needed: the graph must still reach every parameter
         return part(hidden_NH, targets_N)
@@ -309,18 +318,20 @@ def load_policy(
     attention_key: str,
     gradient_checkpointing: bool = False,
     fp32_head: bool = False,
+    held: str | None = None,
     rope_theta_scale: float = 1.0,
     device: torch.device | str = "cpu",
     zero_3: Mapping[str, Any] | None = None,
 ) -> PolicyModel:
     """Load a hub name or a local folder. attention_key: one that `attention.first_usable` chose.
 
+    dtype: of the weights outside of the learner. held: of those in it, where that is another; then products are narrow.
     zero_3: DeepSpeed's configuration, to keep only this rank's part of the model; then every rank calls.
     Raises BadInput for what transformers cannot load and for attention that packed rows would get wrong.
     """
     attention.register()
     disable_progress_bar()
-    torch_dtype: torch.dtype = getattr(torch, dtype)
+    torch_dtype: torch.dtype = getattr(torch, held or dtype)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         _refuse_chunked_attention(config, path)
@@ -332,13 +343,7 @@ def load_policy(
             model = AutoModelForCausalLM.from_pretrained(
                 path, config=config, dtype=torch_dtype, attn_implementation=attention_key, trust_remote_code=False
             )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        SafetensorError,
-        pickle.UnpicklingError,
-    ) as error:  # fault boundary: how transformers refuses
+    except REFUSALS as error:  # fault boundary
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
     if gradient_checkpointing:
@@ -348,10 +353,10 @@ def load_policy(
     else:
         partitioned.partition(model, zero_3, device)
     with partitioned.whole_in_forward(model):
-        policy = PolicyModel(model, own_dropout).train()
-    use_onednn(policy)
+        policy = PolicyModel(model, own_dropout, dtype=getattr(torch, dtype)).train()
+    use_onednn(policy, narrow=policy.narrow)
     use_fused_norms(policy)
-    if fp32_head:
+    if fp32_head or policy.narrow:
         widen(model.get_output_embeddings())
     return policy
 

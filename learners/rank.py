@@ -169,7 +169,9 @@ class LearnerRank:
         spec, policy = self.spec, self.stage.models.policy
         scaling = self._adapter.scaling if self._adapter is not None else 1.0
         with perturb_weights(policy.model, PERTURBATION, scaling) if perturb else nullcontext():
-            share = export_version(policy.model, folder, version, rank=spec.rank, num_ranks=spec.world_size)
+            share = export_version(
+                policy.model, folder, version, rank=spec.rank, num_ranks=spec.world_size, dtype=policy.dtype
+            )
             return replace(share, adapter=self._adapter), self.logprobs(probe)
 
     def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:

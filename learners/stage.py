@@ -34,11 +34,12 @@ class Loading:
         zero_3 = None
         if self.learner.zero_stage == 3:
             away = self.learner.offload_reference if frozen else self.learner.offload == "all"
-            zero_3 = zero.stage_3_config(self.spec.dtype, offload=away)
+            zero_3 = zero.stage_3_config(self.spec.held_dtype, offload=away)
         return load_policy(
             path,
             dtype=self.spec.dtype,
-            attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.dtype)),
+            held=self.spec.held_dtype,
+            attention_key=first_usable(self.spec.device.attention, getattr(torch, self.spec.held_dtype)),
             gradient_checkpointing=self.spec.gradient_checkpointing,
             fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
@@ -60,7 +61,7 @@ class Reference:
         policy.requires_grad_(False).eval()
         self._engine: Any = None
         if loading.learner.zero_stage == 3:
-            self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.dtype)
+            self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.held_dtype)
         self.policy = policy
 
     @contextmanager
@@ -103,7 +104,7 @@ def load_models(
 ) -> Models:
     """Policy and critic start from `path`. start: of an adapter on it that is trained in its place. Raises BadInput for
     what cannot be loaded."""
-    learner, device, dtype = loading.learner, loading.spec.device, loading.spec.dtype
+    learner, device, dtype = loading.learner, loading.spec.device, loading.spec.held_dtype
     policy = loading.policy(path)
     if start is not None:
         policy.take_adapter(start.adapter, loading.spec.seed, start.folder)

@@ -20,6 +20,7 @@ RunningKV = Literal["keep", "recompute"]
 class Device:
     torch_device: str
     dtype: str  # of policy weights, in the learner and in the engine
+    held_dtype: str | None  # of the learner's weights, whatever `model.dtype` is: then that is of products; None: it
     dist_backend: str
     attention: tuple[str, ...]  # transformers attention keys for packed rows: the first that is there and fits
     overlap_comm: bool  # DeepSpeed's communication streams
@@ -37,11 +38,13 @@ class Device:
 
 
 DEVICES: dict[str, Device] = {
-    # fp32: bf16 is emulated on most CPUs. Blocks of 32: vLLM's CPU default of 128 shares no short prompt.
-    # Recompute: contexts are short here, and engine and learner then agree to rounding on every token.
+    # fp32: bf16 is emulated on most CPUs, and where it is not, only matrix products gain: the learner holds float32 and
+    # rounds the factors of products (learners/kernels.py). Blocks of 32: vLLM's CPU default of 128 shares no short
+    # prompt. Recompute: contexts are short here, and engine and learner then agree to rounding on every token.
     "cpu": Device(
         torch_device="cpu",
         dtype="float32",
+        held_dtype="float32",
         dist_backend="gloo",
         attention=("packed_sdpa",),
         overlap_comm=False,
@@ -61,6 +64,7 @@ DEVICES: dict[str, Device] = {
     "cuda": Device(
         torch_device="cuda",
         dtype="bfloat16",
+        held_dtype=None,
         dist_backend="nccl",
         attention=("flash_attention_2", "packed_varlen"),
         overlap_comm=True,

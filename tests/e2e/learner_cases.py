@@ -1,16 +1,18 @@
-"""What the learner's tests share: a tiny model, who a rank is, and bare processes with a deadline."""
+"""What the learner's tests share: a tiny model, a rank, and bare processes with a deadline."""
 
 import dataclasses
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from learners.meeting import RankSpec
+from learners.rank import LearnerRank
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
 from tests.device import device, name
@@ -39,6 +41,18 @@ def spec(rank: int = 0, world_size: int = 1, port: int = 0, **changes: Any) -> R
         device=device(), dtype="float32", gradient_checkpointing=False, seed=0,
     )  # fmt: skip
     return dataclasses.replace(first, **changes)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_model(tmp_path_factory.mktemp("scratch") / "model")
+
+
+@pytest.fixture(scope="module")
+def learner() -> Iterator[LearnerRank]:
+    rank = LearnerRank(spec())
+    yield rank
+    rank.close()
 
 
 def spawn(run: Callable[..., None], world_size: int, *arguments: Any, deadline_s: float) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,9 @@ from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
 from tests import made
-from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
+from tests.e2e.learner_cases import bare_process, spawn, spec
+from tests.e2e.learner_cases import learner as learner
+from tests.e2e.learner_cases import path as path
 from tests.made import make_batch, make_shards
 
 CONFIG = LearnerConfig(lr=1e-3, schedule="cosine", warmup_steps=2, weight_decay=0.1, clip_grad=0.5, logit_chunk=16)
@@ -135,18 +137,6 @@ def save_hf(learner: LearnerRank, folder: Path, tokenizer_from: str) -> None:
     snapshot = Snapshot()
     learner.save_hf(folder, tokenizer_from, snapshot)
     snapshot.write()
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_model(tmp_path_factory.mktemp("scratch") / "model")
-
-
-@pytest.fixture(scope="module")
-def learner() -> Iterator[LearnerRank]:
-    rank = LearnerRank(spec())
-    yield rank
-    rank.close()
 
 
 def begin(learner: LearnerRank, path: str, total_steps: int = 6, **changes) -> None:

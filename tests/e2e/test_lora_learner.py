@@ -1,7 +1,6 @@
 """An adapter under the real DeepSpeed: what a step changes, what a checkpoint holds, how many ranks there are."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,13 @@ from rlsys.adapters import WEIGHTS, Adapter, AdapterStart, read_adapter
 from rlsys.config.model import LoraConfig
 from rlsys.errors import BadInput
 from rlsys.system.weight_folder import WeightFolder
-from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
+from tests.e2e.learner_cases import bare_process, spawn, spec
+from tests.e2e.learner_cases import learner as learner
+from tests.e2e.learner_cases import path as path
 from tests.e2e.test_learner_rank import CONFIG, PROBE, WeightedLogprob, batch, same, samples_of, save, save_hf, tensors
 from tests.made import make_shards
 
 LORA = LoraConfig(rank=4, alpha=8.0)
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_model(tmp_path_factory.mktemp("scratch") / "model")
-
-
-@pytest.fixture(scope="module")
-def learner() -> Iterator[LearnerRank]:
-    rank = LearnerRank(spec())
-    yield rank
-    rank.close()
 
 
 def begin(learner: LearnerRank, path: str, folder: Path | None = None, algorithm=None, reference=None, **changes):

@@ -23,6 +23,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Sum, values
 from rlsys.system.device import DEVICES
+from rlsys.system.parts import of_part
 from rlsys.system.weight_folder import Part, WeightFolder, WeightManifest
 from rlsys.types import Group
 from tests import made
@@ -254,7 +255,7 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         assert {(each["num_cpus"], each["num_gpus"], each["max_restarts"]) for each in given.values()} == {(2, 1, 0)}
         assert threads == [{PINGS: 1, WRITING: 1}] * 3  # the thread that pings does not wait for the one that writes
         assert given["0"]["runtime_env"] == {
-            "env_vars": {"A": "b", "RLSYS_PART": "learner:0"}
+            "env_vars": {"A": "b"} | of_part("learner:0")
         }  # and no secret, which Ray would log
         assert {handle.actor.secrets["KEY"] for handle in fake.handles} == {"secret"}
 

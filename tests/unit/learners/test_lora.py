@@ -195,6 +195,22 @@ def test_a_merged_model_says_what_the_adapter_says(source, adapted) -> None:
             lora.merge(load(source).model, half, adapted.adapter)
 
 
+def test_a_merge_repeats_no_row_and_reads_no_damaged_file(source, adapted, tmp_path) -> None:
+    """An update of one row would fit every row of the weight."""
+    tensors = spread(adapted)
+    up = next(name for name in tensors if ".lora_B." in name)
+    with pytest.raises(BadInput, match="with the shapes"):
+        lora.merge(load(source).model, tensors | {up: tensors[up][:1]}, adapted.adapter)
+    folder = save(adapted, tmp_path / "hf", source)
+    (folder / WEIGHTS).write_bytes(b"xx")
+    with pytest.raises(BadInput, match="damaged"):
+        lora.read_tensors(folder)
+    config = folder / CONFIG
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"target_modules": ["q_proj", 1]}))
+    with pytest.raises(BadInput, match="no adapter that can be read"):
+        read_adapter(folder)
+
+
 def test_layers_that_the_model_lacks_are_named(source) -> None:
     with pytest.raises(BadInput, match=r"model.lora.targets.*no linear layer 'qkv_proj'.*down_proj, gate_proj"):
         load(source).take_adapter(adapter_on(source, targets=("qkv_proj",)), 0)
