@@ -27,6 +27,7 @@ from actors.specs import openmp
 from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system import stack_signal
 from rlsys.system.calls import SERVICE_TOKEN, ask_to_stop, call, reason
 from rlsys.system.device import DEVICES, hidden
 from rlsys.system.parts import of_part
@@ -69,6 +70,7 @@ class ToolService:
 
     def __init__(self, spec: ServiceSpec, secrets: Mapping[str, str]) -> None:
         """`secrets`: variables of the environment that must not stand in Ray's logs, where `env_vars` do."""
+        stack_signal.answer()
         os.environ.update(secrets)
         self._spec = spec
         self._service: Service | None = None

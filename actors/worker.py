@@ -30,6 +30,7 @@ from rlsys.clock import pause_deadlines
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
+from rlsys.system import stack_signal
 from rlsys.system.weight_folder import WeightManifest
 from rlsys.types import Completion, Failure, FailureKind, Group, Ints, Ticket
 
@@ -80,6 +81,7 @@ class RolloutWorker:
     """Plain class; `actors.pool` makes it a Ray actor."""
 
     def __init__(self, spec: WorkerSpec) -> None:
+        stack_signal.answer()
         os.environ.update(spec.secrets)
         self.spec = spec
         self.renderer = ChatRenderer(spec.engine.adapter or spec.engine.model_path)

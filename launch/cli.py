@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from launch.run.parent import with_parent
 from rlsys import VERSION
-from rlsys.errors import BadInput, RunFailed, describe_error, nearest
+from rlsys.errors import BadInput, RunFailed, last_line, nearest
 from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` s
     "eval": ("launch.commands.eval", "evaluate a checkpoint as the recipe says"),
     "runs": ("launch.commands.runs", "list runs: state, step, result, age and size of each"),
     "audit": ("launch.commands.audit", "prove that nothing of a run was lost, trained twice or changed"),
+    "incidents": (
+        "launch.commands.incidents",
+        "list what was collected when something of a run broke, or collect it now",
+    ),
     "chaos": ("launch.commands.chaos", "train with faults injected, and say what each of them cost"),
     "compare": ("launch.commands.compare", "compare the results of several evaluations"),
     "generate": ("launch.commands.generate", "generate trajectories to train on"),
@@ -121,7 +125,7 @@ def run(argv: list[str]) -> int:
         print(f"rlsys: error: {visible_lines(explain(error))}", file=sys.stderr)
         return 2
     except RunFailed as error:
-        print(f"rlsys: failed: {visible_lines(str(error))}", file=sys.stderr)
+        print(f"rlsys: failed: {visible_lines(last_line(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -157,7 +161,7 @@ def refuse_lost_folder() -> None:
 def report_failure(error: Exception) -> int:
     if not (isinstance(error, OSError) and error.filename is not None):  # a full disk is no defect of ours
         sys.stderr.write(visible_lines("".join(traceback.format_exception(error))))
-    print(f"rlsys: failed: {visible_lines(describe_error(error))}", file=sys.stderr)
+    print(f"rlsys: failed: {visible_lines(last_line(error))}", file=sys.stderr)
     return 1
 
 

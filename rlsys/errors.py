@@ -20,6 +20,7 @@ BOUNDS: dict[str, Callable[[float], bool]] = {
 }
 
 
+SEE = "what was collected of it:"  # how a note of an error begins that names a folder
 PLAIN = (str, int, float, bool, type(None), type(...), tuple, list, dict)
 MOST_SHOWN = 4  # differences, in one line
 
@@ -74,6 +75,12 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return f"{type(error).__name__}: {error}"
+
+
+def last_line(error: BaseException) -> str:
+    """The same, with the folder that was written of it (`SEE`)."""
+    seen = [note for note in getattr(error, "__notes__", ()) if note.startswith(SEE)]
+    return "; ".join([describe_error(error), *seen])
 
 
 def require(condition: bool, key: str, found: object, expected: str, *, where: object = "") -> None:

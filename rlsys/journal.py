@@ -224,6 +224,11 @@ def surviving(rows: Iterable[Row]) -> list[Row]:
     return [row for _, row in kept]
 
 
+def until_step(rows: Iterable[Row], step: int) -> list[Row]:
+    """Without the outcomes of later steps: a step in which a run failed has no row of metrics, and is taken again."""
+    return [row for row in rows if not (isinstance(row, Finished) and row.step > step)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """Every prompt of the surviving lineage, once: dispatched = trained + filtered + failed + in_flight."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.addresses import interfaces, listening
-from rlsys.system import memory
+from rlsys.system import memory, stack_signal
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, digest_of, folder_name
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class NodeWeightStore:
 
     def __init__(self, versions: WeightFolder, host: str | None = None) -> None:
         """host: as `cluster.service_host`."""
+        stack_signal.answer()
         self.versions = versions
         self._host = host
         self._one = threading.Lock()

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 
 import psutil
 from rich.console import Console
@@ -20,6 +21,7 @@ from launch.observe.row import StepRow
 from rlsys.untrusted import visible_lines
 
 LINE_EVERY_S = 10.0
+LAST_LINES = 300  # that are remembered
 SILENT_S = 60.0  # that a log is, at most
 LOG_WIDTH = 140  # characters of a line of numbers where there is no terminal to ask
 CLOCK_WIDTH = 8  # "[ 0:00] "
@@ -58,6 +60,12 @@ class Progress:
         self._explained: set[str] = set()  # titles of columns
         self._awaited, self._count, self._since = "", "", self.started
         self._ended = threading.Event()
+        self._said = deque[str](maxlen=LAST_LINES)
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The newest lines that stay, oldest first."""
+        return list(self._said)
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
@@ -80,8 +88,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Broken between words on a terminal alone. The text may hold a failure's, and with it a model's."""
         self._last_said = time.monotonic()
-        at = duration(self._last_said - self.started)
-        self._console.print(f"[{at:>5}] {visible_lines(text)}", markup=False, soft_wrap=not self._console.is_terminal)
+        line = f"[{duration(self._last_said - self.started):>5}] {visible_lines(text)}"
+        self._said.append(line)
+        self._console.print(line, markup=False, soft_wrap=not self._console.is_terminal)
         sys.stdout.flush()
 
     def begin(self, text: str) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from launch.observe.phases import PhaseWatch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
@@ -21,17 +23,23 @@ class StepTime:
 class Clock:
     """Seconds by phase, and what none of them covers: the account of a step closes to 100 %."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: PhaseWatch | None = None) -> None:
+        """watch: sees each phase as it begins and ends."""
+        self._watch = watch
         self._started = time.monotonic()
         self._phases: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         started = time.monotonic()
+        if self._watch is not None:
+            self._watch.enter(name)
         try:
             yield
         finally:
             self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
+            if self._watch is not None:
+                self._watch.leave()
 
     def close(self) -> StepTime:
         """Of the step that ends now, and a new one begins."""

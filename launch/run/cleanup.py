@@ -31,11 +31,6 @@ SAME_S = parent.SAME_S
 STOPS = parent.STOPS
 
 
-def _machine() -> str:
-    """Where a pid means something: this process namespace. Tags of other machines are not ours to judge."""
-    return f"{socket.gethostname()}.{os.stat('/proc/self/ns/pid').st_ino}"
-
-
 def _start_time(pid: int) -> str | None:
     """When a process started, in clock ticks since boot: the wall clock may be moved. None when it is gone."""
     try:
@@ -47,13 +42,13 @@ def _start_time(pid: int) -> str | None:
 
 def tag() -> str:
     """This process as an owner."""
-    return f"{_machine()}:{os.getpid()}:{_start_time(os.getpid())}"
+    return f"{orphans.machine()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def dead(owner: str) -> bool:
     """Whether `owner` ran on this machine and is gone."""
     machine, pid, started = (owner.split(":") + ["", ""])[:3]
-    return machine == _machine() and pid.isdigit() and _start_time(int(pid)) != started
+    return machine == orphans.machine() and pid.isdigit() and _start_time(int(pid)) != started
 
 
 def find_owned(owner: str | None = None) -> list[psutil.Process]:

@@ -45,7 +45,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
         address = _address_of_node()
     rest = ", or unset RAY_ADDRESS" if "RAY_ADDRESS" in os.environ else ""
     silent = f"no Ray cluster answers at {address}: start one with `ray start --head`{rest}"
-    if address is not None and not inside_ray_job() and not _reachable(address):
+    if address is not None and not inside_ray_job() and not reachable(address):
         raise BadInput(silent)
     options: dict[str, Any] = {}  # inside a Ray job: of the job's own cluster
     if local:
@@ -118,7 +118,7 @@ def _address_of_node() -> str:
         raise BadInput("no Ray cluster runs on this node: start one with `ray start`, or give an address") from error
 
 
-def _reachable(address: str) -> bool:
+def reachable(address: str) -> bool:
     """Ray itself would try for minutes. `ray://` addresses are left to it."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:

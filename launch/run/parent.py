@@ -14,6 +14,7 @@ import math
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Set
@@ -30,6 +31,7 @@ AS_TERM = (signal.SIGHUP, signal.SIGUSR1)  # of a terminal that is gone, of a ba
 CAUGHT = (*STOPS, *AS_TERM, signal.SIGQUIT)  # none of them may end this process before the run
 FROM_KERNEL = 0x80  # si_code of a terminal's Ctrl-C, which the driver got as well; kill(2) has another
 SAME_S = 1.0  # in which two signals are one stop
+COLLECT_S = 25.0  # of what the driver left
 SAID_LAST = 20  # lines of a log in which the reason is looked for
 HEAD, NODE = "Ray's head (gcs_server)", "Ray's node manager (raylet)"
 WORDS = {  # of Ray's part of a driver, before it ends the process
@@ -144,6 +146,8 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     run = Path(facts["run"]) if "run" in facts else None
     reason = why(code, facts.get("log"))
     again = f"; the same command continues the run from {_newest(run)}" if run is not None else ""
+    if run is not None and "driver" in facts and (folder := _collect(run, facts, reason)):
+        again += f"; what was collected of it: {folder}"
     with contextlib.suppress(OSError, ValueError):
         if sys.stdout is not None and sys.stdout.isatty():  # None where it was closed (>&-)
             print("\r\x1b[2K\x1b[?25h", end="", flush=True)  # the clock's line goes, the cursor comes back
@@ -156,6 +160,15 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
         events = Events(run / EVENTS, lambda: (_steps(run), ""))
         events.add("end", f"failed: {reason}")
         events.close()
+
+
+def _collect(run: Path, facts: Mapping[str, Any], reason: str) -> str:
+    """The folder of an incident, while the parts are still there; "" where there is none."""
+    command = [sys.executable, "-m", "launch.incidents.after", str(run), str(facts["driver"]), reason]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COLLECT_S, check=False)
+        return done.stdout.strip()
+    return ""
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -21,11 +20,10 @@ from typing import Any
 
 import yaml
 
-from envs.services.secrets import names_a_secret
 from launch.checks import preflight
 from launch.checks.hardware import describe_machine
+from launch.checks.shareable import shareable, without_home
 from launch.checks.software import describe_software
-from rlsys.config.cluster import LIKE_KEY, SECRET, WITH_PASSWORD
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, describe_error
 from rlsys.files import replace_file
@@ -34,13 +32,10 @@ from rlsys.jsonl import json_object
 log = logging.getLogger("rlsys.record")
 RUN = "run.json"
 FORMAT = 1
-HIDDEN = "***"
 WHOLE_BYTES = 2**30  # a larger data file is sampled: its digest would keep a disk busy for minutes
 PIECES, PIECE = 256, 2**20  # of a larger one
 NO_DATA = ("model", "cluster", "wandb", "about")  # sections that name no data
 WRITTEN = ("cache_file", "index")  # keys of files that a run itself may write
-HOME = re.compile(r"(?<![\w./])(?:/[\w.-]+)*/(?:home|Users)/[^/\s]+")
-INSIDE = re.compile(r"([\w.-]*(?:key|token|secret|password)\w*['\"]?\s*:\s*)[^,}\]]+", re.IGNORECASE)  # {api_key: x}
 
 
 class RunRecord:
@@ -137,31 +132,6 @@ def place_parts(
     ]
 
 
-# -- what may be shown ----------------------------------------------------------------------------------------------
-
-
-def shareable(arguments: Sequence[str]) -> list[str]:
-    """Arguments as typed, but for values of secrets, and home folders, which name a user."""
-    return [_without_home(_without_secret(each)) for each in arguments]
-
-
-def _without_secret(argument: str) -> str:
-    key, equals, _ = argument.partition("=")
-    leaf = key.lstrip("-").rpartition(".")[2].replace("-", "_")
-    ends_so = any(each.end() == len(leaf) for each in SECRET.finditer(leaf))  # api_key, and not max_token_lag
-    if equals and (names_a_secret(key) or ends_so):
-        return f"{key}={HIDDEN}"
-    hidden = LIKE_KEY.sub(HIDDEN, INSIDE.sub(rf"\1{HIDDEN}", argument) if "{" in argument else argument)
-    return WITH_PASSWORD.sub(f"://{HIDDEN}@", hidden)
-
-
-def _without_home(argument: str) -> str:
-    home = os.path.expanduser("~")
-    if home not in ("/", "~"):
-        argument = re.sub(rf"(?<![\w.]){re.escape(home)}(?=/|$)", "~", argument)
-    return HOME.sub("~", argument)
-
-
 # -- data -----------------------------------------------------------------------------------------------------------
 
 
@@ -174,10 +144,10 @@ def data_files(text: str) -> dict[str, list[Path]]:
         if key in WRITTEN:
             continue
         if os.path.isfile(name):  # any text is asked: of one that is no path, or may not be looked at, this is False
-            found[_without_home(name)] = [Path(name)]
+            found[without_home(name)] = [Path(name)]
         elif key in ("data", "eval_data") and os.path.isdir(name):
             inside = (Path(folder, file) for folder, _, files in os.walk(name) for file in files)
-            found[_without_home(name)] = sorted(each for each in inside if os.path.isfile(each))
+            found[without_home(name)] = sorted(each for each in inside if os.path.isfile(each))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,21 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
+from envs.services.secrets import secret_variables
 from launch.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks.models import whole_path
+from launch.incidents.keeper import IncidentKeeper
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
 from launch.observe.health import Finding, HealthMonitor, HealthSetting
 from launch.observe.held_out import HELD_OUT, fallen
+from launch.observe.phases import PhaseWatch
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.trackers.feed import Trackers
 from launch.run.record import RunRecord
-from launch.run.rundir import METRICS, RunDir
+from launch.run.rundir import RunDir, metrics_line
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from rlsys.buffer import SlotBuffer
@@ -100,13 +103,25 @@ class Run:
     tasks: Tasks = field(init=False)
     sync: WeightSync = field(init=False)
     events: Events = field(init=False)
+    phases: PhaseWatch = field(init=False)  # of the step in progress
+    incidents: IncidentKeeper = field(init=False)
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
         self.sync = WeightSync(self.learner, self.pool, require_resolved(self.config.recipe.loop.mismatch_limit))
         self.enter_stage()
-        self.events = Events(self.dir.path / EVENTS, lambda: (self.state.step, self.active.stage.name))
+        self.events = Events(self.dir.path / EVENTS, self.where)
+        kept = self.config.recipe.incidents
+        self.phases = PhaseWatch(kept.stall_factor, kept.stall_floor_s, lambda: self.active.stage.name)
+        self.incidents = IncidentKeeper(
+            self.dir.path, kept, self.where, self.phases, lines=lambda: self.progress.last_lines,
+            named=_secret_names(self.config),
+        )  # fmt: skip
+
+    def where(self) -> tuple[int, str]:
+        """The steps that were taken, and the stage that runs."""
+        return self.state.step, self.active.stage.name
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -212,7 +227,7 @@ class Run:
     def record(self, row: StepRow, stage_steps: int, raised: Failure | None = None) -> None:
         """Into metrics.jsonl, to the tracker, and onto the terminal. raised: the first of what its episodes raised."""
         line = row.to_json() | self.loop_lag.row() | {"wall_s": self.wall_s, "time": round(time.time(), 3)}
-        self.journal.seal(f"{METRICS} {row.step}", self.dir.log(line))
+        self.journal.seal(metrics_line(row.step), self.dir.log(line))
         self.before_row = None
         self.tracker.log(line)
         self.gauges.set(line | self.export_account(row.step - row.stage_step + stage_steps))
@@ -223,6 +238,13 @@ class Run:
         for says in watch.see(line) if watch is not None else ():
             self.note("health", f"health: {says}")
             self.journal.note(row.stage, row.step, says)
+
+
+def _secret_names(config: RunConfig) -> tuple[str, ...]:
+    """The variables that any part of it names."""
+    recipes = [config.recipe, *(stage.config for stage in config.stages)]
+    parts = [part for recipe in recipes for one in recipe.by_env.values() for part in (one, one.env, one.reward)]
+    return tuple(sorted({name for part in parts if is_dataclass(part) for name in secret_variables(part)}))
 
 
 def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:

@@ -229,12 +229,14 @@ class RunDir:
         path = self.path / EVALUATIONS
         return [json.loads(line) for line in (path.read_text().splitlines() if path.exists() else ())]
 
-    def save_evaluation(self, row: Mapping[str, Any]) -> None:
-        """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made."""
+    def save_evaluation(self, row: Mapping[str, Any]) -> str:
+        """Into evaluations.jsonl, in the order of steps, in place of one that a killed process made. Returns the digest
+        of its line."""
         path, rows = self.path / EVALUATIONS, self.evaluations()
         point = {key: row[key] for key in ("step", "stage", "when")}.items()
         kept = [*(each for each in rows if not point <= each.items()), row]
         replace_file(path, "".join(f"{json.dumps(each)}\n" for each in sorted(kept, key=lambda each: each["step"])))
+        return digest_of(json.dumps(row).encode())
 
     def save_result(self, name: str, found: Mapping[str, Any]) -> str:
         """evaluations/NAME.json: what `rlsys eval --output` writes, of an evaluation of the run. Returns its digest."""
@@ -251,6 +253,16 @@ class RunDir:
 def evaluation_name(stage: str, when: str, step: int) -> str:
     """Of the file in evaluations/ that holds it: rl-before, or rl-step-000040 of one during the stage."""
     return f"{stage}-step-{step:06d}" if when == "during" else f"{stage}-{when}"
+
+
+def metrics_line(step: int) -> str:
+    """What the digest of a line of metrics.jsonl is kept under, in the journal."""
+    return f"{METRICS} {step}"
+
+
+def evaluation_line(stage: object, when: object, step: int) -> str:
+    """The same of a line of evaluations.jsonl."""
+    return f"{EVALUATIONS} {stage} {when} {step}"
 
 
 def episodes_name(stage: str, when: str, step: int, play: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import shlex
 import signal
 import socket
@@ -15,16 +16,16 @@ from dataclasses import asdict
 from typing import Any
 
 from launch.checkpoints.checkpoint import DriverState, step_of
+from launch.checks.shareable import shareable
 from launch.checks.software import versions
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
 from launch.run.parts import shorten_path, start_parts
-from launch.run.record import shareable
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
-from rlsys.errors import describe_error
-from rlsys.journal import Finished, ledger, read_journal, surviving
+from rlsys.errors import SEE, BadInput, describe_error
+from rlsys.journal import ledger, read_journal, surviving, until_step
 
 END_DEADLINE_S = 15.0  # of the parts
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
@@ -53,6 +54,8 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     status, reason, code = "failed", None, 1
     watching = asyncio.create_task(run.loop_lag.watch())
     run.events.listen()
+    run.incidents.start(loop)
+    parent.tell(driver=os.getpid())
     run.events.add("begin", opening_line(run), from_step=run.state.step)
     try:
         await run.tasks.until(start_parts(run, engines=engines))
@@ -64,11 +67,16 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         await save_at_stop(run)
     except BaseException as error:
         reason = describe_error(error)
+        if isinstance(error, Exception) and not isinstance(error, BadInput):
+            folder = await asyncio.to_thread(run.incidents.collect_failure, reason)  # while the parts are there
+            if folder is not None:
+                error.add_note(f"{SEE} {shorten_path(folder)}")
         raise
     finally:
         if status != "stopped":
             run.progress.doing("ending the actors")
         gc.unfreeze()  # libraries count at the end what was left
+        await asyncio.to_thread(run.incidents.close)
         watching.cancel()
         await end_writing(run)
         await run.tasks.cancel_background()
@@ -160,8 +168,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
     """By key, for JSON. A step that has no row, since the run failed in it, is in no number: it is taken again."""
     state = run.before_row or run.state
     run.journal.commit()
-    rows = surviving(read_journal(run.dir.journal))
-    book = ledger([row for row in rows if not (isinstance(row, Finished) and row.step > state.step)])
+    book = ledger(until_step(surviving(read_journal(run.dir.journal)), state.step))
     recipe = run.config.recipe
     publish = sorted(state.publish_s)
     return {

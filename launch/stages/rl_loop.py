@@ -133,7 +133,7 @@ class Stepper:
         self.buffer, self.curriculum, self.pending = groups.buffer, groups.curriculum, groups.pending
         self.evaluations = BackgroundEvaluation(run, stage)
         self.algorithm = make_algorithm(stage.config.algorithm)
-        self.clock = Clock()
+        self.clock = Clock(run.phases)
         self._publishing: asyncio.Task[None] | None = None
 
     async def step(self) -> None:

@@ -118,7 +118,7 @@ async def train_steps(
     prepare: the samples of a stage's step, counted from 0; called in a thread. held_out: measured every `eval.every`
     steps and after the last one.
     """
-    clock = Clock()
+    clock = Clock(run.phases)
     state, every = run.state, stage.config.eval.every
 
     def plan_step(stage_step: int) -> tuple[Prepared, BatchPlan]:

@@ -61,6 +61,26 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IncidentsConfig:
+    """Folders of evidence that a run writes when a part dies, a phase of a step hangs, or the run fails."""
+
+    keep: int = 20
+    """Number of incidents whose folders stay in the run directory, the newest ones; each takes a few MiB at most. 0:
+    none is written."""
+    stall_factor: float = 6.0
+    """Number of times the median of its recent durations after which a phase of a step counts as stalled, while it is
+    still in progress."""
+    stall_floor_s: float = 60.0
+    """Shortest duration of a stalled phase, in seconds. A phase that the stage has gone through fewer than three times
+    is stalled after ten times as long."""
+
+    def __post_init__(self) -> None:
+        require_bounds(self, "incidents.", "0 or more", "keep")
+        require_bounds(self, "incidents.", "at least 1", "stall_factor")
+        require_bounds(self, "incidents.", "above 0", "stall_floor_s")
+
+
+@dataclass(frozen=True, kw_only=True)
 class WandbConfig:
     """Tracking with Weights & Biases (`tracker` has `wandb`), in addition to the metrics in the run directory."""
 

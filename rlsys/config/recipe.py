@@ -20,7 +20,7 @@ from rlsys.config.generate import GenerateConfig
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.loop import LoopConfig
 from rlsys.config.model import ModelConfig
-from rlsys.config.output import CheckpointConfig, TrajectoriesConfig, WandbConfig, check_tracker
+from rlsys.config.output import CheckpointConfig, IncidentsConfig, TrajectoriesConfig, WandbConfig, check_tracker
 from rlsys.config.rollout import RolloutConfig
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.config.window import WindowConfig
@@ -85,6 +85,7 @@ class RecipeConfig:
     verdicts: VerdictsConfig = field(default_factory=VerdictsConfig)
     trajectories: TrajectoriesConfig = field(default_factory=TrajectoriesConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    incidents: IncidentsConfig = field(default_factory=IncidentsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     tracker: Union[str, tuple[str, ...]] = "wandb"

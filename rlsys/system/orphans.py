@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import stat
 import tempfile
 from collections.abc import Callable
@@ -29,6 +30,11 @@ LONGEST_OWNER = 4096  # bytes of a tag
 BASE = "VLLM_RPC_BASE_PATH"  # read by vLLM when an engine starts
 LONGEST = 107  # bytes of a socket's path: the kernel takes no more
 LONGEST_NAME = len(f"/{SOCKETS}12345678/") + 36  # of the folder, and the UUID that vLLM appends
+
+
+def machine() -> str:
+    """Where a pid means something: this process namespace. Tags of other machines are not ours to judge."""
+    return f"{socket.gethostname()}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def tag_own() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.services import Services, ServiceSpec
+from rlsys.system.parts import of_part
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
 from tests.fake_workers import Script, make_pool
@@ -34,6 +35,4 @@ def test_a_worker_is_started_where_it_is_placed_with_its_share_of_the_machine(fa
     given = [fake_ray.options[f"rlsys:r:w{number}"] for number in range(2)]
     assert [each["scheduling_strategy"] for each in given] == ["here", "there"]
     assert (given[0]["num_cpus"], given[0]["num_gpus"], given[0]["max_restarts"]) == (3, 0.5, 0)
-    assert (
-        given[0]["runtime_env"] == {"env_vars": {"A": "b", "RLSYS_PART": "w0"}} and given[0]["max_concurrency"] >= 1000
-    )
+    assert given[0]["runtime_env"] == {"env_vars": {"A": "b"} | of_part("w0")} and given[0]["max_concurrency"] >= 1000

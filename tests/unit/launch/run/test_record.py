@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from launch.checks.shareable import shareable
 from launch.config.compose import compose, to_yaml
-from launch.run.record import begin_record, data_files, digest_files, place_parts, shareable
+from launch.run.record import begin_record, data_files, digest_files, place_parts
 
 CONFIG = """
 extends: quickstart

@@ -22,7 +22,7 @@ from launch.run.rundir import RunDir
 from launch.run.session import closing_line, go_through, write_summary
 from launch.run.tasks import Tasks
 from launch.stages.train import train
-from rlsys.errors import BadInput, RunFailed, describe_error
+from rlsys.errors import BadInput, RunFailed, describe_error, last_line
 from rlsys.journal import ledger, read_journal, surviving
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
@@ -42,6 +42,7 @@ loop: {groups_per_step: 4, group_size: 4}
 learner: {lr: 2.0}
 checkpoint: {every: 2}
 wandb: {mode: disabled}
+incidents: {keep: 0}
 stages: [{name: rl, kind: rl, steps: 7}]
 """
 
@@ -50,10 +51,10 @@ class Pool(BanditPool):
     async def stop(self) -> None: ...
 
 
-def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Run:
     """A run whose parts are started by `go_through`."""
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    config = resolve_run(compose(str(tmp_path / "recipe.yaml"), []), DEVICES["cpu"])
+    config = resolve_run(compose(str(tmp_path / "recipe.yaml"), list(overrides)), DEVICES["cpu"])
     directory = RunDir(tmp_path / "run")
     directory.keep_reserve()
     pool = Pool()
@@ -114,6 +115,21 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     else:
         assert not (run.dir.path / "summary.json").exists()
         assert f"no summary was written: {run.dir.journal}" in capsys.readouterr().out
+
+
+def test_a_failure_names_the_folder_of_what_was_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = bandit(tmp_path, monkeypatch, "incidents.keep=2")
+
+    async def broken() -> None:
+        raise RunFailed("the ranks are gone")
+
+    monkeypatch.setattr(run.learner, "write", broken)
+    with pytest.raises(RunFailed) as caught:
+        asyncio.run(go_through(run, train, engines=True))
+    (folder,) = (run.dir.path / "incidents").iterdir()
+    assert last_line(caught.value) == f"the ranks are gone; what was collected of it: {folder}"
+    assert "the ranks are gone" in (folder / "incident.md").read_text()
+    assert summary(run)["reason"] == "the ranks are gone"
 
 
 def test_a_signal_from_before_the_loop_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

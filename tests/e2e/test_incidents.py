@@ -1,0 +1,52 @@
+"""A run in which a worker hangs and a rank dies: each leaves a folder that names it, and the run is done at its end."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from launch.incidents.facts import PARAGRAPH, read_facts
+from launch.incidents.folder import list_folders
+from tests.e2e.runs import left_behind, rlsys, summary
+
+SHORT = ["stages.sft.steps=20", "stages.rl.loop.groups_per_step=4", "stages.rl.steps=60", "eval.tasks=16"]
+SHORT += ["checkpoint.every=4", "stages.sft.checkpoint.every=20", "wandb.mode=disabled", "learner.max_restarts=0"]
+SHORT += ["incidents.stall_floor_s=3", "incidents.stall_factor=3", "rollout.call_timeout_s=45"]
+SECRET = "planted-7Hq2ZkP0aV"
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_and_a_rank_that_dies_leave_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED_API_KEY", SECRET)
+    run = tmp_path / "run"
+    faults = ("--hang", "rollout:0@12s", "--kill", "learner:0@85s")
+    done = rlsys("chaos", "quickstart", "--run-dir", str(run), *SHORT, *faults)
+    said = (tmp_path / "run.log").read_text()
+    assert summary(run)["status"] == "done", done.output[-2000:] + said[-2000:]
+
+    folders = {each: read_facts(each) for each in list_folders(run)}
+    hung = next(each for each, facts in folders.items() if facts.kind == "stall")  # whichever phase it was
+    parts = {each.part: each for each in folders[hung].parts}
+    assert any(each.state == "stopped" and each.at for each in folders[hung].parts if each.part == "rollout:0")
+    assert "rollout:0" in (hung / PARAGRAPH).read_text() and "is stopped" in (hung / PARAGRAPH).read_text()
+    assert {"driver", "learner:0", "rollout:0"} <= parts.keys() and parts["driver"].at and parts["learner:0"].at
+    assert "rl_loop (" in (hung / "stacks" / "driver-tasks.txt").read_text()
+    assert {each.name.split("-")[0] for each in (hung / "logs").iterdir()} >= {"driver.txt", "rollout", "learner"}
+
+    failed = next(each for each, facts in folders.items() if facts.kind == "failed")
+    assert "learner:0" in folders[failed].gone
+    last = [line for line in said.splitlines() if line.startswith("rlsys: failed:")]
+    assert last and last[0].endswith(failed.name)
+    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        assert SECRET not in path.read_text(), path
+    listed = rlsys("incidents", str(run), "--json").output.splitlines()
+    assert [json.loads(line)["id"] for line in listed] == [each.name for each in folders]
+    bundled = rlsys("incidents", str(run), failed.name, "--bundle", str(tmp_path / "f.tar.gz"))
+    with tarfile.open(tmp_path / "f.tar.gz") as archive:
+        assert bundled.code == 0 and f"{failed.name}/incident.md" in archive.getnames()
+    assert left_behind() == []

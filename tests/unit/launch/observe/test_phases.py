@@ -1,0 +1,72 @@
+"""A phase that takes far longer than usual is noticed while it lasts, once, and short or first ones are not."""
+
+from __future__ import annotations
+
+from launch.observe.phases import PhaseWatch
+
+
+class Hand:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watch(floor_s: float = 10.0) -> tuple[PhaseWatch, Hand]:
+    hand = Hand()
+    return PhaseWatch(6.0, floor_s, lambda: "rl", hand), hand
+
+
+def go_through(phases: PhaseWatch, hand: Hand, name: str, *seconds: float) -> None:
+    for each in seconds:
+        phases.enter(name)
+        hand.now += each
+        phases.leave()
+
+
+def test_it_is_overdue_after_the_factor_times_the_median_and_said_once() -> None:
+    phases, hand = watch()
+    go_through(phases, hand, "update", 5.0, 4.0, 6.0, 100.0)  # the median is 5.5
+    phases.enter("update")
+    hand.now += 32.9
+    assert phases.overdue() is None
+    hand.now += 0.2
+    found = phases.overdue()
+    assert found is not None and (found.name, found.stage, found.known) == ("update", "rl", 4)
+    assert found.usual_s == 5.5 and abs(found.since_s - 33.1) < 1e-9
+    hand.now += 1000.0
+    assert phases.overdue() is None
+    phases.leave()
+    phases.enter("update")  # another one is noticed again
+    hand.now += 60.0
+    assert phases.overdue() is not None
+
+
+def test_short_phases_have_a_floor() -> None:
+    phases, hand = watch()
+    go_through(phases, hand, "build", 0.01, 0.01, 0.01)
+    phases.enter("build")
+    hand.now += 9.9
+    assert phases.overdue() is None
+    hand.now += 0.2
+    assert phases.overdue() is not None
+
+
+def test_first_ones_are_overdue_after_ten_times_the_floor() -> None:
+    phases, hand = watch()
+    go_through(phases, hand, "update", 1.0, 1.0)
+    phases.enter("update")
+    hand.now += 99.0
+    assert phases.overdue() is None
+    hand.now += 2.0
+    found = phases.overdue()
+    assert found is not None and found.usual_s is None
+
+
+def test_between_phases_nothing_is_overdue() -> None:
+    phases, hand = watch()
+    go_through(phases, hand, "update", 1.0)
+    hand.now += 1e6
+    assert phases.current() is None and phases.overdue() is None
