@@ -11,22 +11,34 @@ from typing import Literal, get_args
 from rlsys.errors import BadInput
 
 # kill: SIGKILL. hang: SIGSTOP. slow: stopped for half of the time. fill: the disk of the run directory is full.
-Kind = Literal["kill", "hang", "slow", "fill"]
+# cut: the link of a node is down.
+Kind = Literal["kill", "hang", "slow", "fill", "cut"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LASTS = {"slow": 20.0, "fill": 10.0}  # seconds, where none are given; a part that hangs does until it is replaced
+LASTS = {"slow": 20.0, "fill": 10.0}  # seconds, where none are given; what hangs or is cut off stays so
+Unit = Literal["s", "step"]
 WORDS = re.compile(r"(?P<target>[a-z][\w.-]*(:\d+)?)@(?P<at>\d+(\.\d+)?)s(\+(?P<lasts>\d+(\.\d+)?)s)?")
-RATE = re.compile(r"(\d+(?:\.\d+)?)/(h|min)")
-DISK, DRIVER = "disk", "driver"
+RATE = re.compile(r"(\d+(?:\.\d+)?)(%|/h|/min)")
+DISK, DRIVER, NODE = "disk", "driver", "node"
+PLACES = {"fill": DISK, "cut": NODE}  # kinds of faults that hit no process
+EXAMPLES = {"kill": "rollout:0@30s", "fill": "disk@30s+10s", "cut": "node:2@60s+30s"}
 # Drawn ones end a process: what hangs is replaced only after a timeout of minutes.
-OF_WORKER = ("rollout:{rollout}", "engine:{rollout}", "worlds:{rollout}")
-ROLES = (*OF_WORKER, "learner:{learner}", "weights", "services", DRIVER)
+ROLES = {
+    "rollout": "rollout:{rollout}",
+    "engine": "engine:{rollout}",
+    "worlds": "worlds:{rollout}",
+    "learner": "learner:{learner}",
+    "weights": "weights",
+    "services": "{service}",
+    DRIVER: DRIVER,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     kind: Kind
-    target: str  # rollout:0, engine:0, worlds:0, learner:0, weights, retriever, driver, disk
-    at_s: float  # after the first step of a stage that plays
+    target: str  # rollout:0, engine:0, worlds:0, learner:0, weights, retriever, driver, disk, node:2
+    at: float  # after the first step of a stage that plays
+    unit: Unit = "s"  # of `at`; 3.5 steps: in the middle of the fourth step after that one
     lasts_s: float | None = None
 
     def describe(self) -> str:
@@ -34,33 +46,77 @@ class Fault:
         return f"{self.kind} {self.target}{lasts}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Of faults, on average: for each second, or for each step."""
+
+    value: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """What a run has of the roles."""
+
+    workers: int
+    ranks: int
+    services: Sequence[str]
+
+
 def parse_fault(kind: Kind, text: str) -> Fault:
     """Raises BadInput."""
     found = WORDS.fullmatch(text)
-    if found is None or (found["lasts"] and kind == "kill") or (kind == "fill") != (found["target"] == DISK):
-        example = {"kill": "rollout:0@30s", "fill": "disk@30s+10s"}.get(kind, "retriever@30s+20s")
+    if found is None or (found["lasts"] and kind == "kill") or not _belong(kind, found["target"]):
+        example = EXAMPLES.get(kind, "retriever@30s+20s")
         raise BadInput(key=f"--{kind}", found=text, expected=f"what, and when after the first step, such as {example}")
     lasts = float(found["lasts"]) if found["lasts"] else LASTS.get(kind)
-    return Fault(kind=kind, target=found["target"], at_s=float(found["at"]), lasts_s=lasts)
+    return Fault(kind=kind, target=found["target"], at=float(found["at"]), lasts_s=lasts)
 
 
-def parse_rate(text: str) -> float:
-    """Faults a second. Raises BadInput."""
+def _belong(kind: Kind, target: str) -> bool:
+    """A disk is filled, a node is cut off, and all else has processes."""
+    place = target.partition(":")[0]
+    return place == PLACES[kind] if kind in PLACES else place not in PLACES.values()
+
+
+def parse_rate(text: str) -> Rate:
+    """Raises BadInput."""
     found = RATE.fullmatch(text)
     if found is None or float(found[1]) == 0:
-        raise BadInput(key="--random", found=text, expected="faults an hour or a minute, such as 10/h or 2/min")
-    return float(found[1]) / {"h": 3600.0, "min": 60.0}[found[2]]
+        raise BadInput(key="--random", found=text, expected="faults an hour, a minute or a step: 10/h, 2/min, 10%")
+    per = {"/h": 1 / 3600, "/min": 1 / 60, "%": 1 / 100}[found[2]]
+    return Rate(value=float(found[1]) * per, unit="step" if found[2] == "%" else "s")
 
 
-def draw_faults(
-    rate: float, seed: int, *, workers: int, ranks: int, services: Sequence[str], most: int
-) -> Iterator[Fault]:
-    """A Poisson process over all roles, the same for the same seed. rate: faults a second."""
-    rng, at = Random(seed), 0.0
-    roles = [role for role in ROLES if role != "services" or services]
-    for _ in range(most):
-        at += rng.expovariate(rate)
-        role = rng.choice(roles)
-        named = rng.choice(sorted(services)) if role == "services" else role
-        target = named.format(rollout=rng.randrange(workers), learner=rng.randrange(ranks))
-        yield Fault(kind="kill", target=target, at_s=round(at, 3))
+def parse_roles(text: str) -> tuple[str, ...]:
+    """Of `driver,learner`. Raises BadInput."""
+    roles = tuple(text.split(","))
+    if wrong := [role for role in roles if role not in ROLES]:
+        raise BadInput(key="--roles", found=wrong[0], expected=", ".join(ROLES))
+    return roles
+
+
+def draw_faults(rate: Rate, seed: int, members: Members, roles: Sequence[str] = tuple(ROLES)) -> Iterator[Fault]:
+    """A Poisson process without an end, the same for the same seed: each fault kills a part of one of the roles.
+
+    Roles are dealt out: each comes once before one comes again, so that few faults speak of all of them.
+
+    Raises BadInput where the run has none of the roles.
+    """
+    there = [role for role in roles if role != "services" or members.services]
+    if not there:
+        raise BadInput("the run has no such part", key="--roles", found=",".join(roles))
+    return _draw(rate, Random(seed), members, there)
+
+
+def _draw(rate: Rate, rng: Random, members: Members, roles: Sequence[str]) -> Iterator[Fault]:
+    at, deck = 0.0, list[str]()
+    while True:
+        at += rng.expovariate(rate.value)
+        deck = deck or rng.sample(roles, len(roles))
+        named = ROLES[deck.pop()]
+        service = rng.choice(sorted(members.services)) if members.services else ""
+        target = named.format(
+            rollout=rng.randrange(members.workers), learner=rng.randrange(members.ranks), service=service
+        )
+        yield Fault(kind="kill", target=target, at=round(at, 3), unit=rate.unit)

@@ -1,39 +1,34 @@
-"""The processes of a run's parts on this machine, found by what they inherit: the run's tag and the part's name."""
+"""The processes that a fault is meant for, on one machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import psutil
 
 from launch.chaos.faults import DRIVER
-from rlsys.system import orphans, parts
+from launch.incidents.processes import processes_of
+from rlsys.system.parts import owner_of
 
 ACTOR = "ray::"  # how Ray begins the title of an actor's process
 # What a rollout worker has started: each bears its name.
 CHILDREN = {"engine": "EngineCore", "worlds": "world_process"}
 
 
-def find_target(driver: int, target: str) -> list[psutil.Process]:
-    """driver: its pid. Those of a part that has several processes, or of all parts whose name begins so (`weights`);
-    none where the part is not there at the moment."""
+def find_target(owner: str, target: str) -> list[psutil.Process]:
+    """owner: how the tag of the driver begins. Those of a part that has several processes, or of all parts whose name
+    begins so (`weights`); none where the part is not on this machine at the moment."""
     if target == DRIVER:
-        return [psutil.Process(driver)] if psutil.pid_exists(driver) else []
+        pid = int(owner.split(":")[1])
+        with suppress(psutil.NoSuchProcess):
+            return [psutil.Process(pid)] if owner_of(pid) == owner else []
+        return []
     role, _, number = target.partition(":")
     wanted = f"rollout:{number}" if role in CHILDREN else target
-    of_part = [each for each, name in _parts(driver) if name == wanted or name.split(":")[0].split("-")[0] == wanted]
+    named = processes_of(owner)
+    of_part = [each for each, name, _ in named if name == wanted or name.split(":")[0].split("-")[0] == wanted]
     mark = CHILDREN.get(role)
     return [each for each in of_part if _bears(each, mark)]
-
-
-def _parts(driver: int) -> Iterator[tuple[psutil.Process, str]]:
-    for process in psutil.process_iter():
-        try:
-            given = process.environ()
-        except psutil.Error:  # not ours to look at, or gone meanwhile
-            continue
-        if parts.VARIABLE in given and given.get(orphans.VARIABLE, "::").split(":")[1] == str(driver):
-            yield process, given[parts.VARIABLE]
 
 
 def _bears(process: psutil.Process, mark: str | None) -> bool:
@@ -45,16 +40,10 @@ def _bears(process: psutil.Process, mark: str | None) -> bool:
 
 
 def signal_all(processes: list[psutil.Process], number: int) -> int:
-    """How many got it."""
+    """How many got it; those that are gone do not count."""
     sent = 0
     for process in processes:
-        sent += _try(lambda process=process: process.send_signal(number))  # type: ignore[misc]
+        with suppress(psutil.Error):
+            process.send_signal(number)
+            sent += 1
     return sent
-
-
-def _try(act: Callable[[], None]) -> bool:
-    try:
-        act()
-    except psutil.Error:
-        return False
-    return True

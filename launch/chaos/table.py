@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from launch.audit.files import read_run
+from launch.audit.files import JOURNAL, read_run
 from launch.audit.properties import Property, audit
-from launch.chaos.disturb import Disturbed, Done
+from launch.chaos.disturb import Disturbed, Done, Phase
+from launch.chaos.faults import DRIVER, PLACES
 from launch.observe.events import EVENTS
 from launch.run.rundir import METRICS
-from rlsys.journal import Dispatched, read_journal, surviving
+from rlsys.journal import Dispatched, Finished, read_journal, surviving
 
-NOTICED = ("lost", "stall", "refused", "delivery_late", "begin")  # kinds of events that say of a fault
+NOTICED = ("lost", "stall", "refused", "delivery_late")  # kinds of events that say of a fault
+SECONDS = ("detected_s", "replaced_s", "next_step_s")  # of a cost
+REPLACED = ("restart", "begin")
+# In what events call the parts of these roles; of the others it is their own name.
+SAID = {"engine": "rollout:{number}", "worlds": "rollout:{number} environments", "learner": "learner",
+        "weights": "the weight store"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +31,15 @@ class Cost:
     """Of one fault. None where nothing says it: it hit no process, or the run ended before."""
 
     fault: str
+    role: str
     at_s: float  # after the first step of a stage that plays
     hit: bool
-    detected_s: float | None  # until an event of the run said so
+    during: Phase
+    detected_s: float | None  # until an event of the run said so; of a driver: until it was started again
+    replaced_s: float | None  # until an event said that the part serves again; of a driver: that the run begins
     next_step_s: float | None  # until the next row of metrics
+    prompts_again: int  # started once more before the next fault
+    steps_again: int  # taken once more before the next fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +47,13 @@ class Outcome:
     code: int
     costs: Sequence[Cost]
     starts: int
+    wall_s: float  # from the first row of a stage that plays to the last
+    steps: int  # that survive, of this time
+    steps_again: int  # that were taken, and taken back
     again: int  # groups of the surviving lineage that were started more than once
-    steps_again: int  # steps that were taken, and taken back
-    effective: float  # share of the time between the first row and the last that went into steps that survive
+    lost: int  # prompts of the surviving lineage without an outcome
+    repeated: int  # prompts of the surviving lineage with more than one
+    effective: float  # share of wall_s that went into steps that survive
     audit: Sequence[Property]
 
     @property
@@ -47,18 +64,22 @@ class Outcome:
 def settle(found: Disturbed, run_dir: Path) -> Outcome:
     looked = read_run(run_dir)
     rows = [each.row for each in looked.metrics]
-    journal = read_journal(run_dir / "journal.jsonl")
-    begun = [(row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Dispatched)]
-    taken = [float(row["time"]) for row in rows]
+    journal = read_journal(run_dir / JOURNAL)
+    begun = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Dispatched))
+    ended = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Finished))
     during = [row for row in rows if float(row["time"]) > found.began]
-    spent = sum(float(row["time/step"]) for row in during)
+    wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
     return Outcome(
         code=found.code,
-        costs=_costs(found, taken, _events(run_dir)),
+        costs=_costs(found, rows, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
         starts=len(found.starts),
-        again=len(begun) - len(set(begun)),
+        wall_s=wall_s,
+        steps=len(during),
         steps_again=_seals(journal) - len(rows),
-        effective=spent / max(1e-9, max(taken, default=found.began) - found.began) if during else 0.0,
+        again=begun.total() - len(begun),
+        lost=len(begun.keys() - ended.keys()),
+        repeated=ended.total() - len(ended),
+        effective=sum(float(row["time/step"]) for row in during) / wall_s if wall_s else 0.0,
         audit=audit(looked),
     )
 
@@ -68,23 +89,78 @@ def _seals(journal: Sequence[Any]) -> int:
     return sum(getattr(row, "name", "").startswith(METRICS) for row in journal)
 
 
-def _events(run_dir: Path) -> list[Mapping[str, Any]]:
-    path = run_dir / EVENTS
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+def read_lines(path: Path) -> list[Mapping[str, Any]]:
+    """The whole lines of a file; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _costs(found: Disturbed, taken: Sequence[float], events: Sequence[Mapping[str, Any]]) -> list[Cost]:
-    noticed = [float(each["time"]) for each in events if each["kind"] in NOTICED]
-    return [
-        Cost(
-            fault=done.fault.describe(),
-            at_s=round(done.time - found.began, 1),
-            hit=done.processes > 0,
-            detected_s=_after(noticed, done),
-            next_step_s=_after(taken, done),
+def _costs(
+    found: Disturbed,
+    rows: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    journal: Sequence[Mapping[str, Any]],
+) -> list[Cost]:
+    hits = [done.time for done in found.done if done.processes]
+    again = _again(journal)
+    costs = []
+    for done in found.done:
+        own = [each for each in events if _is_of(each, done.fault.target)]
+        noticed = [float(each["time"]) for each in own if each["kind"] in NOTICED]
+        replaced = [float(each["time"]) for each in own if each["kind"] in REPLACED]
+        until = min((time for time in hits if time > done.time), default=float("inf"))
+        prompts, steps = (
+            [time for time in times if done.time <= time < until] if done.processes else [] for times in again
         )
-        for done in found.done
-    ]
+        costs.append(
+            Cost(
+                fault=done.fault.describe(),
+                role=role_of(done.fault.target),
+                at_s=round(done.time - found.began, 1),
+                hit=done.processes > 0,
+                during=done.during,
+                detected_s=_after(found.starts if done.fault.target == DRIVER else noticed, done),
+                replaced_s=_after(replaced, done),
+                next_step_s=_after([float(row["time"]) for row in rows], done),
+                prompts_again=len(prompts),
+                steps_again=len(steps),
+            )
+        )
+    return costs
+
+
+def _again(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """When prompts were started that had been started before, and rows written of steps that had one."""
+    prompts: set[tuple[str, int]] = set()
+    rows: set[str] = set()
+    found: tuple[list[float], list[float]] = ([], [])
+    for row in journal:
+        if row["event"] == "dispatch":
+            prompt = (row["stage"], row["sequence"])
+            if prompt in prompts:
+                found[0].append(float(row["time"]))
+            prompts.add(prompt)
+        elif row["event"] == "seal" and row["name"].startswith(METRICS):
+            if row["name"] in rows:
+                found[1].append(float(row["time"]))
+            rows.add(row["name"])
+    return found
+
+
+def role_of(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _is_of(event: Mapping[str, Any], target: str) -> bool:
+    """Whether an event says something of a part. A disk or a node that is cut off concerns all of them."""
+    who, (role, _, number) = str(event["who"]), target.partition(":")
+    if role in PLACES.values():
+        return True
+    if role == DRIVER:
+        return bool(event["kind"] == "begin")
+    said = SAID.get(role, target).format(number=number)
+    return who == said if number else who.startswith(said)
 
 
 def _after(times: Sequence[float], done: Done) -> float | None:
@@ -93,16 +169,37 @@ def _after(times: Sequence[float], done: Done) -> float | None:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    return asdict(outcome) | {"holds": outcome.holds}
+    return asdict(outcome) | {"holds": outcome.holds, "roles": by_role(outcome.costs)}
+
+
+def by_role(costs: Sequence[Cost]) -> dict[str, dict[str, Any]]:
+    """Of the faults that hit: how many, medians of the seconds, sums of what was done again."""
+    found: dict[str, dict[str, Any]] = {}
+    for role in sorted({each.role for each in costs if each.hit}):
+        own = [each for each in costs if each.hit and each.role == role]
+        seconds = {name: [s for each in own if (s := getattr(each, name)) is not None] for name in SECONDS}
+        found[role] = {"faults": len(own)}
+        found[role] |= {name: round(median(values), 2) if values else None for name, values in seconds.items()}
+        found[role] |= {name: sum(getattr(each, name) for each in own) for name in ("prompts_again", "steps_again")}
+    return found
 
 
 def describe(outcome: Outcome) -> list[str]:
-    """The table, and a line of what all of it cost."""
-    lines = [f"{'at':>8}  {'fault':<28} {'known after':>12} {'next step after':>16}"]
+    """A line for each fault, a line for each role, and what all of it cost."""
+    lines = [
+        f"{'at':>8}  {'fault':<28} {'known after':>12} {'serves after':>13} {'next step after':>16} {'prompts':>8}"
+    ]
     for each in outcome.costs:
-        known, after = (f"{s:.1f} s" if s is not None else "-" for s in (each.detected_s, each.next_step_s))
+        known, serves, after = (_seconds(getattr(each, name)) for name in SECONDS)
         fault = each.fault if each.hit else f"{each.fault} (not there)"
-        lines.append(f"{each.at_s:>6.1f} s  {fault:<28} {known:>12} {after:>16}")
+        lines.append(f"{each.at_s:>6.1f} s  {fault:<28} {known:>12} {serves:>13} {after:>16} {each.prompts_again:>8}")
+    roles = by_role(outcome.costs)
+    if len(outcome.costs) > len(roles):
+        lines.append("medians, and sums of prompts:")
+        for role, own in roles.items():
+            known, serves, after = (_seconds(own[name]) for name in SECONDS)
+            name = f"{role}, {own['faults']} faults"
+            lines.append(f"{'':>8}  {name:<28} {known:>12} {serves:>13} {after:>16} {own['prompts_again']:>8}")
     lines.append(
         f"{len(outcome.costs)} faults, {outcome.starts} starts; {outcome.again} groups were started again, "
         f"{outcome.steps_again} steps taken again; {outcome.effective:.0%} of the time went into steps that survive"
@@ -112,3 +209,7 @@ def describe(outcome: Outcome) -> list[str]:
     if all(each.holds for each in outcome.audit):
         lines.append("audit: nothing was lost, trained twice or changed")
     return lines
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from launch.chaos.disturb import Disturber
-from launch.chaos.faults import KINDS, Fault, draw_faults, parse_fault, parse_rate
+from launch.chaos.faults import KINDS, ROLES, Fault, Members, draw_faults, parse_fault, parse_rate, parse_roles
+from launch.chaos.machines import Machines
 from launch.chaos.table import as_json, describe, settle
-from launch.checks.machine import expected_device
+from launch.checks.machine import expected_device, is_local
 from launch.commands.shared import add_config
 from launch.config.compose import compose
 from launch.stages.base import needs_engines
 from launch.stages.train import services_of
 from rlsys.config.recipe import RunConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 
 HELP = "train with faults injected, and say what each of them cost"
 EXAMPLES = """examples:
@@ -25,22 +28,31 @@ EXAMPLES = """examples:
   rlsys chaos quickstart --kill driver@20s                              the driver is started again
   rlsys chaos worlds/search --hang retriever@20s+15s --slow engine:0@60s+20s
   rlsys chaos quickstart --random 30/h --seed 3 --json chaos.json       killed at random: any part, the driver too
-  targets: driver, learner:N, rollout:N, engine:N, worlds:N, weights, the name of a service; disk for --fill
+  rlsys chaos quickstart --random 10% --roles learner,driver            one of ten steps meets a fault, on average
+  rlsys chaos CONFIG --kill learner:0@60s --cut node:2@90s+30s          of a Ray cluster; cutting needs root there
+  targets: driver, learner:N, rollout:N, engine:N, worlds:N, weights, the name of a service;
+  disk for --fill, node:N for --cut
 """
 HELPS = {
     "kill": "SIGKILL",
-    "hang": "SIGSTOP; with +Ns it goes on after N seconds",
+    "hang": "SIGSTOP; with +Ns it continues after N seconds",
     "slow": "stopped for half of the time, for 20 seconds or +Ns",
     "fill": "fill the disk of the run directory for 10 seconds or +Ns: --fill disk@30s; give it a disk of its own",
+    "cut": "take down the link of a node of the Ray cluster, for good or for +Ns: --cut node:2@60s+30s",
 }
-MOST_DRAWN = 10_000
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     for kind in KINDS:
         parser.add_argument(f"--{kind}", metavar="WHAT@Ns", action="append", default=[], help=HELPS[kind])
-    parser.add_argument("--random", metavar="N/h", help="kill so many parts an hour, any of them, the driver too")
+    parser.add_argument(
+        "--random", metavar="N/h|N%", help="kill so many parts an hour, or in so many of 100 steps, the driver too"
+    )
+    parser.add_argument(
+        "--roles", metavar="A,B", default=",".join(ROLES), help="of which --random kills parts (default: %(default)s)"
+    )
+    parser.add_argument("--most", type=int, metavar="N", help="end --random after N faults that hit a part")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --random (default: 0)")
     parser.add_argument("--run-dir", metavar="D", help="run directory, a new one (default: runs/chaos-NAME-TIME)")
     parser.add_argument(
@@ -55,19 +67,30 @@ def run(options: argparse.Namespace) -> int:
     if stage is None:
         raise BadInput("no stage of it plays and trains", where=options.config, expected="an rl stage")
     given = [parse_fault(kind, text) for kind in KINDS for text in getattr(options, kind)]
-    drawn = list(_drawn(options, config)) if options.random else []
-    if not given and not drawn:
-        raise BadInput("no fault was asked for", expected="--kill, --hang, --slow, --fill or --random")
+    if not given and not options.random:
+        raise BadInput("no fault was asked for", expected=", ".join(f"--{kind}" for kind in (*KINDS, "random")))
+    drawn = _drawn(options, config) if options.random else iter(())
+    require(options.starts >= 1, "--starts", options.starts, "at least 1")
+    if options.json is not None and not Path(options.json).resolve().parent.is_dir():
+        raise BadInput("there is no folder for it", key="--json", found=options.json)
     path = Path(options.run_dir or f"runs/chaos-{config.recipe.name}-{time.strftime('%H%M%S')}").resolve()
+    if path.exists() and not path.is_dir():
+        raise BadInput("it is no folder", key="--run-dir", found=str(path))
     if path.exists() and any(path.iterdir()):
         raise BadInput("it is not empty: what was measured would not be the faults", key="--run-dir", found=str(path))
+    machines = _machines(config)
+    machines.check(given)
     path.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     print(f"run directory {path}; its lines go to {log}", flush=True)
     with log.open("w") as output:
         command = ["train", options.config, *options.overrides]
-        disturber = Disturber(command, path, output, _say, most_starts=options.starts)
-        found = disturber.play([*given, *drawn], stage)
+        disturber = Disturber(command, path, output, _say, machines, most_starts=options.starts)
+        most = float("inf") if options.most is None else options.most
+        found = disturber.play(given, drawn, stage, most)
+    if found.code == 2:
+        *_, why = ["", *log.read_text(errors="replace").splitlines()]
+        raise BadInput(f"the run was refused: {why.removeprefix('rlsys: error: ')}", where=str(log))
     outcome = settle(found, path)
     for line in describe(outcome):
         print(line)
@@ -76,16 +99,22 @@ def run(options: argparse.Namespace) -> int:
     return 0 if outcome.holds else 1
 
 
-def _drawn(options: argparse.Namespace, config: RunConfig) -> list[Fault]:
+def _drawn(options: argparse.Namespace, config: RunConfig) -> Iterator[Fault]:
     recipe = config.recipe
     needs = services_of(config, expected_device(recipe.cluster))
-    names = sorted({need.name.split("-")[0] for need in needs})
-    return list(
-        draw_faults(
-            parse_rate(options.random), options.seed, workers=recipe.rollout.workers, ranks=recipe.learner.ranks,
-            services=names, most=MOST_DRAWN,
-        )
-    )  # fmt: skip
+    services = sorted({need.name.split("-")[0] for need in needs})
+    members = Members(workers=recipe.rollout.workers, ranks=recipe.learner.ranks, services=services)
+    return draw_faults(parse_rate(options.random), options.seed, members, parse_roles(options.roles))
+
+
+def _machines(config: RunConfig) -> Machines:
+    cluster = config.recipe.cluster
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if is_local(cluster) or address is None:
+        return Machines()
+    from launch.chaos.cluster import Cluster  # Ray behind it
+
+    return Cluster(address)
 
 
 def _say(line: str) -> None:

@@ -27,3 +27,21 @@ def test_every_part_is_killed_once_and_nothing_is_lost(tmp_path: Path) -> None:
         assert each["next_step_s"] is not None and each["detected_s"] is not None, each
     assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
     assert left_behind() == []
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_at_random_instants_continues_each_time(tmp_path: Path) -> None:
+    """Its start is as good an instant as any, and so is the writing of a checkpoint: there is one after every step."""
+    run, table = tmp_path / "run", tmp_path / "chaos.json"
+    small = ["stages.sft.steps=20", "stages.rl.loop.groups_per_step=8", "stages.rl.steps=80", "eval.tasks=8"]
+    small += ["stages.sft.checkpoint.every=20", "stages.rl.checkpoint.every=1", "wandb.mode=disabled"]
+    killed = ["--random", "2/min", "--roles", "driver", "--most", "5", "--seed", "5"]
+    done = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *small, *killed)
+    assert done.code == 0, done.output[-3000:]
+    found = json.loads(table.read_text())
+    kills = [each for each in found["costs"] if each["hit"]]
+    # The second of two kills within seconds may hit what tidies up after the first: one start follows both.
+    assert found["holds"] and len(kills) >= 3 and 3 <= found["starts"] <= 1 + len(kills)
+    assert found["lost"] == found["repeated"] == 0
+    assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
+    assert left_behind() == []

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
-from launch.chaos.disturb import Disturbed, Done, first_row
-from launch.chaos.faults import Fault, Kind, draw_faults, parse_fault, parse_rate
+from launch.chaos.disturb import Disturbed, Disturber, Done
+from launch.chaos.faults import ROLES, Fault, Kind, Members, draw_faults, parse_fault, parse_rate, parse_roles
 from launch.chaos.processes import find_target, signal_all
-from launch.chaos.table import describe, settle
+from launch.chaos.rows import Rows
+from launch.chaos.table import by_role, describe, settle
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
-from rlsys.system import orphans, parts
+from rlsys.system import parts
+from rlsys.system.parts import owner_of
 from tests.refused import refused
 from tests.unit.launch.stages.test_rl import play
 
@@ -28,11 +31,13 @@ from tests.unit.launch.stages.test_rl import play
 @pytest.mark.parametrize(
     ("kind", "text", "fault"),
     [
-        ("kill", "rollout:1@30s", Fault(kind="kill", target="rollout:1", at_s=30.0)),
-        ("kill", "driver@1.5s", Fault(kind="kill", target="driver", at_s=1.5)),
-        ("hang", "retriever@60s+20s", Fault(kind="hang", target="retriever", at_s=60.0, lasts_s=20.0)),
-        ("slow", "engine:0@5s", Fault(kind="slow", target="engine:0", at_s=5.0, lasts_s=20.0)),
-        ("fill", "disk@5s+3s", Fault(kind="fill", target="disk", at_s=5.0, lasts_s=3.0)),
+        ("kill", "rollout:1@30s", Fault(kind="kill", target="rollout:1", at=30.0)),
+        ("kill", "driver@1.5s", Fault(kind="kill", target="driver", at=1.5)),
+        ("hang", "retriever@60s+20s", Fault(kind="hang", target="retriever", at=60.0, lasts_s=20.0)),
+        ("slow", "engine:0@5s", Fault(kind="slow", target="engine:0", at=5.0, lasts_s=20.0)),
+        ("cut", "node:2@60s+30s", Fault(kind="cut", target="node:2", at=60.0, lasts_s=30.0)),
+        ("cut", "node:2@60s", Fault(kind="cut", target="node:2", at=60.0)),
+        ("fill", "disk@5s+3s", Fault(kind="fill", target="disk", at=5.0, lasts_s=3.0)),
     ],
 )
 def test_a_fault_is_what_and_when(kind: Kind, text: str, fault: Fault) -> None:
@@ -42,33 +47,69 @@ def test_a_fault_is_what_and_when(kind: Kind, text: str, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [("kill", "rollout:1"), ("kill", "rollout:1@30"), ("kill", "rollout:1@30s+5s"), ("fill", "driver@3s"),
-     ("kill", "disk@3s"), ("hang", "@3s"), ("slow", "rollout:x@3s")],
+     ("kill", "disk@3s"), ("hang", "@3s"), ("slow", "rollout:x@3s"), ("cut", "rollout:0@3s"), ("kill", "node:2@3s")],
 )  # fmt: skip
 def test_what_is_no_fault_is_refused(kind: Kind, text: str) -> None:
     with refused(f"--{kind}", found=text):
         parse_fault(kind, text)
 
 
-def test_drawn_faults_come_at_their_rate_hit_every_role_and_are_those_of_the_seed() -> None:
-    def drawn(seed: int) -> list[Fault]:
-        return list(draw_faults(parse_rate("30/h"), seed, workers=2, ranks=2, services=["retriever"], most=2000))
+MEMBERS = Members(workers=2, ranks=2, services=["retriever"])
 
-    found = drawn(3)
-    gaps = [after.at_s - before.at_s for before, after in pairwise(found)]
+
+def drawn(rate: str, seed: int, *roles: str, count: int = 2000) -> list[Fault]:
+    return list(islice(draw_faults(parse_rate(rate), seed, MEMBERS, roles or tuple(ROLES)), count))
+
+
+def test_drawn_faults_come_at_their_rate_hit_every_role_and_are_those_of_the_seed() -> None:
+    found = drawn("30/h", 3)
+    gaps = [after.at - before.at for before, after in pairwise(found)]
     assert sum(gaps) / len(gaps) == pytest.approx(120.0, rel=0.1) and min(gaps) >= 0
     roles = Counter(each.target.split(":")[0] for each in found)
     assert roles.keys() == {"rollout", "engine", "worlds", "learner", "weights", "retriever", "driver"}
-    assert found == drawn(3) != drawn(4)
+    assert max(roles.values()) - min(roles.values()) <= 1
+    assert found == drawn("30/h", 3) != drawn("30/h", 4)
     assert parse_rate("2/min") == parse_rate("120/h")
+    assert {each.target for each in drawn("30/h", 3, "driver", count=9)} == {"driver"}
+    with refused("--roles", found="services"):
+        draw_faults(parse_rate("1/h"), 0, Members(workers=1, ranks=1, services=[]), ["services"])
+    with refused("--roles", found="ranks"):
+        parse_roles("driver,ranks")
+
+
+def test_a_share_of_steps_counts_steps_that_are_taken_again_and_waits_where_none_is_taken(tmp_path: Path) -> None:
+    steps = [fault.at for fault in drawn("10%", 3)]
+    assert steps[-1] / len(steps) == pytest.approx(10.0, rel=0.1)
+    written: list[dict[str, object]] = []
+
+    def write(step: int, at: float, keep: int | None = None) -> None:
+        del written[slice(len(written) if keep is None else keep, None)]
+        written.append({"step": step, "stage": "sft" if step < 3 else "rl", "time": at, "time/step": 4.0})
+        (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written))
+        rows.look()
+
+    rows = Rows(tmp_path, "rl")
+    fault = Fault(kind="kill", target="driver", at=2.25, unit="step")
+    rows.look()
+    assert not rows.is_due(fault, 1e9)
+    for step in (1, 2, 3, 4):
+        write(step, 100.0 + step)
+    assert (rows.began, rows.after) == (103.0, 1) and not rows.is_due(fault, 1e9)
+    assert rows.is_due(Fault(kind="kill", target="driver", at=2.0), 105.0)
+    write(4, 150.0, keep=3)  # after a return to step 3
+    assert (rows.began, rows.after) == (103.0, 2)
+    assert not rows.is_due(fault, 150.9) and rows.is_due(fault, 151.0)
+    write(5, 154.0)
+    assert rows.is_due(fault, 154.0)
 
 
 def test_a_part_is_found_by_what_its_processes_inherit() -> None:
     """And neither that of another run, nor what another part has started."""
-    owner = f"machine:{os.getpid()}:1"
+    owner = f"{owner_of(os.getpid())}1"
     code = "import sys, time; print('up', flush=True); time.sleep(60)"
 
     def start(part: str, *words: str, of: str = owner) -> subprocess.Popen[str]:
-        env = os.environ | {parts.VARIABLE: part, orphans.VARIABLE: of}
+        env = os.environ | {parts.VARIABLE: part, parts.DRIVER: of}
         process = subprocess.Popen([sys.executable, "-c", code, *words], env=env, text=True, stdout=subprocess.PIPE)
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         return process
@@ -80,13 +121,14 @@ def test_a_part_is_found_by_what_its_processes_inherit() -> None:
         "worlds": start("rollout:1", "actors.world_process"),
     }
     try:
-        assert [each.pid for each in find_target(os.getpid(), "engine:1")] == [started["engine"].pid]
-        assert [each.pid for each in find_target(os.getpid(), "worlds:1")] == [started["worlds"].pid]
-        assert find_target(os.getpid(), "learner:0") == []
-        found = find_target(os.getpid(), "engine:1")
+        assert [each.pid for each in find_target(owner_of(os.getpid()), "engine:1")] == [started["engine"].pid]
+        assert [each.pid for each in find_target(owner_of(os.getpid()), "worlds:1")] == [started["worlds"].pid]
+        assert find_target(owner_of(os.getpid()), "learner:0") == []
+        found = find_target(owner_of(os.getpid()), "engine:1")
         assert signal_all(found, signal.SIGKILL) == 1 and started["engine"].wait(10) == -signal.SIGKILL
         assert signal_all(found, signal.SIGKILL) == 0
-        assert [each.pid for each in find_target(os.getpid(), "driver")] == [os.getpid()]
+        assert [each.pid for each in find_target(owner_of(os.getpid()), "driver")] == [os.getpid()]
+        assert find_target(f"elsewhere:{os.getpid()}:", "driver") == []
         assert started["other run"].poll() is None
     finally:
         for process in started.values():
@@ -99,19 +141,36 @@ def test_the_table_says_what_each_fault_cost(tmp_path: Path) -> None:
     outcome = play(tmp_path, steps=8)
     run = tmp_path / "run"
     (run / "config.yaml").write_text(to_yaml(outcome.run.config))
-    began = first_row(run, "rl")
-    assert time.time() - 60 < began < time.time() and first_row(run, "sft") == 0.0
-    hit, missed = (Done(fault=Fault(kind="kill", target=target, at_s=0.0), time=began - 0.5, processes=count)
+    rows, none = Rows(run, "rl"), Rows(run, "sft")
+    rows.look()
+    none.look()
+    began = rows.began
+    assert time.time() - 60 < began < time.time() and none.began == 0.0
+    hit, missed = (Done(fault=Fault(kind="kill", target=target, at=0.0), time=began - 0.5, processes=count)
                    for target, count in (("rollout:0", 1), ("weights", 0)))  # fmt: skip
     found = settle(Disturbed(code=0, began=began, ended=began + 9, done=[hit, missed], starts=[began, began]), run)
     assert found.costs[0].next_step_s == 0.5 and found.costs[1].next_step_s is None
     assert found.holds and found.starts == 2 and found.steps_again == 0
     lines = describe(found)
+    assert (found.lost, found.repeated, found.steps) == (0, 0, 7)
+    assert by_role(found.costs)["rollout"]["next_step_s"] == 0.5
     assert "kill rollout:0" in lines[1] and "weights (not there)" in lines[2]
     assert lines[-1] == "audit: nothing was lost, trained twice or changed"
     path = run / "metrics.jsonl"
     path.write_text(path.read_text().replace('"step": 5', '"step": 6', 1))
     assert not settle(Disturbed(code=0, began=began, ended=began + 9), run).holds
+
+
+def test_a_run_that_is_refused_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play(self: Disturber, *_: object) -> Disturbed:
+        (tmp_path / "run.log").write_text("rlsys: looking\nrlsys: error: env.data: no such file\n")
+        return Disturbed(code=2, began=0.0, ended=0.0)
+
+    monkeypatch.setattr(Disturber, "play", play)
+    assert rlsys(["chaos", "quickstart", "--kill", "driver@1s", "--run-dir", str(tmp_path / "run")]) == 2
+    assert "run.log: the run was refused: env.data: no such file" in capsys.readouterr().err
 
 
 def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +179,13 @@ def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     for words, says in (
         ([], "no fault was asked for"),
         (["--kill", "rollout:0@1s", "--run-dir", str(tmp_path / "used")], "it is not empty"),
+        (["--kill", "rollout:0@1s", "--run-dir", str(tmp_path / "used" / "file")], "it is no folder"),
+        (["--kill", "rollout:0@1s", "--json", str(tmp_path / "none" / "x.json")], "there is no folder for it"),
+        (["--kill", "rollout:0@1s", "--starts", "0"], "at least 1"),
         (["--random", "often"], "--random often"),
+        (["--random", "10%", "--roles", "services"], "no such part"),
+        (["--cut", "node:2@1s"], "a Ray of its own"),
+        (["--cut", "node:2@1s", "cluster.address=127.0.0.1:9"], "no Ray cluster answers at 127.0.0.1:9"),
         (["--kill", "rollout:0@1s", "stages.rl=null"], "no stage of it plays"),
     ):
         assert rlsys(["chaos", "quickstart", *words]) == 2

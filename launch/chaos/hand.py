@@ -1,0 +1,100 @@
+"""What disturbs the parts of a run on one machine: signals to their processes, a full disk, a link that is down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from launch.chaos.faults import Fault
+from launch.chaos.processes import find_target, signal_all
+
+FILLER = ".filler"
+LEFT_BYTES = 2**16  # on a disk that is filled
+TURN_S = 0.2  # of a part that is slowed: stopped, then not
+# Neither a child of this process, which Ray ends with its actor, nor of its session: what is down is to come up again.
+APART = 'setsid sh -c "$1" </dev/null >/dev/null 2>&1 &'
+# The answer to the call leaves before the link goes down.
+CUT = "sleep 1; ip link set dev {link} down"
+MEND = "; sleep {lasts:g}; ip link set dev {link} up; ip route restore < {routes}; rm -f {routes}"
+
+
+class Hand:
+    """On one machine. Of several nodes each has one, as a Ray actor."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def disturb(self, owner: str, fault: Fault) -> int:
+        """How many processes were hit. owner: how the tag of the run's driver begins."""
+        processes = find_target(owner, fault.target)
+        hit = signal_all(processes, signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP)
+        if hit and fault.lasts_s is not None:
+            lasts_s, slowly = fault.lasts_s, fault.kind == "slow"
+            self._begin(lambda: self._hold(processes, lasts_s, slowly))
+        return hit
+
+    def fill(self, run_dir: Path, lasts_s: float) -> None:
+        """The disk of the run directory, but for a little."""
+        self._begin(lambda: self._fill(run_dir, lasts_s))
+
+    def why_no_cut(self, address: str) -> str:
+        """What keeps this machine from taking down the link that has an address; empty where nothing does."""
+        if os.geteuid() != 0:
+            return "its processes do not run as root"
+        if shutil.which("ip") is None:
+            return "it has no `ip` (package iproute2)"
+        return "" if find_link(address) else f"none of its links has {address}"
+
+    def cut(self, address: str, lasts_s: float | None) -> None:
+        """lasts_s: None is for good. The routes of the link are put back with it."""
+        link = find_link(address)
+        routes = f"/tmp/rlsys-routes-{os.getpid()}"
+        script = CUT.format(link=link)
+        if lasts_s is not None:
+            script = f"ip route save dev {link} > {routes}; {script}"
+            script += MEND.format(link=link, lasts=lasts_s, routes=routes)
+        subprocess.run(["sh", "-c", APART, "sh", script], check=True)
+
+    def end(self) -> None:
+        """What is stopped continues, and the disk has its room."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _hold(self, processes: list[psutil.Process], lasts_s: float, slowly: bool) -> None:
+        """Stopped for the whole time, or for every second turn of it; then they continue."""
+        until, stopped = time.monotonic() + lasts_s, True
+        while time.monotonic() < until and not self._over.wait(TURN_S):
+            if slowly:
+                stopped = not stopped
+                signal_all(processes, signal.SIGSTOP if stopped else signal.SIGCONT)
+        signal_all(processes, signal.SIGCONT)
+
+    def _fill(self, run_dir: Path, lasts_s: float) -> None:
+        path, until = run_dir / FILLER, time.monotonic() + lasts_s
+        with suppress(OSError), path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(run_dir).free - LEFT_BYTES))
+        self._over.wait(max(0.0, until - time.monotonic()))
+        path.unlink(missing_ok=True)
+
+
+def find_link(address: str) -> str | None:
+    """The interface of this machine that has the address."""
+    return next(
+        (name for name, has in psutil.net_if_addrs().items() if any(each.address == address for each in has)), None
+    )
