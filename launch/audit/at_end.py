@@ -6,7 +6,7 @@ from pathlib import Path
 
 from launch.audit.files import read_run
 from launch.audit.properties import audit
-from rlsys.errors import BadInput, describe_error
+from rlsys.errors import describe_error
 
 MOST_SHOWN = 5  # of what does not fit
 
@@ -18,7 +18,7 @@ def audit_lines(path: Path, shown: str) -> list[str]:
     """
     try:
         found = audit(read_run(path, own=True), cheap=True)
-    except (BadInput, OSError) as error:
+    except Exception as error:  # fault boundary: a run that is done stays done, whatever breaks in its audit
         return [f"audit: not possible: {describe_error(error)}"]
     offenders = [f"audit: {each.name}: {offender}" for each in found for offender in each.offenders]
     if not offenders:

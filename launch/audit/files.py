@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.state import State
-from launch.run.rundir import EVALUATIONS, METRICS
+from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from rlsys.errors import BadInput
 from rlsys.journal import Ledger, Other, Row, Sealed, ledger, read_row, surviving
 from rlsys.jsonl import json_object
@@ -24,6 +24,7 @@ JOURNAL = "journal.jsonl"
 class SealedLine:
     """A line of metrics.jsonl or evaluations.jsonl."""
 
+    name: str  # under which the journal has its digest
     number: int
     row: Mapping[str, Any]
     digest: str
@@ -68,6 +69,13 @@ class Looked:
         return any(each.chain for each in self.links)
 
     @property
+    def lacks_digests(self) -> str:
+        """Why nothing can be compared with what was written; "" where it can."""
+        if self.is_sealed:
+            return ""
+        return "an earlier rlsys wrote no digests" if self.rows else "the journal has no rows"
+
+    @property
     def is_over(self) -> bool:
         """Whether the newest process has written its summary."""
         return self.state in ("done", "stopped", "failed")
@@ -92,13 +100,17 @@ def read_run(path: Path, *, own: bool = False) -> Looked:
         state=status if own else run.state,
         links=chain,
         rows=rows,
-        metrics=list(_sealed_lines(path / METRICS, unreadable)),
-        evaluations=list(_sealed_lines(path / EVALUATIONS, unreadable)),
+        metrics=list(_sealed_lines(path / METRICS, lambda row: metrics_line(row["step"]), unreadable)),
+        evaluations=list(_sealed_lines(path / EVALUATIONS, _name_evaluation, unreadable)),
         unreadable=unreadable,
     )
 
 
-def _sealed_lines(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
+def _name_evaluation(row: Mapping[str, Any]) -> str:
+    return evaluation_line(row.get("stage"), row.get("when"), row["step"])
+
+
+def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadable: list[str]) -> Iterator[SealedLine]:
     for number, line in _whole_lines(path):
         try:
             row = json_object(line, f"{path.name} line {number}")
@@ -107,7 +119,7 @@ def _sealed_lines(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
         except BadInput as error:
             unreadable.append(str(error))
         else:
-            yield SealedLine(number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
+            yield SealedLine(name=name(row), number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -26,7 +26,10 @@ class LengthTest:
         return f"{kept}, {self.trained_mean:.1f} tokens on average against {self.played_mean:.1f}, p = {self.p:.2g}"
 
 
-def compare_lengths(trained: Sequence[float] | npt.NDArray[np.number], left_out: Sequence[float]) -> LengthTest:
+Lengths = Sequence[float] | npt.NDArray[np.number]
+
+
+def compare_lengths(trained: Lengths, left_out: Lengths) -> LengthTest:
     """Tokens of each episode. Raises ValueError for no episodes at all."""
     kept, gone = np.asarray(trained, float), np.asarray(left_out, float)
     played = np.concatenate([kept, gone])

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.audit.files import Looked, SealedLine
+from launch.audit.files import JOURNAL, Looked
 from launch.audit.lengths import compare_lengths
 from launch.checkpoints.best import BEST
 from launch.checkpoints.checkpoint import FOLDER, Damaged, read_state, step_of, verify
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
-from launch.run.rundir import EVALUATIONS, METRICS
+from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Dispatched, Finished, Ledger, Sealed, ledger
+from rlsys.journal import Begin, Dispatched, Finished, Ledger, Sealed, ledger, until_step
 from rlsys.seals import digest_of
 
-EARLIER = "an earlier rlsys wrote no digests"
 FATES = {  # of a sampled token
     "trained": "trained",
     "stale": "too old",
@@ -51,7 +51,7 @@ Show = Callable[[str], None]
 
 def journal(looked: Looked, show: Show) -> Property:
     """Every row as it was written, and none missing: between two rows, and up to what summary and checkpoints say."""
-    offenders = [each for each in looked.unreadable if each.startswith("journal.jsonl")]
+    offenders = [each for each in looked.unreadable if each.startswith(JOURNAL)]
     broken = [number for number, each in enumerate(looked.links, start=1) if not each.fits]
     offenders += [f"line {number} was changed, or a line before it is missing" for number in broken]
     for name, rows, chain in _marks(looked):
@@ -61,7 +61,7 @@ def journal(looked: Looked, show: Show) -> Property:
             offenders.append(f"row {rows} is not the one that {name} was written after")
     lineages = 1 + max((row.lineage for row in looked.rows), default=-1)
     said = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
-    chain = "each with the digest of the one before" if looked.is_sealed else EARLIER
+    chain = looked.lacks_digests or "each with the digest of the one before"
     return Property(name="journal", says=f"{said}, {chain}", offenders=tuple(offenders))
 
 
@@ -103,10 +103,9 @@ def prompts(looked: Looked, show: Show) -> Property:
 
 
 def _counted(looked: Looked) -> Ledger:
-    """As a summary has it: a step in which the run failed has no row, is taken again and is in no number."""
+    """As a summary has it."""
     last = looked.run.summary.get("steps")
-    steps = last if type(last) is int else 0
-    return ledger([row for row in looked.surviving if not (isinstance(row, Finished) and row.step > steps)])
+    return ledger(until_step(looked.surviving, last if type(last) is int else 0))
 
 
 def epochs(looked: Looked, show: Show) -> Property:
@@ -120,18 +119,14 @@ def epochs(looked: Looked, show: Show) -> Property:
         own = sorted(epoch for name, epoch in tasks if name == stage)
         if looked.run.setting("curriculum.name", stage) != "uniform" or looked.run.setting("envs", stage):
             continue
-        for epoch in own[:-1]:  # the last one may have begun only
-            whole += 1
-            missing, added = (sorted(a - b) for a, b in _both_ways(tasks[stage, own[0]], tasks[stage, epoch]))
-            offenders += [f"{stage}: task {task} is missing in epoch {epoch}" for task in missing]
-            offenders += [f"{stage}: task {task} of epoch {epoch} is not in epoch {own[0]}" for task in added]
-        late = sorted(tasks[stage, own[-1]] - tasks[stage, own[0]]) if len(own) > 1 else []
-        offenders += [f"{stage}: task {task} of epoch {own[-1]} is not in epoch {own[0]}" for task in late]
+        first = tasks[stage, own[0]]
+        whole += len(own) - 1
+        for epoch in own:
+            missing = first - tasks[stage, epoch] if epoch != own[-1] else ()  # the last one may have begun only
+            offenders += [f"{stage}: task {task} is missing in epoch {epoch}" for task in sorted(missing)]
+            added = tasks[stage, epoch] - first
+            offenders += [f"{stage}: task {task} of epoch {epoch} is not in epoch {own[0]}" for task in sorted(added)]
     return Property(name="epochs", says=f"{whole} complete, each with the same tasks", offenders=tuple(offenders))
-
-
-def _both_ways(one: set[str], other: set[str]) -> tuple[tuple[set[str], set[str]], tuple[set[str], set[str]]]:
-    return (one, other), (other, one)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -139,11 +134,10 @@ def _both_ways(one: set[str], other: set[str]) -> tuple[tuple[set[str], set[str]
 
 def rows(looked: Looked, show: Show) -> Property:
     """One row of metrics for each step, as it was written; and the lines of evaluations."""
-    offenders = [each for each in looked.unreadable if not each.startswith("journal.jsonl")]
-    lines = {f"{METRICS} {each.row['step']}": each for each in looked.metrics}
-    lines |= {f"{EVALUATIONS} {_place(each)}": each for each in looked.evaluations}
-    times = Counter(f"{METRICS} {each.row['step']}" for each in looked.metrics)
-    times += Counter(f"{EVALUATIONS} {_place(each)}" for each in looked.evaluations)
+    offenders = [each for each in looked.unreadable if not each.startswith(JOURNAL)]
+    written = (*looked.metrics, *looked.evaluations)
+    lines = {each.name: each for each in written}
+    times = Counter(each.name for each in written)
     offenders += [f"{name}: {count} lines" for name, count in times.items() if count > 1]
     if looked.is_over and not looked.is_sealed:
         steps = looked.run.summary.get("steps")
@@ -154,15 +148,13 @@ def rows(looked: Looked, show: Show) -> Property:
         sealed = {name: known[-1] for name, known in looked.seals.items() if name.startswith((METRICS, EVALUATIONS))}
         alive = {row.name for row in looked.surviving if isinstance(row, Sealed)}
         last = max((each.row["step"] for each in looked.metrics), default=0)  # later ones were taken back
-        alive |= {f"{METRICS} {step}" for step in range(1, last + 1)}
+        alive |= {metrics_line(step) for step in range(1, last + 1)}
         offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in lines]
         changed = [name for name, each in lines.items() if name in sealed and sealed[name] != each.digest]
         offenders += [f"{name}: not what was written (line {lines[name].number})" for name in changed]
         offenders += _strangers([name for name in lines if name not in sealed], looked)
     said = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
-    return Property(
-        name="rows", says=f"{said}, {'as written' if looked.is_sealed else EARLIER}", offenders=tuple(offenders)
-    )
+    return Property(name="rows", says=f"{said}, {looked.lacks_digests or 'as written'}", offenders=tuple(offenders))
 
 
 def _strangers(without: Sequence[str], looked: Looked) -> list[str]:
@@ -172,10 +164,6 @@ def _strangers(without: Sequence[str], looked: Looked) -> list[str]:
     begun = sum(isinstance(row, Begin) for row in looked.rows[first:])
     killed = begun - looked.is_over
     return [f"{name}: not written by the run" for name in without] if len(without) > killed and not first else []
-
-
-def _place(line: SealedLine) -> str:
-    return f"{line.row.get('stage')} {line.row.get('when')} {line.row['step']}"
 
 
 def tokens(looked: Looked, show: Show) -> Property:
@@ -214,13 +202,15 @@ def lag(looked: Looked, show: Show) -> Property:
     for line in looked.metrics:
         if "lag/max" not in line.row:
             continue
-        found = _number(line.row, "lag/max")
-        bound = looked.run.setting("loop.max_policy_lag", str(line.row.get("stage")))
+        found, stage = _number(line.row, "lag/max"), str(line.row.get("stage"))
+        bound = looked.run.setting("loop.max_policy_lag", stage)
         most = max(most, found)
-        bounds.add(bound)
-        if found > bound:
+        bounds.add(str(bound))
+        if type(bound) is not int:
+            offenders.append(f"step {line.row['step']}: config.yaml has no number of loop.max_policy_lag")
+        elif found > bound:
             offenders.append(f"step {line.row['step']}: {found:g} versions (loop.max_policy_lag={bound})")
-    allowed = " or ".join(map(str, sorted(bounds)))
+    allowed = " or ".join(sorted(bounds))
     says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
     return Property(name="lag", says=says, offenders=tuple(offenders))
 
@@ -234,6 +224,7 @@ def checkpoints(looked: Looked, show: Show) -> Property:
     for folder in _checkpoints(looked.path):
         show(f"checkpoints: {folder.name}")
         try:
+            read_state(folder)
             found = verify(folder, show, within="hf/" if BEST.fullmatch(folder.name) else "")
             checked, without = checked + found, without + (not found)
         except Damaged as error:
@@ -252,52 +243,54 @@ def _is_checkpoint(path: Path) -> bool:
     return path.is_dir() and bool(FOLDER.fullmatch(path.name) or BEST.fullmatch(path.name))
 
 
-def episodes(looked: Looked, show: Show) -> Property:
-    """Files of episodes and of evaluations, and config.yaml, as they were written."""
-    offenders, checked = [], 0
+def files(looked: Looked, show: Show) -> Property:
+    """Files of episodes and of evaluations, and config.yaml, as they were written; and a summary that can be read."""
+    offenders, checked = [each for each in looked.run.damage if each.startswith("summary.json")], 0
     steps = {each.row["step"] for each in looked.metrics}
-    played = {_place(each) for each in looked.evaluations}
     for name, known in looked.seals.items():
-        if name.startswith(METRICS) or name.startswith(EVALUATIONS) or not _is_due(name, steps, played):
+        if name.startswith((METRICS, EVALUATIONS)) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
             continue
         plain = looked.path / f"{name}{ENDINGS.get(name.partition('/')[0], '')}"
         path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
         try:
             with open_file(path) as file:
                 found = digest_of(file.read())
-        except (OSError, EOFError) as error:
-            offenders.append(f"{plain.relative_to(looked.path)} cannot be read ({getattr(error, 'strerror', error)})")
+        except (OSError, EOFError, zlib.error) as error:
+            why = getattr(error, "strerror", None) or error
+            offenders.append(f"{plain.relative_to(looked.path)} cannot be read ({why})")
             continue
         checked += 1
         if found != known[-1]:
             offenders.append(f"{path.relative_to(looked.path)} is not what was written")
         if not checked % 100:
-            show(f"episodes: {checked} files")
-    says = f"{checked:,} files as written" if looked.is_sealed else EARLIER
+            show(f"files: {checked}")
+    says = looked.lacks_digests or f"{checked:,} files as written"
     return Property(name="files", says=says, offenders=tuple(offenders))
 
 
-def _is_due(name: str, steps: set[int], evaluations: set[str]) -> bool:
+def _is_due(name: str, steps: set[int], *, evaluated: bool) -> bool:
     """A file whose step, or evaluation, has no line yet may be of a process that was killed while writing it."""
     step = name.removeprefix("trajectories/step-")
-    return int(step) in steps if step.isdigit() else name == "config.yaml" or bool(evaluations)
+    return int(step) in steps if step.isdigit() else name == "config.yaml" or evaluated
 
 
 def lengths(looked: Looked, show: Show) -> Property:
-    """Whether long episodes count for training as often as short ones. Those that failed do not, nor do those that a
-    limit cut off where the algorithm masks them."""
-    show("episodes: their lengths")
+    """Whether long episodes count for training as often as short ones. Those that failed do not. Those that a limit cut
+    off and `algorithm.truncated` leaves out are long by that very rule: they are counted, and are no offence."""
+    show("lengths: of all episodes")
     found = read_episodes(looked.run)
     offenders, says = [], []
     for stage in looked.run.stages:
         of_stage = found.in_training & found.has("stage", stage)
         if not of_stage.any():
             continue
-        masks = looked.run.setting("algorithm.truncated", stage) not in (None, "train")
-        counted = (found.columns["failure"] < 0) & ~(masks & (found.columns["truncated"] == 1))
+        rule = looked.run.setting("algorithm.truncated", stage)
+        cut = of_stage & (found.columns["truncated"] == 1) & (rule not in (None, "train"))
+        failed = found.columns["failure"] >= 0
         tokens = found.columns["tokens"]
-        result = compare_lengths(tokens[of_stage & counted], tokens[of_stage & ~counted])
-        says.append(f"{stage}: {result.describe()}")
+        result = compare_lengths(tokens[of_stage & ~failed], tokens[of_stage & failed])
+        by_rule = f", of which algorithm.truncated={rule} leaves out {cut.sum():,}" if cut.any() else ""
+        says.append(f"{stage}: {result.describe()}{by_rule}")
         if result.p < CERTAIN:
             offenders.append(f"{stage}: {result.describe()}")
     return Property(name="lengths", says="; ".join(says) or "no episodes of training", offenders=tuple(offenders))
@@ -306,7 +299,7 @@ def lengths(looked: Looked, show: Show) -> Property:
 CHEAP: Mapping[str, Callable[[Looked, Show], Property]] = {
     "journal": journal, "prompts": prompts, "epochs": epochs, "rows": rows, "tokens": tokens, "lag": lag,
 }  # fmt: skip
-ALL = {**CHEAP, "checkpoints": checkpoints, "files": episodes, "lengths": lengths}
+ALL = {**CHEAP, "checkpoints": checkpoints, "files": files, "lengths": lengths}
 
 
 def audit(looked: Looked, *, cheap: bool = False, show: Show = lambda said: None) -> list[Property]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launch.audit.at_end import audit_lines
 from launch.audit.files import read_run
 from launch.audit.lengths import compare_lengths
 from launch.audit.properties import Property, audit
@@ -90,7 +92,7 @@ def test_every_byte_and_every_line_counts(
     rng = random.Random(3)
     for path in sealed_files(copied):
         whole = path.read_bytes()
-        for _ in range(25 if path.parent == copied else 2):
+        for _ in range(10 if path.parent == copied else 1):
             path.write_bytes(damage(whole, rng))
             assert broken(copied), path.name
         path.write_bytes(whole)
@@ -103,6 +105,30 @@ def test_a_file_that_is_missing_is_named(copied: Path) -> None:
     damaged = sorted((copied / "checkpoints").glob("step-*"))[-1] / "driver.json"
     damaged.write_text(damaged.read_text().replace('"mark"', '"mork"'))
     assert "driver.json" in broken(copied)["checkpoints"][0]
+
+
+def test_files_that_cannot_be_read_are_named_and_end_no_audit(copied: Path) -> None:
+    """Of a compressed one the middle; the state of a checkpoint; the summary; a bound that is gone."""
+    plain = copied / "trajectories" / "step-000003.jsonl"
+    packed = bytearray(gzip.compress(plain.read_bytes()))
+    packed[len(packed) // 2 :: 2] = b"\xff" * len(packed[len(packed) // 2 :: 2])
+    plain.with_name("step-000003.jsonl.gz").write_bytes(packed)
+    plain.unlink()
+    newest, *_ = copied.glob("checkpoints/step-*")
+    (newest / "driver.json").write_text('{"mark": "many"}')
+    (copied / "summary.json").write_text("")
+    found = broken(copied)
+    assert "step-000003.jsonl cannot be read (" in found["files"][1] and "(None)" not in found["files"][1]
+    assert found["files"][0].startswith("summary.json") and "driver.json" in found["checkpoints"][0]
+    config = copied / "config.yaml"
+    config.write_text(config.read_text().replace("max_policy_lag: 1", "max_policy_lag: much"))
+    assert len(broken(copied)["lag"]) == 12
+
+
+def test_a_journal_without_rows_is_not_one_of_an_earlier_rlsys(copied: Path) -> None:
+    (copied / "journal.jsonl").write_text("")
+    found = properties(copied, "journal", "files")
+    assert not found["journal"].holds and all("no rows" in each.says for each in found.values())
 
 
 def test_rows_that_are_missing_at_the_end_are_counted(copied: Path) -> None:
@@ -176,7 +202,7 @@ def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
     assert read_run(run).is_over and not broken(run)
 
 
-def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_goes_on_with_digests(copied: Path) -> None:
+def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_continues_with_digests(copied: Path) -> None:
     path = copied / "journal.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     plain = [{key: value for key, value in row.items() if key != "chain"} for row in rows if row["event"] != "seal"]
@@ -191,7 +217,7 @@ def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_goes_on_with_digests
     assert [each.fits for each in links(path.read_bytes().splitlines(keepends=True))] == [True] * (len(plain) + 1)
 
 
-def test_lengths_are_told_apart_where_the_long_ones_are_dropped() -> None:
+def test_lengths_differ_where_the_long_ones_are_dropped() -> None:
     rng = random.Random(1)
     played = [rng.lognormvariate(5.0, 1.0) for _ in range(600)]
     limit = sorted(played)[500]
@@ -201,6 +227,31 @@ def test_lengths_are_told_apart_where_the_long_ones_are_dropped() -> None:
     assert compare_lengths(played, []).p == 1.0
     with pytest.raises(ValueError, match="no episodes"):
         compare_lengths([], [])
+
+
+def test_long_episodes_may_be_left_out_by_the_algorithm_and_not_by_failing(copied: Path) -> None:
+    index = copied / "trajectories" / "index.jsonl"
+    rows = [json.loads(line) for line in index.read_text().splitlines()]
+    for row in rows:
+        row["tokens"] = 100 if row["sibling"] == 1 else 10
+        row["truncated"] = row["sibling"] == 1
+    index.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    config = copied / "config.yaml"
+    config.write_text(config.read_text().replace("truncated: train", "truncated: mask"))
+    found = properties(copied, "lengths")["lengths"]
+    assert found.holds and "algorithm.truncated=mask leaves out 48" in found.says
+    for row in rows:
+        row["failure"] = "infra" if row["truncated"] else None
+    index.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert not properties(copied, "lengths")["lengths"].holds
+
+
+def test_an_audit_that_breaks_costs_a_run_no_end(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = audit_lines(copied, "runs/x")
+    assert "hold" in line and "runs/x" in line
+    monkeypatch.setattr("launch.audit.at_end.audit", lambda *_, **__: {}["gone"])
+    (line,) = audit_lines(copied, "runs/x")
+    assert "gone" in line
 
 
 def test_what_is_no_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
