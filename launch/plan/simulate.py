@@ -64,7 +64,9 @@ class SimulatedStep:
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class SimulatedGroup:
+    """Open from its dispatch until it is trained."""
+
     sequence: int
     start_version: int
     episodes: Sequence[Episode]
@@ -75,8 +77,8 @@ class _Group:
 @dataclass(slots=True)
 class _Engine:
     clock: float = 0.0  # tokens that a sequence has made which was there from the beginning
-    running: list[tuple[float, int, Episode, _Group]] = field(default_factory=list)  # by the clock at their end
-    queue: deque[tuple[Episode, _Group]] = field(default_factory=deque)
+    running: list[tuple[float, int, Episode, SimulatedGroup]] = field(default_factory=list)  # by the clock at their end
+    queue: deque[tuple[Episode, SimulatedGroup]] = field(default_factory=deque)
     given: int = 0  # episodes of its groups
     busy_s: float = 0.0
 
@@ -86,32 +88,43 @@ CostSource = Callable[[Random], StepCost]
 
 
 def simulate(
-    setting: Setting, groups: GroupSource, costs: CostSource, *, steps: int, skip: int = 3, seed: int = 0
+    setting: Setting,
+    groups: GroupSource,
+    costs: CostSource,
+    *,
+    steps: int,
+    skip: int = 3,
+    seed: int = 0,
+    total: int | None = None,
 ) -> list[SimulatedStep]:
-    """`steps` steps, after `skip` that fill the pipeline."""
-    world = _Stage(setting, groups, costs, Random(seed))
-    return world.run(skip + steps)[skip:]
+    """`steps` steps, after `skip` that fill the pipeline. total: groups of the whole stage; None for no end."""
+    stage = SimulatedStage(setting, groups, costs, Random(seed), total)
+    return stage.run(skip + steps)[skip:]
 
 
-class _Stage:
+class SimulatedStage:
     """The learner's phases: wait for groups, build, wait for the delivery before, update and export."""
 
-    def __init__(self, setting: Setting, groups: GroupSource, costs: CostSource, rng: Random) -> None:
+    def __init__(
+        self, setting: Setting, groups: GroupSource, costs: CostSource, rng: Random, total: int | None = None
+    ) -> None:
+        self.total = total  # of groups
         self.setting, self.groups, self.costs, self.rng = setting, groups, costs, rng
         self.engines = [_Engine() for _ in range(setting.workers)]
         self.now, self.order, self.sequence = 0.0, 0, 0
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
-        self.waiting: deque[_Group] = deque()  # for a worker
-        self.open: dict[int, _Group] = {}
-        self.finished: dict[int, _Group] = {}
+        self.waiting: deque[SimulatedGroup] = deque()  # for a worker
+        self.open: dict[int, SimulatedGroup] = {}
+        self.finished: dict[int, SimulatedGroup] = {}
         self.free = setting.groups_per_step * (1 + setting.max_policy_lag)
         self.version = self.live = 0
         self.publishing = self.paused = False
         self.work_s = 0.0  # left of what the learner does
         self.then: Callable[[], None] | None = None  # behind it; None: it waits
         self.done: list[SimulatedStep] = []
+        self.history: list[SimulatedGroup] = []  # those that were trained
         self.began = self.since = self.wait_s = self.publish_wait_s = self.busy_before = 0.0
-        self.taken: list[_Group] = []
+        self.taken: list[SimulatedGroup] = []
         self.cost = StepCost()
 
     def run(self, steps: int) -> list[SimulatedStep]:
@@ -179,9 +192,9 @@ class _Stage:
     # -- engines ------------------------------------------------------------------------------------------------------
 
     def feed(self) -> None:
-        while self.free:
+        while self.free and self.sequence != self.total:
             self.free -= 1
-            group = _Group(self.sequence, self.live, self.groups(self.rng))
+            group = SimulatedGroup(self.sequence, self.live, self.groups(self.rng))
             group.left, self.sequence = len(group.episodes), self.sequence + 1
             self.open[group.sequence] = group
             self.waiting.append(group)
@@ -206,7 +219,7 @@ class _Stage:
             self.order += 1
             heapq.heappush(engine.running, (engine.clock + episode.tokens, self.order, episode, group))
 
-    def end_episode(self, group: _Group) -> None:
+    def end_episode(self, group: SimulatedGroup) -> None:
         group.left -= 1
         if not group.left:
             self.finished[group.sequence] = self.open.pop(group.sequence)
@@ -216,17 +229,25 @@ class _Stage:
     # -- the learner --------------------------------------------------------------------------------------------------
 
     def take(self) -> None:
-        setting = self.setting
-        if self.then is not None or self.taken or len(self.finished) < setting.groups_per_step:
+        if self.then is not None or self.taken:
             return
-        running = [group.start_version for group in self.open.values()]
-        done = [group.start_version for group in self.finished.values()]
-        if not may_take(self.version, running, done, setting.groups_per_step, setting.max_policy_lag):
+        chosen = self.choose()
+        if not chosen:
             return
-        chosen = sorted(self.finished)[: setting.groups_per_step]
         self.taken = [self.finished.pop(sequence) for sequence in chosen]
         self.wait_s, self.cost = self.now - self.since, self.costs(self.rng)
         self.work(self.cost.build_s, self.built)
+
+    def choose(self) -> list[int]:
+        """Which of the finished groups the next step trains; none while it waits. As `rlsys.buffer` does."""
+        setting = self.setting
+        if len(self.finished) < setting.groups_per_step:
+            return []
+        running = [group.start_version for group in self.open.values()]
+        done = [group.start_version for group in self.finished.values()]
+        if not may_take(self.version, running, done, setting.groups_per_step, setting.max_policy_lag):
+            return []
+        return sorted(self.finished)[: setting.groups_per_step]
 
     def work(self, seconds: float, then: Callable[[], None]) -> None:
         self.work_s, self.then = seconds, then
@@ -252,6 +273,7 @@ class _Stage:
             )
         )  # fmt: skip
         self.began = self.since = self.now
+        self.history += self.taken
         self.busy_before, self.taken, self.publishing = busy, [], True
         self.version += 1
         self.at(max(0.0, self.cost.publish_s - self.cost.pause_s), self.pause)

@@ -1,4 +1,4 @@
-"""One worker, one sequence at a time, no prefix cache, no lag: two runs sample the same tokens."""
+"""One worker, one sequence at a time, no prefix cache, no lag: runs sample the same tokens and end in equal weights."""
 
 import math
 from pathlib import Path
@@ -14,22 +14,47 @@ SHORT = ["stages.sft.steps=12", "stages.rl.steps=2", "stages.rl.loop.groups_per_
 SHORT += ["eval.tasks=2", "wandb.mode=disabled"]
 
 
-@pytest.mark.slow
-def test_two_runs_are_token_identical_and_their_updates_bit_identical(tmp_path: Path) -> None:
-    runs = [tmp_path / "a", tmp_path / "b"]
-    for run in runs:
-        result = rlsys("train", "quickstart", "--run-dir", str(run), *MODE, *SHORT)
-        assert result.code == 0, result.output[-3000:]
-    first, second = (trajectories(run, "*.jsonl") for run in runs)
-    assert len(first) == 2 * 16 + 2 * (2 + 4)
-    keys = ("task", "sequence", "sibling", "token_ids", "messages", "weight_versions", "reward", "advantage")
-    assert [[t[key] for key in keys] for t in first] == [[t[key] for key in keys] for t in second]
-    weights = [load_file(run / "checkpoints" / "step-000014" / "hf" / "model.safetensors") for run in runs]
+KEYS = ("task", "sequence", "sibling", "token_ids", "messages", "weight_versions", "reward", "advantage")
+WEIGHTS = Path("checkpoints", "step-000014", "hf", "model.safetensors")
+
+
+def play(folder: Path, module: str = "launch") -> Path:
+    result = rlsys("train", "quickstart", "--run-dir", str(folder), *MODE, *SHORT, module=module)
+    assert result.code == 0, result.output[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return play(tmp_path_factory.mktemp("determinism") / "a")
+
+
+def assert_equal_weights(one: Path, other: Path) -> None:
+    weights = [load_file(run / WEIGHTS) for run in (one, other)]
     assert weights[0].keys() == weights[1].keys()
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
-    losses = [[row.get("loss/total") for row in rows(run)] for run in runs]
+
+
+@pytest.mark.slow
+def test_two_runs_are_token_identical_and_their_updates_bit_identical(first: Path, tmp_path: Path) -> None:
+    second = play(tmp_path / "b")
+    played = [trajectories(run, "*.jsonl") for run in (first, second)]
+    assert len(played[0]) == 2 * 16 + 2 * (2 + 4)
+    assert [[t[key] for key in KEYS] for t in played[0]] == [[t[key] for key in KEYS] for t in played[1]]
+    assert_equal_weights(first, second)
+    losses = [[row.get("loss/total") for row in rows(run)] for run in (first, second)]
     assert losses[0] == losses[1]
-    on_policy([row for row in rows(runs[0]) if row["stage"] == "rl" and "mismatch/max" in row])
+    on_policy([row for row in rows(first) if row["stage"] == "rl" and "mismatch/max" in row])
+
+
+@pytest.mark.slow
+def test_without_lag_the_loop_is_a_synchronous_one_bit_for_bit(first: Path, tmp_path: Path) -> None:
+    """Against a loop in which nothing overlaps: groups one after the other, then the update, then the new weights."""
+    second = play(tmp_path / "synchronous", module="tests.e2e.synchronous")
+    played = [trajectories(run) for run in (first, second)]
+    assert len(played[1]) == 2 * 16 and any(each["advantage"] for each in played[1])
+    assert [[t[key] for key in KEYS] for t in played[0]] == [[t[key] for key in KEYS] for t in played[1]]
+    assert_equal_weights(first, second)
 
 
 def on_policy(steps: list[dict[str, Any]]) -> None:

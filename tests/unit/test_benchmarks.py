@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import json
+import math
+import random
 import re
 import runpy
 import sys
@@ -16,14 +19,17 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose
+from launch.run.weight_sync import make_probe
 from tests.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
-PARTS = {"report", "study", "http_load"}  # of other benchmarks
+PARTS = {"report", "study", "http_load", "scripted"}  # of other benchmarks
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in PARTS)
 STUDIES = {
     "curriculum": "curve",
+    "lag": "measure",
     "graph_rl": "numbers",
+    "graph_rl_paths": "numbers",
     "long_cot": "numbers",
     "swirl": "numbers",
     "learning": "numbers",
@@ -57,13 +63,13 @@ def test_the_scripted_worker_has_what_a_pool_calls() -> None:
 
     asked = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/weights/publisher.py")
     assert {"start", "run_group", "load_weights", "connect"} <= asked
-    agree(load("driver").ScriptedWorker, RolloutWorker, asked)
+    agree(load("scripted").ScriptedWorker, RolloutWorker, asked)
 
 
 def test_the_scripted_rank_has_what_a_group_calls_and_touches_no_model() -> None:
     from learners.actor import LearnerActor
 
-    scripted = load("driver").ScriptedRank
+    scripted = load("scripted").ScriptedRank
     asked = called(r"rank\.(\w+)\.remote", "learners/group.py")
     assert {"start", "snapshot", "write", "export"} <= asked
     agree(scripted, LearnerActor, asked)
@@ -80,10 +86,33 @@ def agree(scripted: type, real: type, asked: set[str]) -> None:
         assert len(ours) == len(theirs), f"{name}{ours}, expected {theirs}"
 
 
-def test_the_driver_builds_its_run(tmp_path: Path) -> None:
-    numbers = {"workers": 1, "ranks": 1, "groups": 1, "tokens": 8, "turns": 1, "lag": 1, "steps": 1, "keep": 0}
-    run = load("driver").make_run(argparse.Namespace(**numbers, deadline=1.0, json=None), tmp_path)
+def test_the_scripted_driver_builds_its_run(tmp_path: Path) -> None:
+    scripted = load("scripted")
+    run = scripted.make_run(scripted.Script(groups=1, tokens=8, steps=1, keep=0), tmp_path)
+    assert make_probe(run), "what engine and learner are compared on"
     assert run.learner.num_ranks == 1 and run.config.stages[0].steps == 1
+
+
+def test_the_page_shows_what_the_simulation_of_the_scripted_sweep_says(tmp_path: Path) -> None:
+    """Lag 4 is worth its while there, and no engine makes more tokens than it has seats for."""
+    asynchrony, page = load("asynchrony"), (ROOT / "docs" / "how-to" / "choose-a-lag.md").read_text()
+    with load("report").Report(argparse.Namespace(json=tmp_path / "found.json")) as report:
+        asynchrony.tell_prediction(report, asynchrony.DEFAULT)
+    found = json.loads((tmp_path / "found.json").read_text())
+    rows = found["tables"][0]["rows"]
+    for row in rows:
+        assert f"| {' | '.join(map(load('report').text, row))} |" in page
+    assert found["notes"][0] in page
+    seconds = {row[0]: row[1] for row in rows}
+    assert seconds["0"] > 2 * seconds["4"] > 2 * 0.9 * asynchrony.ceiling_of(asynchrony.DEFAULT)
+
+
+def test_growth_is_told_from_noise() -> None:
+    soak, draw = load("soak"), random.Random(0)
+    noisy = [{"s": float(at), "flat": 100 + draw.random(), "grows": 100 + at / 30 + draw.random()} for at in range(600)]
+    assert soak.fit(noisy, "flat")["verdict"] == "flat"
+    found = soak.fit(noisy, "grows")
+    assert found["verdict"] == "grows" and found["interval"][0] < 15 < found["interval"][1]  # 450 s of 1/30 a second
 
 
 def test_the_learner_builds_its_batch_and_its_algorithms() -> None:
@@ -111,3 +140,24 @@ def test_a_study_composes_each_of_its_runs(name: str, tmp_path: Path, monkeypatc
     arms = module.play_seed(0, tmp_path) if hasattr(module, "play_seed") else module.play(1, tmp_path)
     assert len(arms) >= 2
     assert made and all(config.stages for config in made)
+
+
+def test_faults_are_compared_with_a_run_without_them() -> None:
+    faults = load("faults")
+    calm = {"code": 0, "wall_s": 90.0, "accuracy": 0.5}
+    arms = {"0 %": calm, "10 %": calm | {"wall_s": 100.0}, "1 %": calm | {"code": 1}}
+    assert faults.effective(arms, 10) == 0.9 and math.isnan(faults.effective(arms, 1))
+    assert math.isnan(faults.effective(arms, 5))
+    assert faults.interval(0.5, 100) == "0.500 [0.404, 0.596]"
+    hit = {"code": 0, "costs": [{"hit": True}, {"hit": False}]}
+    assert faults.kills({"driver": hit}) == 1 and faults.kills({"driver": hit | {"code": 1}}) == 0
+
+
+def test_steps_that_were_taken_again_are_those_with_two_seals(tmp_path: Path) -> None:
+    rows = [{"step": step, "time/step": 2.0, "time/wait_rollout": 0.5} for step in (1, 2, 3)]
+    rows[1]["time/checkpoint"] = 0.25
+    seals = [{"event": "seal", "name": f"metrics.jsonl {step}"} for step in (1, 2, 3, 2, 3)]
+    for name, lines in (("metrics", rows), ("journal", seals)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = load("faults").redone(tmp_path)
+    assert found == {"steps": 2, "seconds": 4.0, "wait_s": 1.0, "checkpoint_s": 0.25}

@@ -12,7 +12,7 @@ from tests.paths import ROOT
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"}),
          *sorted((ROOT / "configs").rglob("*.md"))]  # fmt: skip
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
-PARTS = {"report.py", "study.py", "http_load.py"}  # of other benchmarks: no command of their own
+PARTS = {"report.py", "study.py", "http_load.py", "scripted.py"}  # of other benchmarks: no command of their own
 # A number with a unit of time, memory, speed or share.
 FIGURE = re.compile(
     r"(?<![\w.])\d[\d,.]*\s?(?:%|(?:ms|s|us|µs|minutes?|seconds?|MiB|GiB|MB|GB|GFLOP/s|tokens/s)\b|per second\b)"
@@ -35,6 +35,7 @@ CHOSEN = {
     "docs/tutorials/first-hour-on-a-cluster.md": {"## Stop it, and continue"},
     "docs/environments/writing.md": {"## A failure is not a zero"},
     "docs/how-to/read-a-report.md": {"### Did it learn?", "### May it be trusted?", "### What should I do?"},
+    "docs/how-to/incidents.md": {"## An example", "## What begins one", "## What is in it"},
     "docs/how-to/check-a-cluster.md": {"## The looks"},
     "docs/how-to/submit-a-job.md": {"## What happens"},
     "docs/judge.md": {"## How often it is wrong", "## The service"},
