@@ -114,11 +114,12 @@ def tell(report: Report, found: study.Found) -> None:
         halves = ", ".join(str(one[HALF] or "never") for one in each)
         report.row(label, *(spread([one["end"][kind] for one in each]) for kind in (GREEDY, SAMPLED)), halves)
     for other in (SKIPPING, NONE):
-        differences = [
-            study.paired(found, lambda arms, kind=kind: arms[FADING]["end"][kind] - arms[other]["end"][kind])  # type: ignore[misc]  # noqa: B023
-            for kind in (GREEDY, SAMPLED)
-        ]
+        differences = [_less(found, other, kind) for kind in (GREEDY, SAMPLED)]
         report.row(f"{RUNS[FADING]}, less {RUNS[other]}", *differences, None)
+
+
+def _less(found: study.Found, other: str, kind: str) -> str:
+    return study.paired(found, lambda arms: arms[FADING]["end"][kind] - arms[other]["end"][kind])
 
 
 def draw(found: study.Found, path: Path) -> None:
