@@ -11,6 +11,7 @@ prediction, and draws `docs/graph_rl.svg`; `--draw` takes what is there.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,8 @@ ARMS = {
     "dpo-process": ("graph_rl/ablations/tiny-dpo", "process"),
     "dpo-solution": ("graph_rl/ablations/tiny-dpo", "solution"),
 }
-TEACHING, TAUGHT = ("read", "reader", "spoilt"), 880  # stages of the first run before its last, and their steps
+TEACHING = ("read", "reader", "spoilt")  # stages of the first run before its last
+TAUGHT = 880  # their steps
 NUMBERS = {  # as the table and the file call them, and as an evaluation does
     "right by real steps": "sampled/right_by_real_steps",
     "accuracy": "sampled/accuracy",
@@ -37,7 +39,9 @@ NUMBERS = {  # as the table and the file call them, and as an evaluation does
     "process reward": "sampled/mean_reward",
 }
 NO = "answers of no"
-LARGER = "right by real steps, greedy, 7 and 8 nodes"
+Counts = Mapping[str, Callable[[str], float]]  # of one answer; the mean over those that were sampled is shown
+COUNTS: Counts = {NO: lambda text: "The answer is no." in text}
+LARGER, OF_LARGER = "right by real steps, greedy, 7 and 8 nodes", "larger/greedy/right_by_real_steps"
 DIFFERENCES = ("right by real steps", "accuracy", "invented steps")
 PAIRS = (
     ("grpo-process", "grpo-solution"),
@@ -78,7 +82,7 @@ PREDICTIONS = (
 )
 
 
-def numbers(folder: Path) -> dict[str, dict[str, float]]:
+def numbers(folder: Path, counts: Counts = COUNTS) -> dict[str, dict[str, float]]:
     """Before and after the last stage; in the run that teaches also of the `reader`. Only what was counted."""
     found = {}
     for row in study.rows(folder, "evaluations"):
@@ -86,29 +90,38 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
         found[when] = {name: row[f"graphs/{key}"] for name, key in NUMBERS.items() if f"graphs/{key}" in row}
         if when != "reader":
             found[when].setdefault("invented steps", 0.0)  # nothing is counted where no answer has a step
-            found[when][LARGER] = row["larger/greedy/right_by_real_steps"]
+            found[when] |= {LARGER: row[OF_LARGER]} if OF_LARGER in row else {}
             answers = study.answers(folder, f"eval-{row['stage']}-{when}-graphs-sampled")
-            found[when][NO] = statistics.mean("The answer is no." in text for text in answers)
+            found[when] |= {name: statistics.mean(map(count, answers)) for name, count in counts.items()}
     return found
 
 
 def play_seed(seed: int, runs: Path) -> Arms:
-    """Of each arm its numbers; all but the first begin with what its supervised stages left."""
+    return play_arms(ARMS, TAUGHT, numbers, seed, runs)
+
+
+def play_arms(
+    arms: Mapping[str, tuple[str, str]], taught: int, numbers: Callable[[Path], Arms], seed: int, runs: Path
+) -> Arms:
+    """Of each arm its numbers; all but the first begin with what its supervised stages left, after `taught` steps."""
     found: Arms = {}
-    for name, (config, kind) in ARMS.items():
+    for name, (config, kind) in arms.items():
         folder = runs / f"{seed}-{name}"
         changes = [f"seed={seed}", f"env.seed={seed}", f"reward.kind={kind}"]
         if name != FIRST:
             changes += [f"stages.{stage}=null" for stage in TEACHING]
-            changes += [f"model.path={study.weights(runs / f'{seed}-{FIRST}', TAUGHT)}"]
+            changes += [f"model.path={study.weights(runs / f'{seed}-{FIRST}', taught)}"]
         study.train(config, folder, changes)
         found[name] = numbers(folder)
     return found
 
 
-def tell(report: Report, found: Found) -> None:
-    """Means over the seeds, with the smallest and the largest; then differences, and what was predicted."""
-    columns = (*NUMBERS, NO, LARGER)
+def tell(report: Report, found: Found, others: tuple[str, ...] = (NO, LARGER)) -> None:
+    """Means over the seeds, with the smallest and the largest; then differences, and what was predicted.
+
+    others: columns after those that are always there.
+    """
+    columns = (*NUMBERS, *others)
     report.head("after", *columns)
     rows = {"learning to read": (FIRST, "reader"), "the bad habits": (FIRST, "before")}
     for title, (name, when) in (rows | {name: (name, "after") for name in ARMS}).items():
@@ -123,8 +136,7 @@ def difference(a: str, b: str, number: str, arms: Arms) -> float:
     return after(arms, a, number) - after(arms, b, number)
 
 
-def draw(found: Found, path: Path) -> None:
-    title = "What a reward for each step changes"
+def draw(found: Found, path: Path, title: str = "What a reward for each step changes") -> None:
     note = f"sampled answers; bars: means of {len(found)} seeds; dots: each of them"
     with study.picture(path, title, note, columns=len(DIFFERENCES), sharey=True) as grid:
         for axis, number in zip(grid, DIFFERENCES, strict=True):

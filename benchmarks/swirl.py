@@ -23,10 +23,8 @@ RESULTS = ROOT / "docs" / "swirl.json"
 TAUGHT = 300  # steps of the stage whose weights generated
 FIRST, CALCULATOR = "swirl-process", "calculator-swirl-none"  # the runs that teach, generate and judge
 RECIPES = {FIRST: "swirl/tiny", CALCULATOR: "swirl/tiny-calculator"}
-FEW = (
-    1,
-    10,
-)  # trajectories of the filtered set, which was to have 100: 1 % and 10 %, as in figure 6. It has 118 to 250
+# Trajectories of the filtered set, which was to have 100: 1 % and 10 %, as in figure 6. It has 118 to 250.
+FEW = (1, 10)
 NONE, IMITATION = ["verdicts.keep=none"], ["stages.swirl.kind=sft"]
 ARMS: dict[str, tuple[str, list[str]]] = {  # by name: the run that an arm begins from, and what it changes
     FIRST: (FIRST, []),

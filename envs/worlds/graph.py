@@ -54,7 +54,8 @@ class GraphConfig(TaskConfig):
     """Largest number of paths that a demonstrated search for a shortest path looks at."""
     demo_mistakes: Mistakes = "all"
     """Kind of the mistakes in demonstrations. all: drawn from those that the graph allows. shortcut: an edge between
-    the two nodes themselves, where the graph has none; with it a right yes is shown by nothing."""
+    the two nodes themselves, where the graph has none; with it a right yes is shown by nothing. unused: that edge
+    before the right steps of a right answer."""
     demo_think: Literal["none", "search"] = "search"
     """Text between <think> and </think> in a demonstration. none: nothing, as in NLGift's targets. search: the rows of
     the graph that lead to the steps, looked up one after the other."""

@@ -15,7 +15,7 @@ from envs.protocols.graph_rl import write_parts
 from rlsys.errors import BadInput
 
 VERDICTS = {True: "The answer is yes.", False: "The answer is no."}
-Mistakes = Literal["all", "shortcut"]
+Mistakes = Literal["all", "shortcut", "unused"]
 NLGIFT_PATHS = 5  # NLGift lists the optimum and looks at four simple paths more
 
 
@@ -59,15 +59,17 @@ def spoil(
 
     Connectivity: the wrong verdict, or the shortcut, an edge between the two nodes that does not exist, which makes
     a yes right that nothing shows. Shortest path: a longer path; a wrong sum; a wrong weight; the shortcut. mistakes:
-    `shortcut` is always that, unless such an edge exists. Raises BadInput as `solve` does.
+    `shortcut` is always that, unless such an edge exists; `unused` puts it before the right steps, and the answer stays
+    right. Raises BadInput as `solve` does.
     """
     good = solve(problem, encoding, rng, num_paths=num_paths)
     direct = {problem.source, problem.target} in [set(edge) for edge in problem.edges]
+    if mistakes == "unused" and not direct:
+        return replace(good, steps=_add_shortcut(problem, encoding, rng, good.steps))
     if problem.kind is Kind.CONNECTIVITY:
         # Without a path the shortcut is the only way to a yes; with one of several edges it is half of the mistakes.
         if not is_connected(problem) or (not direct and (mistakes == "shortcut" or rng.random() < 0.5)):
-            invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
-            return replace(good, steps=invented, answer=VERDICTS[True])
+            return replace(good, steps=_add_shortcut(problem, encoding, rng, ""), answer=VERDICTS[True])
         return replace(good, steps="", answer=VERDICTS[False])
     best = shortest_path(problem)
     assert best is not None
@@ -86,6 +88,16 @@ def spoil(
         weights[rng.randrange(len(weights))] += 1
         slip = 0
     return _path_solution(problem, encoding, [best], best, weights, slip=slip)
+
+
+def _add_shortcut(problem: Problem, encoding: Encoding, rng: random.Random, steps: str) -> str:
+    """The steps, and before them an edge between the two nodes that does not exist."""
+    if problem.kind is Kind.CONNECTIVITY:
+        invented = f"{label(problem.source, encoding)} is connected to {label(problem.target, encoding)}."
+        return f"{invented} {steps}".rstrip()
+    heading, right = steps.split("\n", 1)
+    invented = path_step((problem.source, problem.target), [rng.choice(problem.weights)], encoding)
+    return f"{heading}\n{invented}\n{right}"
 
 
 def edge_steps(problem: Problem, encoding: Encoding) -> str:

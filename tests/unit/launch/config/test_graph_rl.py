@@ -152,3 +152,18 @@ def test_training_on_made_up_graphs_has_no_figures_of_the_paper() -> None:
     assert len(sets) == 9 and not [
         each for each in sets.values() for figure in each.paper.values() if figure is not None
     ]
+
+
+@pytest.mark.parametrize("name", ["tiny", "ablations/tiny-paths"])
+def test_the_arms_of_a_miniature_are_taught_the_same(name: str) -> None:
+    """DPO and GRPO begin with the same three stages, so that one teaching serves both."""
+    other = f"ablations/{Path(name).name}-dpo"
+    first, second = (compose(f"graph_rl/{recipe}", ["name=same"]).stages for recipe in (name, other))
+    assert [stage.name for stage in first] == ["read", "reader", "spoilt", "rl"]
+    assert first[:3] == second[:3]
+
+
+def test_on_shortest_paths_dpo_takes_as_many_steps_as_grpo() -> None:
+    names = ("ablations/tiny-paths", "ablations/tiny-paths-dpo")
+    grpo, dpo = (compose(f"graph_rl/{name}", []).stages[-1] for name in names)
+    assert grpo.steps == dpo.steps

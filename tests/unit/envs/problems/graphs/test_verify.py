@@ -311,6 +311,16 @@ def test_all_mistakes_may_be_the_shortcut() -> None:
         assert spoil(direct, "incident", rng, mistakes="shortcut").answer == "The answer is no."
 
 
+def test_an_unused_mistake_is_seen_in_the_steps_and_not_in_the_answer() -> None:
+    for problem in (LINKS, APART, ROADS):
+        report = check(problem, spoil(problem, "incident", random.Random(0), mistakes="unused").text())
+        first, *others = [step.verdict for step in report.steps]
+        assert first is Verdict.HALLUCINATED_EDGE and set(others) <= {Verdict.CORRECT}
+        assert report.answer.verdict is Verdict.CORRECT and report.shown and not report.right_by_real_steps
+    direct = replace(LINKS, target=4)  # an edge joins these, so it is no mistake to say so
+    assert spoil(direct, "incident", random.Random(0), mistakes="unused").answer == "The answer is no."
+
+
 def test_nlgifts_frame_is_no_step() -> None:
     step = "0 -> 3 -> 2 with a total weight of 3 + 1 = 4."
     framed = f"Some possible paths from node 0 to node 2 are:\n{step}\nThe answer is 4."
