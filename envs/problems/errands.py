@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 
 from envs.services.retriever.corpus import Document, contents
 from envs.tasks.splits import is_held_out, make_generated_task
@@ -23,8 +22,37 @@ from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.types import Task, ToolCall
 
-COLOURS = ("red", "blue", "green", "black", "white", "grey", "old", "new", "small", "large", "round", "tall")
-THINGS = ("lamp", "chair", "table", "clock", "mirror", "basket", "kettle", "carpet", "drum", "ladder", "bell", "boat")
+# Enough pairs for a quarter of the tasks to ask for one item's price, and a quarter for its place.
+COLOURS: tuple[str, ...] = (
+    "red",
+    "blue",
+    "green",
+    "black",
+    "white",
+    "grey",
+    "brown",
+    "pink",
+    "gold",
+    "silver",
+    "yellow",
+    "purple",
+)
+COLOURS += ("old", "new", "small", "large", "round", "tall", "wide", "heavy", "light", "plain", "flat", "square")
+THINGS: tuple[str, ...] = (
+    "lamp",
+    "chair",
+    "table",
+    "clock",
+    "mirror",
+    "basket",
+    "kettle",
+    "carpet",
+    "drum",
+    "ladder",
+    "bell",
+    "boat",
+)
+THINGS += ("bench", "brush", "bucket", "candle", "hammer", "jug", "pillow", "plate", "shelf", "spoon", "tent", "vase")
 TOWNS = ("Bern", "Lyon", "Turin", "Oslo", "Cork", "Ghent", "Porto", "Malmo", "Split", "Graz", "Delft", "Vigo")
 ITEMS = tuple(f"{colour} {thing}" for colour in COLOURS for thing in THINGS)
 KINDS = ("price", "made", "sum", "both")
@@ -93,20 +121,18 @@ def compute(expression: str) -> int:
 
 
 def generate(wanted: int, seed: int, *, held_out: bool) -> Iterator[Task]:
-    """Different questions, as many as are wanted and there are, of all kinds in turn."""
+    """Different questions, as many of each kind as of the others, until one kind has no more."""
     rng = random.Random(derive("errands", seed, held_out))
     seen: set[str] = set()
     fruitless = 0
-    for at in count():
-        errand = draw(KINDS[at % len(KINDS)], rng)
+    while len(seen) < wanted and fruitless < FRUITLESS:
+        errand = draw(KINDS[len(seen) % len(KINDS)], rng)
         if errand.question in seen or is_held_out(errand.question) != held_out:
             fruitless += 1
         else:
             seen.add(errand.question)
             fruitless = 0
             yield to_task(errand)
-        if len(seen) == wanted or fruitless == FRUITLESS:
-            return
 
 
 def draw(kind: str, rng: random.Random) -> Errand:

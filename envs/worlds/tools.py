@@ -24,7 +24,7 @@ from envs.protocols.styles import STYLES
 from envs.services.stats import ToolStats
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from envs.tools.offered import OfferedSearch, Parts, ToolEntry, Toolset, make_offered
+from envs.tools.offered import Parts, ToolEntry, Toolset, make_offered, show_documents
 from envs.tools.python_tool import PythonTool
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.search import (
@@ -225,7 +225,7 @@ class ToolsWorld(World):
             return errands.price(str(call.arguments["item"]))
         if call.name == "python":
             return errands.printed(str(call.arguments["code"]))
-        return OfferedSearch.show(self._local(str(call.arguments["query"])))
+        return show_documents(self._local(str(call.arguments["query"])))
 
     @cached_property
     def _local(self) -> LocalSearch:

@@ -198,8 +198,10 @@ def test_a_record_shows_its_own_conversation(tmp_path: Path) -> None:
         ("{function: envs.problems.errands.price, workers: 0}", r"env\.tools\.0\.workers"),
         ("{function: envs.problems.errands.price, only: [a]}", r"env\.tools\.0\.only"),
         ("{mcp: ' '}", r"env\.tools\.0\.mcp"),
+        ('{mcp: "python \'server.py"}', r"env\.tools\.0\.mcp.*quote"),
         ("{functoin: a.b}", r"env\.tools\.0\.functoin.*function"),
         ("5", r"env\.tools\.0"),
+        ("{name: python}, {function: a.b, workers: many}", r"env\.tools\.1\.workers='many'.*a whole number"),
         ("{name: python}, {name: python}", r"env\.tools"),
     ],
 )
@@ -208,7 +210,7 @@ def test_a_bad_entry_is_one_line_that_names_it(entry: str, key: str) -> None:
         ToolsWorld(compose("worlds/tools", [f"env.tools=[{entry}]"]).stages[0].config.env)
 
 
-def test_a_model_at_an_address_is_told_of_its_tools_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_at_an_address_reads_of_its_tools_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
     place = "http://127.0.0.1:9/v1"
     teacher = [f"generate.teacher.endpoint={place}", "generate.teacher.model=m"]
     for argv in (
