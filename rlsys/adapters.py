@@ -78,9 +78,11 @@ def read_adapter(folder: str | Path) -> Adapter | None:
     said = json_object(path.read_bytes(), str(path))
     rank, alpha, targets = said.get("r"), said.get("lora_alpha"), said.get("target_modules")
     base = said.get("base_model_name_or_path")
-    plain = isinstance(rank, int) and rank > 0 and isinstance(alpha, (int, float)) and isinstance(targets, list)
+    named = isinstance(targets, list) and all(isinstance(each, str) for each in targets)
+    plain = isinstance(rank, int) and rank > 0 and isinstance(alpha, (int, float)) and named
     if not plain or not isinstance(base, str) or not base:
-        raise BadInput("it lacks r, lora_alpha, target_modules or base_model_name_or_path", where=path)
+        expected = "numbers r and lora_alpha, a list of target_modules, and base_model_name_or_path"
+        raise BadInput("no adapter that can be read", where=path, expected=expected)
     for key in ("use_rslora", "use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias"):
         if said.get(key):
             raise BadInput("an adapter of another kind", where=path, key=f'"{key}"', expected="plain LoRA")

@@ -84,10 +84,13 @@ def _places() -> list[str]:
     return list(search_paths)
 
 
-def load_own(key: str, path: str, read: Callable[[Any], Any] = lambda built: built) -> Any:
+def load_own(
+    key: str, path: str, read: Callable[[Any], Any] = lambda built: built, *, kind: str = "module.Class"
+) -> Any:
     """What `read` says of the user's own object at a dotted path, looked for next to the recipe too.
 
-    key: names the path in the configuration. Raises BadInput for whatever the import or `read` raises.
+    key: names the path in the configuration. kind: how such a path looks. Raises BadInput for whatever the import or
+    `read` raises.
     """
     places = _places()
     sys.path.extend(folder for folder in places if folder not in sys.path)  # behind ours
@@ -95,7 +98,7 @@ def load_own(key: str, path: str, read: Callable[[Any], Any] = lambda built: bui
         return read(load(path))
     except Exception as error:  # fault boundary: a module of the user's own may raise anything
         what = f"{type(error).__name__}: {error}"
-        expected = f"module.Class, importable from {' or '.join(places)}"
+        expected = f"{kind}, importable from {' or '.join(places)}"
         first = path.partition(".")[0]
         if first in (*OURS, "tests"):  # `envs.maze.Maze`, in a user's folder
             expected = f"{first} to be the package of rlsys: give a folder of your own another name"

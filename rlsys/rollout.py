@@ -281,12 +281,12 @@ async def _attempt(
                     done.end = step.end or done.end
                     break
                 with _data_boundary("renderer"):
-                    going_on = _going_on(done, player.renderer, context, completion, step, offer)
-                done.turns[-1] = replace(done.turns[-1], reply="\n".join(each.content for each in going_on.replies))
-                done.messages += going_on.replies
-                context = np.asarray(going_on.context_ids, np.int32)
-                done.metrics[REPLIES] += going_on.num_reply_tokens
-                spent += len(completion.token_ids) + going_on.num_reply_tokens
+                    continued = _continue(done, player.renderer, context, completion, step, offer)
+                done.turns[-1] = replace(done.turns[-1], reply="\n".join(each.content for each in continued.replies))
+                done.messages += continued.replies
+                context = np.asarray(continued.context_ids, np.int32)
+                done.metrics[REPLIES] += continued.num_reply_tokens
+                spent += len(completion.token_ids) + continued.num_reply_tokens
             with _data_boundary("environment"):
                 done.state = await final_state(env)
     except TimeoutError:
@@ -298,7 +298,7 @@ async def _attempt(
     return done
 
 
-def _going_on(
+def _continue(
     done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, step: Step, offer: ToolOffer | None
 ) -> Continuation:
     if not step.reset_context:

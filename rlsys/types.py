@@ -64,7 +64,7 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
     call_id: str = ""  # in formats where calls have one
-    problem: str = ""  # why what the model wrote is no call that can be carried out: the model is told
+    problem: str = ""  # why what the model wrote is no call that can be carried out, for the model to read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from rlsys.types import Message, Task, Transcript
 
 VERL = "solution_str"  # the parameter by which verl's signature is recognised
 OURS = ("prompts", "completions", "completion_ids")  # what is no column of the data
-# What TRL's trainer gives beside the columns and a run has not: a function that insists on it gets None.
+# What TRL's trainer gives besides the columns and a run does not have: a function that insists on it gets None.
 OF_TRAINER = ("trainer_state", "log_extra", "log_metric", "environments")
 KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -138,7 +138,8 @@ class FunctionsReward(SumOfFindings):
 
     def __init__(self, config: FunctionsRewardConfig) -> None:
         if not config.functions:
-            raise BadInput(key="reward.functions", found="none", expected="such as {my_rewards.digits: 1.0}")
+            expected = "functions with their weights, such as {my_rewards.digits: 1.0}"
+            raise BadInput(key="reward.functions", found="none", expected=expected)
         parts = config.parts
         self._functions = [_load(path, parts[path], weight) for path, weight in config.functions.items()]
         self._timeout_s = config.timeout_s
@@ -181,10 +182,13 @@ async def _awaited(each: OwnFunction, transcript: Transcript) -> float | None:
 
 
 def _load(path: str, part: str, weight: float) -> OwnFunction:
-    call = load_own("reward.functions", path)
+    call = load_own("reward.functions", path, kind="module.function")
     if not callable(call) or inspect.isclass(call):
         raise BadInput(key="reward.functions", found=path, expected="a function; a class is chosen with reward.name")
     parameters = inspect.signature(call).parameters.values()
+    unnamed = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY and each.default is each.empty]
+    if unnamed:
+        raise BadInput(f"its argument {unnamed[0]!r} cannot be given by name", key="reward.functions", found=path)
     named = [each for each in parameters if each.kind in KINDS]
     return OwnFunction(
         path=path,

@@ -37,7 +37,7 @@ def read_schema(key: str, path: str, name: str) -> Schema:
             raise TypeError("not a function")
         return schema_of(found, name)
 
-    schema: Schema = load_own(key, path, read)
+    schema: Schema = load_own(key, path, read, kind="module.function")
     return schema
 
 

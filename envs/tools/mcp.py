@@ -31,9 +31,12 @@ _METHOD_NOT_FOUND = -32601
 
 
 def command_words(command: str) -> tuple[str, ...]:
-    """The words of a command line; `python` is the interpreter that runs this."""
-    first, *rest = shlex.split(command)
-    return (sys.executable if first == "python" else first, *rest)
+    """The words of a command line; `python` is the interpreter that runs this. () for an open quote, or no word."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ()
+    return (*([sys.executable] if words[:1] == ["python"] else words[:1]), *words[1:])
 
 
 class McpPeer:

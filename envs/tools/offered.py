@@ -80,8 +80,8 @@ class ToolEntry:
         require_bounds(self, where, "at least 1", "workers")
         require_bounds(self, where, "above 0", "deadline_s", "start_timeout_s")
         require_bounds(self, where, "0 or more", "memory_mb")
-        if self.mcp is not None and not self.mcp.split():
-            raise BadInput(key=f"{where}mcp", found=self.mcp, expected="a command line")
+        if self.mcp is not None and not command_words(self.mcp):
+            raise BadInput(key=f"{where}mcp", found=self.mcp, expected="a command line, with every quote closed")
 
 
 class Offered(Protocol):
@@ -155,22 +155,20 @@ def verify_graph_answer(num_nodes: int, edges: list[list[float]], source: int, t
     return f"{found.verdict.value}: {found.detail}" if found.detail else found.verdict.value
 
 
-class OfferedPython:
-    SCHEMA = make_schema(
-        "python",
-        "Run a Python program and read what it prints.",
-        {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
-    )
+class ServedTool:
+    """A tool of ours that other environments offer too, by its own protocol."""
 
-    def __init__(self, tool: PythonTool) -> None:
-        self._tool = tool
+    def __init__(self, schema: Schema, tool: PythonTool | SearchTool, episode: Callable[[], Run]) -> None:
+        self._schema, self.episode = schema, episode
         self.stats, self.check, self.close = tool.stats, tool.check, tool.close
 
     def schemas(self) -> Sequence[Schema]:
-        return (self.SCHEMA,)
+        return (self._schema,)
 
-    def episode(self) -> Run:
-        python = self._tool.episode()
+
+def offer_python(tool: PythonTool) -> ServedTool:
+    def episode() -> Run:
+        python = tool.episode()
 
         async def run(name: str, arguments: Mapping[str, Any]) -> Result:
             done = await python.run(arguments["code"])
@@ -178,32 +176,29 @@ class OfferedPython:
 
         return run
 
+    return ServedTool(one_text("python", "Run a Python program and read what it prints.", "code"), tool, episode)
 
-class OfferedSearch:
-    SCHEMA = make_schema(
-        "search",
-        "Search an encyclopedia for passages.",
-        {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
-    )
 
-    def __init__(self, tool: SearchTool) -> None:
-        self._tool = tool
-        self.stats, self.check, self.close = tool.stats, tool.check, tool.close
-
-    def schemas(self) -> Sequence[Schema]:
-        return (self.SCHEMA,)
-
-    def episode(self) -> Run:
+def offer_search(tool: SearchTool) -> ServedTool:
+    def episode() -> Run:
         async def run(name: str, arguments: Mapping[str, Any]) -> Result:
             if not arguments["query"].strip():
                 return ToolError("error: the query is empty")
-            return self.show(await self._tool.search(arguments["query"]))
+            return show_documents(await tool.search(arguments["query"]))
 
         return run
 
-    @staticmethod
-    def show(found: Sequence[Document]) -> str:
-        return "\n\n".join(each.contents for each in found) or "nothing was found"
+    return ServedTool(one_text("search", "Search an encyclopedia for passages.", "query"), tool, episode)
+
+
+def one_text(name: str, description: str, argument: str) -> Schema:
+    """The schema of a tool with one argument, a text."""
+    properties = {argument: {"type": "string"}}
+    return make_schema(name, description, {"type": "object", "properties": properties, "required": [argument]})
+
+
+def show_documents(found: Sequence[Document]) -> str:
+    return "\n\n".join(each.contents for each in found) or "nothing was found"
 
 
 class OfferedPool:
@@ -236,8 +231,8 @@ class Parts:
 
 
 TOOLS: Mapping[str, Callable[[Parts], Offered]] = {
-    "search": lambda parts: OfferedSearch(parts.search),
-    "python": lambda parts: OfferedPython(parts.python),
+    "search": lambda parts: offer_search(parts.search),
+    "python": lambda parts: offer_python(parts.python),
     "calculator": lambda _: PlainTool(schema_of(compute, "calculator"), compute),
     "graph_verifier": lambda _: PlainTool(schema_of(verify_graph_answer, "graph_verifier"), verify_graph_answer),
 }

@@ -49,16 +49,18 @@ USE = """
 ## Use
 
 ```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
+{imports}
 
 tokenizer = AutoTokenizer.from_pretrained(FOLDER)
-model = AutoModelForCausalLM.from_pretrained(FOLDER)
+model = {loader}.from_pretrained(FOLDER)
 ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
 out = model.generate(**ids, {ends}max_new_tokens={tokens})
 print(tokenizer.decode(out[0, ids["input_ids"].shape[1]:]))
 ```
 
 {stops}"""
+WHOLE = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+ADAPTED = "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer"
 STOPS = """`rlsys.json` holds the stop strings. A server of vLLM's takes them with each request: `"stop": {stop},
 "include_stop_str_in_output": true`.
 """
@@ -107,7 +109,8 @@ def write_card(
     )
     stops = STOPS.format(stop=json.dumps(list(stop))) if stop else ""
     ends = f"tokenizer=tokenizer, stop_strings={json.dumps(list(stop))}, " if stop else ""
-    text += USE.format(ends=ends, tokens=of.rollout.max_turn_tokens, stops=stops)
+    imports, loader = (WHOLE, "AutoModelForCausalLM") if adapter is None else (ADAPTED, "AutoPeftModelForCausalLM")
+    text += USE.format(imports=imports, loader=loader, ends=ends, tokens=of.rollout.max_turn_tokens, stops=stops)
     text += _prompt(messages) + _results(evaluations)
     replace_file(folder / CARD.name, text.rstrip("\n") + "\n")
 

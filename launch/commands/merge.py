@@ -6,9 +6,11 @@ import argparse
 import shutil
 from pathlib import Path
 
+from launch.checks import preflight
 from launch.observe.progress import Progress
 from rlsys.adapters import read_adapter
 from rlsys.errors import BadInput, require
+from rlsys.files import files_or_bad_input
 
 HELP = "merge the adapter of a checkpoint into its model: summed in float32, rounded once to the model's number format"
 EXAMPLES = """examples:
@@ -39,13 +41,19 @@ def run(options: argparse.Namespace) -> int:
             expected="one that a stage with model.lora.rank trained",
         )
     require(not output.exists(), "--output", options.output, "a folder that does not exist yet")
+    preflight.check_model(str(folder), learner=False, key="--checkpoint")
     check_digests(folder.parent)
-
-    with Progress() as progress:
-        progress.doing(f"merging {folder} into {adapter.base}")
-        draft = output.with_name(f".{output.name}.tmp")
+    draft = output.with_name(f".{output.name}.tmp")
+    with files_or_bad_input():
         shutil.rmtree(draft, ignore_errors=True)
-        lost = merge_folder(folder, adapter, draft, dtype=options.dtype)
-        draft.rename(output)
+        draft.mkdir(parents=True)
+
+    try:
+        with Progress() as progress:
+            progress.doing(f"merging {folder} into {adapter.base}")
+            lost = merge_folder(folder, adapter, draft, dtype=options.dtype)
+            draft.rename(output)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
     print(f"rlsys: {output}: {adapter.base} with the adapter of {folder}; rounding took {lost:.1%} of the update")
     return 0

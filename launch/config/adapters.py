@@ -38,7 +38,7 @@ def _first(lora: LoraConfig, stages: Sequence[StageConfig], *, scratch: bool) ->
     training = {stage.name: index for index, stage in enumerate(stages) if _trains(stage)}
     if lora.begins is not None and training:
         if lora.begins not in training:
-            expected = f"a stage that trains ({', '.join(training)}){nearest(lora.begins, training)}"
+            expected = f"a stage that trains ({', '.join(training)}){nearest(lora.begins, training, otherwise='')}"
             raise BadInput(key="model.lora.begins", found=lora.begins, expected=expected)
         return training[lora.begins]
     if not scratch:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import yaml
 
@@ -19,7 +19,7 @@ from envs import REWARDS, WORLDS
 from launch.config import scope
 from launch.config.adapters import with_adapters
 from launch.config.figures import find_foreign, without_figures
-from launch.config.keys import is_list, known_names, listed_sections, named_sections
+from launch.config.keys import is_list, kind_of, known_names, listed_sections, named_sections
 from launch.config.layers import (
     Layer,
     Raw,
@@ -254,6 +254,8 @@ def _check_keys(source: str, values: Mapping[str, Any], schema: type, parts: Map
             if not isinstance(value, dict):
                 raise BadInput(where=source, key=f"{prefix}{key}", found=value, expected="keys and values")
             _check_keys(source, value, inner, parts, f"{prefix}{key}.")
+        elif isinstance(value, list) and get_origin(hints[key]) is dict:  # OmegaConf would not say which
+            raise BadInput(where=source, key=f"{prefix}{key}", found=value, expected=kind_of(hints[key]))
         elif (named := named_sections(hints[key])) is not None and isinstance(value, dict):
             for name, each in value.items():
                 where = f"{prefix}{key}.{name}"

@@ -43,7 +43,7 @@ def stage_keys() -> list[Key]:
     """Those that only a stage has: `stages.NAME.steps`."""
     hints, meanings = get_type_hints(StageConfig), meanings_of(StageKeys)
     return [
-        Key(name=f"stages.NAME.{key}", kind=_kind(hints[key]), default="", meaning=meanings[key], owner=StageKeys)
+        Key(name=f"stages.NAME.{key}", kind=kind_of(hints[key]), default="", meaning=meanings[key], owner=StageKeys)
         for key in STAGE_KEYS
     ]
 
@@ -63,7 +63,7 @@ def keys_of(schema: type, prefix: str = "") -> Iterator[Key]:
     """The keys of a dataclass and of those inside it, in order."""
     for name, owner, each, hint in _leaves(schema, prefix):
         meaning = meanings_of(owner).get(each.name, "")
-        yield Key(name=name, kind=_kind(hint), default=_default(each), meaning=meaning, owner=owner)
+        yield Key(name=name, kind=kind_of(hint), default=_default(each), meaning=meaning, owner=owner)
 
 
 def _leaves(schema: type, prefix: str) -> Iterator[tuple[str, type, Field[Any], Any]]:
@@ -162,18 +162,20 @@ def meanings_of(schema: type) -> Mapping[str, str]:
     return found
 
 
-def _kind(hint: Any) -> str:
+def kind_of(hint: Any) -> str:
+    """What a value of this type is, for people: "a number", "one of 1, 2, 3"."""
     arguments = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join("null" if each is type(None) else _kind(each) for each in arguments)
+        return " or ".join("null" if each is type(None) else kind_of(each) for each in arguments)
     if get_origin(hint) is dict:
-        return "keys and values"
+        value = arguments[1]
+        return f"keys, each with {PLAIN[value]}" if value in PLAIN else "keys and values"
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if listed_sections(hint) is not None:
         return "a list of keys and values"
     if get_origin(hint) in (tuple, list):
-        listed = f"a list of {_kind(arguments[0]).removeprefix('a ')}s"
+        listed = f"a list of {kind_of(arguments[0]).removeprefix('a ')}s"
         return listed if get_origin(hint) is list or Ellipsis in arguments else f"{listed}, {len(arguments)} of them"
     return PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 

@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from launch.config.keys import keys_of
+from launch.config.keys import Key, keys_of
 from launch.config.layers import Layer, Raw, check_plain, over, without_left_out_sets
 from launch.config.scope import has
 from rlsys.config.identity import config_key
@@ -114,15 +114,31 @@ def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas
 
 def _wrong_value(error: OmegaConfBaseException, schema: Any, values: Raw, parts: Mapping[str, type]) -> str:
     """`learner.lr='abc': expected a number`: the first value that cannot be merged alone."""
-    for key in (each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)):
-        if has(values, key.name):
-            path = key.name.split(".")
-            value = reduce(lambda found, part: found[part], path, values)
-            try:
-                OmegaConf.merge(schema, reduce(lambda inner, part: {part: inner}, reversed(path), value))
-            except OmegaConfBaseException:
-                return f"{key.name}={value!r}: expected {key.kind}"
+    keys = {each.name: each for prefix, of in {"": RecipeConfig, **parts}.items() for each in keys_of(of, prefix)}
+    for name, key in keys.items():
+        if has(values, name):
+            value = reduce(lambda found, part: found[part], name.split("."), values)
+            if not _fits(schema, name, value):
+                return _wrong_entry(schema, name, value, keys) or f"{name}={value!r}: expected {key.kind}"
     return _one_line(error)
+
+
+def _wrong_entry(schema: Any, name: str, value: Any, keys: Mapping[str, Key]) -> str:
+    """The same of the first key in a list of sections, `env.tools.0.workers='x'`; "" where there is none."""
+    inside = {own.removeprefix(f"{name}.N."): key for own, key in keys.items() if own.startswith(f"{name}.N.")}
+    for at, entry in enumerate(value if isinstance(value, list) else ()):
+        for own, key in inside.items():
+            if isinstance(entry, dict) and own in entry and not _fits(schema, name, [{own: entry[own]}]):
+                return f"{name}.{at}.{own}={entry[own]!r}: expected {key.kind}"
+    return ""
+
+
+def _fits(schema: Any, name: str, value: Any) -> bool:
+    try:
+        OmegaConf.merge(schema, reduce(lambda inner, part: {part: inner}, reversed(name.split(".")), value))
+    except OmegaConfBaseException:
+        return False
+    return True
 
 
 def _one_line(error: Exception) -> str:

@@ -35,6 +35,7 @@ RUN_KEYS: tuple[str, ...] = (
     "tracker",
     "wandb",
     "report",
+    "incidents",
     "window",
     "rollout.workers",
     "rollout.min_workers",

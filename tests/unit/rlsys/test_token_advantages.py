@@ -68,6 +68,6 @@ def test_from_the_plan_over_the_ranks_rows_into_the_file() -> None:
 
 
 def test_only_algorithms_that_tell_tokens_apart_are_asked() -> None:
-    told = {name: make_algorithm(choose("algorithm", ALGORITHMS, name).schema()).credits_tokens for name in ALGORITHMS}
-    assert {name for name, tells in told.items() if tells} == {"ppo", "reinforce_pp", "opd"}
+    made = {name: make_algorithm(choose("algorithm", ALGORITHMS, name).schema()) for name in ALGORITHMS}
+    assert {name for name, each in made.items() if each.credits_tokens} == {"ppo", "reinforce_pp", "opd"}
     assert TokenCredit().of(two_turns(), 7) == []

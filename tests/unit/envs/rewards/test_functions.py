@@ -62,6 +62,10 @@ def two_scores(completions: Any, **kwargs: Any) -> Any:
     return [1.0, 2.0]
 
 
+def by_place(completions: Any, /, **kwargs: Any) -> Any:
+    return [1.0]
+
+
 def breaks(completions: Any, **kwargs: Any) -> Any:
     raise ZeroDivisionError("the user's own")
 
@@ -172,6 +176,10 @@ def test_bad_functions_are_refused_before_anything_runs() -> None:
         FunctionsReward(FunctionsRewardConfig())
     with refused("reward.functions", says="has no attribute 'digit'"):
         FunctionsReward(config("digit"))
+    with refused("reward.functions", says="'completions' cannot be given by name"):
+        FunctionsReward(config("by_place"))
+    with refused("reward.functions", found=["digits"], expected="keys, each with a number"):
+        compose("quickstart", ["stages.sft=null", "reward.name=functions", "reward.functions=[digits]"])
     with refused("reward.functions", expected="a class is chosen with reward.name"):
         FunctionsReward(config("Transcript"))
 

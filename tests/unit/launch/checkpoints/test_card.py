@@ -1,11 +1,14 @@
 """What a colleague gets with `hf/` alone: its stop strings, and a card that says what it is."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from envs import make_world
@@ -50,6 +53,23 @@ def test_transformers_generates_as_before_and_stops_where_it_is_asked_to(tmp_pat
     about = json.loads((folder / "rlsys.json").read_text())
     assert (about["recipe"], about["stage"], about["protocol"]) == ("quickstart", "rl", None)
     assert said(folder, stop_strings=about["stop_strings"]) == "!!!"
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_the_lines_of_a_card_load_its_model(adapted: bool, tmp_path: Path) -> None:
+    base, config = model_in(tmp_path / "base"), compose("quickstart", SMALL)
+    folder = base
+    if adapted:  # with config.json and tokenizer, as checkpoints have them
+        folder = tmp_path / "hf"
+        lora = LoraConfig(target_modules=["q_proj"], init_lora_weights=False, base_model_name_or_path=str(base))
+        get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora).save_pretrained(folder)
+        for file in base.glob("*.json"):
+            shutil.copy(file, folder)
+    write_card(folder, config, config.stages[-1], 12, ([{"role": "user", "content": "1 + 1"}], None), [])
+    lines = (folder / "README.md").read_text().split("```python\n")[1].split("ids = ")[0]
+    names: dict[str, Any] = {"FOLDER": folder}
+    exec(lines, names)  # noqa: S102
+    assert any("lora_A" in name for name, _ in names["model"].named_parameters()) == adapted
 
 
 def test_a_renewed_card_has_the_new_numbers_and_else_what_it_said(tmp_path: Path) -> None:

@@ -131,11 +131,11 @@ def test_any_record_is_read_or_refused(record: dict[str, Any]) -> None:
 
 
 def test_what_a_token_limit_cut_off_has_no_end_to_learn() -> None:
-    told: list[bool] = []
+    cut: list[bool] = []
 
-    class Told(Renderer):
+    class Watched(Renderer):
         def demonstration(self, *what: Any, truncated: bool = False, offer: ToolOffer | None = None) -> Any:
-            told.append(truncated)
+            cut.append(truncated)
             return super().demonstration(*what, truncated=truncated, offer=offer)
 
     pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
@@ -144,8 +144,8 @@ def test_what_a_token_limit_cut_off_has_no_end_to_learn() -> None:
         read_answer({"prompt": "p", "response": "ab", "truncated": True}, "line 1"),
         read_pair(pair | {"chosen_truncated": False, "rejected_truncated": True}, "line 1"),
     ):
-        samples_of(example, Told(), "y", ("</a>",))  # type: ignore[arg-type]
-    assert told == [False, True, False, True]
+        samples_of(example, Watched(), "y", ("</a>",))  # type: ignore[arg-type]
+    assert cut == [False, True, False, True]
 
 
 def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path: Path) -> None:
