@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,9 +20,8 @@ from launch.observe.held_out import fallen
 from launch.run.episodes import Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
-from launch.run.rundir import EVALUATIONS, episodes_name, evaluation_name
+from launch.run.rundir import episodes_name, evaluation_line, evaluation_name
 from rlsys.config.recipe import StageConfig
-from rlsys.seals import digest_of
 from rlsys.types import Group, Trajectory
 
 Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
@@ -146,8 +144,7 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
     digests = {name: play.digest() for name, play in one.plays.items()}
     row = place | account | numbers | {"prompts": digests}
-    run.dir.save_evaluation(row)
-    run.journal.seal(f"{EVALUATIONS} {stage.name} {one.when} {one.step}", digest_of(json.dumps(row).encode()))
+    run.journal.seal(evaluation_line(stage.name, one.when, one.step), run.dir.save_evaluation(row))
     for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)

@@ -281,7 +281,7 @@ def _change(where: str, key: str, table: Table, base: Any, given: Mapping[str, A
         return _merge(base if given.get("name", own) == own else schema, given)
     except BadInput as error:
         raise BadInput(error, where=where) from error
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, TypeError) as error:  # TypeError: a list in the place of keys
         cause = error.__cause__
         reason = str(cause) if isinstance(cause, BadInput) else str(error).split("\n")[0]
         raise BadInput(reason, where=where) from error

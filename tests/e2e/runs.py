@@ -34,9 +34,13 @@ class Result:
 
 
 def rlsys(
-    *argv: str, send: signal.Signals | None = None, when: Callable[[], bool] = lambda: False, said: str | None = None
+    *argv: str,
+    send: signal.Signals | None = None,
+    when: Callable[[], bool] = lambda: False,
+    said: str | None = None,
+    module: str = "launch",
 ) -> Result:
-    """Run `python -m launch ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed.
+    """Run `python -m MODULE ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed.
 
     A run makes no report, unless ARGV says when.
     """
@@ -44,7 +48,7 @@ def rlsys(
         argv = (*argv, "report=none")
     with tempfile.NamedTemporaryFile("w+") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "launch", *argv],
+            [sys.executable, "-m", module, *argv],
             cwd=ROOT,
             stdout=output,
             stderr=subprocess.STDOUT,

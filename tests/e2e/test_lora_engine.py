@@ -21,6 +21,7 @@ from rlsys.config.model import LoraConfig
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
 from rlsys.types import Completion
 from tests.e2e.test_engine_contract import PROMPT, Loop, close, gap, request, sampled_gap, spec
+from tests.e2e.test_engine_contract import loop as loop
 from tests.e2e.tiny_models import logprobs, publish, save_tiny, tiny_model
 
 pytestmark = pytest.mark.e2e
@@ -76,14 +77,12 @@ class Adapting:
     def run(self, work: Any) -> Any:
         return self.loop.run(work)
 
-
-@pytest.fixture(scope="module")
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.loop.call_soon_threadsafe(loop.loop.stop)
-    loop.thread.join()
-    loop.loop.close()
+    async def while_running(self, requests: int, seed: int) -> tuple[Any, list[Completion]]:
+        """An adapter is loaded while so many long requests run: the model with it, and what became of them."""
+        running = [asyncio.ensure_future(self.generate(seed=each, max_tokens=200)) for each in range(requests)]
+        while self.engine.stats().running < requests:
+            await asyncio.sleep(0.01)
+        return await self.load(seed), await asyncio.gather(*running)
 
 
 @pytest.fixture(scope="module")
@@ -121,15 +120,7 @@ def test_weights_of_the_whole_model_and_then_an_adapter_again(served) -> None:
 def test_an_adapter_that_changes_under_requests_in_flight_breaks_none_of_them(served) -> None:
     """TRL 7017: an adapter was unloaded while requests of it were running."""
     served.run(served.load(1))
-
-    async def play() -> tuple[Any, list[Completion]]:
-        running = [asyncio.ensure_future(served.generate(seed=seed, max_tokens=200)) for seed in range(6)]
-        while served.engine.stats().running < 6:
-            await asyncio.sleep(0.01)
-        model = await served.load(2)
-        return model, await asyncio.gather(*running)
-
-    model, found = served.run(play())
+    model, found = served.run(served.while_running(6, 2))
     newest = max(each.spans[-1].version for each in found)
     crossed = [each for each in found if each.spans[0].version < newest == each.spans[-1].version]
     assert len(found) == 6 and all(len(each.token_ids) == 200 for each in found)
@@ -139,20 +130,12 @@ def test_an_adapter_that_changes_under_requests_in_flight_breaks_none_of_them(se
         assert gap(each.logprobs[start:], logprobs(model, ids)[len(PROMPT) - 1 + start :]) < close()
 
 
-def test_no_request_goes_on_without_the_adapter_that_has_come(served) -> None:
+def test_no_request_continues_without_the_adapter_that_has_come(served) -> None:
     """verl 5220: rollouts ran without the adapter, and nothing said so. A request keeps what it was sent with, so those
     that run when an adapter comes are sent again."""
     whole = publish(served.root / "versions", served.base, next(served.versions))
     served.run(served.engine.load(whole))
-
-    async def play() -> tuple[Any, list[Completion]]:
-        running = [asyncio.ensure_future(served.generate(seed=seed, max_tokens=200)) for seed in range(4)]
-        while served.engine.stats().running < 4:
-            await asyncio.sleep(0.01)
-        model = await served.load(3)
-        return model, await asyncio.gather(*running)
-
-    model, found = served.run(play())
+    model, found = served.run(served.while_running(4, 3))
     later = [each for each in found if each.spans[-1].version > whole.version]
     assert later
     for each in later:

@@ -77,7 +77,8 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
     assert [row["stage_step"] for row in trained] == list(range(1, 6))
     for row in trained:
         for key in ("episode/count", "tokens/generated", "groups/trained", "groups/filtered", "groups/failed"):
-            assert row[f"by_env/calculator/{key}"] + row[f"by_env/search/{key}"] == row[key]
+            # a step without episodes of an environment has no tokens of it
+            assert sum(row.get(f"by_env/{name}/{key}", 0) for name in ("calculator", "search")) == row[key]
     written_of = [
         (env_of(each["task"]["task_id"]), "f1" in each["parts"]) for each in trajectories(run, "step-*.jsonl")
     ]

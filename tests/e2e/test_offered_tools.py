@@ -119,11 +119,11 @@ def test_a_function_that_goes_wrong_costs_its_own_call(how: str, says: str) -> N
     async def play() -> None:
         wrong = function("goes_wrong", deadline_s=1.0)
         async with offering(wrong, function("later"), function("who")) as tools:
-            going_on = asyncio.create_task(ask(tools, "later", seconds=1.5))
+            waiting = asyncio.create_task(ask(tools, "later", seconds=1.5))
             meanwhile = asyncio.create_task(ask(tools, "goes_wrong", how="nothing"))
             failed = await ask(tools, "goes_wrong", how=how)
             assert isinstance(failed, ToolError) and says in failed.text and len(failed.text) < 1000
-            assert await meanwhile == "fine" and await going_on == '{"waited": 1.5}'
+            assert await meanwhile == "fine" and await waiting == '{"waited": 1.5}'
             assert await ask(tools, "goes_wrong", how="nothing") == "fine"
             assert await ask(tools, "who") == await ask(tools, "who")  # a process that did nothing wrong stays
 

@@ -53,13 +53,13 @@ def test_its_template_renders_a_conversation_once_and_extends_it_token_by_token(
     )  # fmt: skip
     reply = Message(role="user", content="And of Italy?")
     spoken = [ASKED, Message(role="assistant", content=completion.text)]
-    going_on = renderer.extend(prompt, completion, spoken, (reply,))
-    assert list(going_on.context_ids[: len(prompt) + len(said)]) == [*prompt.tolist(), *said]
+    continued = renderer.extend(prompt, completion, spoken, (reply,))
+    assert list(continued.context_ids[: len(prompt) + len(said)]) == [*prompt.tolist(), *said]
     whole = renderer.tokenizer.apply_chat_template(
         [{"role": each.role, "content": each.content} for each in (*spoken, reply)],
         tokenize=False, add_generation_prompt=True,
     )  # fmt: skip
-    assert renderer.tokenizer.decode(going_on.context_ids) == whole
+    assert renderer.tokenizer.decode(continued.context_ids) == whole
 
 
 def test_packed_rows_and_the_tied_head_give_transformers_numbers(model: str) -> None:

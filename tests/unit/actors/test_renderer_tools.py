@@ -1,6 +1,7 @@
 """Tools through chat templates: what is shown, what is read, and that no sampled token is ever written again."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from actors.renderer import ChatRenderer
 from learners.scratch import CHAT_TEMPLATE
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
-from rlsys.types import Completion, Message, ToolCall, ToolOffer, Turn, TurnStop
+from rlsys.types import Completion, Message, ToolCall, ToolOffer, Trajectory, Turn, TurnStop
 from tests import made
 from tests.played import tokenizer_in
 
@@ -96,6 +97,24 @@ def sampled(renderer: ChatRenderer, text: str, *, spelled: bool = False) -> Comp
     return made.completion((*ids, renderer.tokenizer.eos_token_id), text, stop=TurnStop.EOS)
 
 
+def episode(renderer: ChatRenderer, texts: Sequence[str]) -> Trajectory:
+    """What the policy said, in tokens of its own spelling, and both replies after each message."""
+    messages, turns = [ASKED], []
+    context = made.ints(renderer.prompt_ids(messages, OFFER))
+    for text in texts:
+        said = sampled(renderer, text, spelled=True)
+        turns.append(Turn(added_ids=context, starts_sample=True, completion=said, reply=""))
+        messages.append(Message(role="assistant", content=text))
+        continued = renderer.extend(context, said, messages, REPLIES, None, OFFER)
+        messages += continued.replies
+        context = continued.context_ids
+    return made.trajectory(*turns, messages=messages)
+
+
+def sampled_in(played: Trajectory) -> list[int]:
+    return [token for turn in played.turns for token in turn.completion.token_ids]
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_family_is_found_by_the_template(folder: Path, name: str) -> None:
     renderer = rendering(folder, name)
@@ -124,32 +143,24 @@ def test_a_demonstration_is_what_its_rollout_would_have_been(folder: Path, name:
     context = made.ints(renderer.prompt_ids([ASKED], OFFER))
     first = sampled(renderer, written)
     messages = [ASKED, Message(role="assistant", content=written)]
-    going_on = renderer.extend(context, first, messages, replies, None, OFFER)
+    continued = renderer.extend(context, first, messages, replies, None, OFFER)
     answered = sampled(renderer, ANSWER.content)
-    assert (*going_on.context_ids.tolist(), *answered.token_ids.tolist()) == ids
+    assert (*continued.context_ids.tolist(), *answered.token_ids.tolist()) == ids
 
     chat = [{"role": "user", "content": ASKED.content}, {"role": "assistant", "content": written}]
     chat += [{"role": "tool", "content": m.content, "name": m.tool, "tool_call_id": m.call_id} for m in replies]
     tools = [json.loads(each) for each in OFFER.schemas]
     whole = renderer.tokenizer.apply_chat_template(chat, tools=tools, tokenize=False, add_generation_prompt=True)
-    assert renderer.decode(going_on.context_ids) == whole
+    assert renderer.decode(continued.context_ids) == whole
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_was_sampled_is_what_is_trained_however_it_was_spelled(folder: Path, name: str) -> None:
     renderer = rendering(folder, name)
     texts = ('<tool_call>\n{"name":"search"  }</tool_call>', "[TOOL_CALLS] oops", '{"name": 5}', ANSWER.content)
-    messages, turns = [ASKED], []
-    context = made.ints(renderer.prompt_ids(messages, OFFER))
-    for text in texts:
-        said = sampled(renderer, text, spelled=True)
-        turns.append(Turn(added_ids=context, starts_sample=True, completion=said, reply=""))
-        messages.append(Message(role="assistant", content=text))
-        going_on = renderer.extend(context, said, messages, REPLIES, None, OFFER)
-        messages += going_on.replies
-        context = going_on.context_ids
-    (sample,) = sample_trajectory(made.trajectory(*turns, messages=messages), 1.0)
-    assert sample.token_ids[sample.loss_mask].tolist() == [t for turn in turns for t in turn.completion.token_ids]
+    played = episode(renderer, texts)
+    (sample,) = sample_trajectory(played, 1.0)
+    assert sample.token_ids[sample.loss_mask].tolist() == sampled_in(played)
 
 
 def test_a_published_template_that_opens_turns_with_an_empty_thought(folder: Path) -> None:
@@ -168,18 +179,9 @@ def test_a_published_template_that_opens_turns_with_an_empty_thought(folder: Pat
     whole = renderer.decode(ids)
     assert whole.count("<tool_response>") == 2 and whole.count("<|im_start|>user") == 2  # results share a turn
 
-    context = made.ints(renderer.prompt_ids([ASKED], OFFER))
-    messages, turns = [ASKED], []
-    for text in (family.write("", CALLS), ANSWER.content):
-        sampled_here = sampled(renderer, text, spelled=True)
-        turns.append(Turn(added_ids=context, starts_sample=True, completion=sampled_here, reply=""))
-        messages.append(Message(role="assistant", content=text))
-        going_on = renderer.extend(context, sampled_here, messages, REPLIES, None, OFFER)
-        messages += going_on.replies
-        context = going_on.context_ids
-    samples = sample_trajectory(made.trajectory(*turns, messages=messages), 1.0)
-    trained = [token for sample in samples for token in sample.token_ids[sample.loss_mask].tolist()]
-    assert trained == [token for turn in turns for token in turn.completion.token_ids]
+    played = episode(renderer, (family.write("", CALLS), ANSWER.content))
+    trained = [token for each in sample_trajectory(played, 1.0) for token in each.token_ids[each.loss_mask].tolist()]
+    assert trained == sampled_in(played)
 
 
 def test_marks_in_calls_and_results_are_text(folder: Path) -> None:
@@ -212,10 +214,10 @@ def test_each_reply_is_cut_alone(folder: Path) -> None:
     renderer = rendering(folder, "qwen")
     flood = Message(role="tool", content="x " * 500, tool="search")
     said = sampled(renderer, "hm")
-    going_on = renderer.extend(
+    continued = renderer.extend(
         made.ints((1,)), said, [ASKED, Message(role="assistant", content="hm")], [flood, REPLIES[1]], 20, OFFER
     )
-    assert len(renderer.text_ids(going_on.replies[0].content)) <= 20 and going_on.replies[1] == REPLIES[1]
+    assert len(renderer.text_ids(continued.replies[0].content)) <= 20 and continued.replies[1] == REPLIES[1]
 
 
 def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> None:
