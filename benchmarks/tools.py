@@ -1,7 +1,7 @@
-"""A list of tools in miniature: `python benchmarks/tools.py [--seeds 0 1 2 3] [--runs DIR]`, two runs a seed.
+"""A list of tools in miniature: `python benchmarks/tools.py [--seeds 1 2 3 4] [--runs DIR]`, two runs a seed.
 
 `rlsys train worlds/tools` teaches a policy from nothing to call three tools in its chat template's own format, with
-demonstrations of which three in four call a tool that does not fit, and then trains it by GRPO on the answers alone. In
+demonstrations of which three in five call a tool that does not fit, and then trains it by GRPO on the answers alone. In
 the arm `mcp` (`worlds/tools_mcp`) an MCP server of the reference SDK answers for one of the tools. Held-out errands are
 asked before and after the rl stage. Runs that are done are not repeated. Writes the numbers into
 `docs/tool_calls.json`, prints them with the spread over seeds and what became of the predictions; `--draw` takes what
@@ -31,7 +31,7 @@ def _gain(arms: study.Arms, arm: str, kind: str) -> float:
     return _accuracy(arms, arm, "after", kind) - _accuracy(arms, arm, "before", kind)
 
 
-# Written before any run of these recipes.
+# Written before any run of these recipes. Seeds 0 and 100 then chose their settings, and count for nothing.
 PREDICTIONS = (
     Prediction(
         "accuracy of sampled answers rises by at least 0.3 in each of the three kinds that take one tool, in both arms",
@@ -67,4 +67,4 @@ def tell(report: Report, found: study.Found) -> None:
 
 
 if __name__ == "__main__":
-    study.main(__doc__, RESULTS, play_seed, tell, predictions=PREDICTIONS, seeds=(0, 1, 2, 3))
+    study.main(__doc__, RESULTS, play_seed, tell, predictions=PREDICTIONS, seeds=(1, 2, 3, 4))
