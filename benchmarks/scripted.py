@@ -301,7 +301,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
         "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
         "renderer": SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7)),
         "tracker": Book(note),
-        "gauges": SimpleNamespace(set=lambda row: None),
+        "gauges": SimpleNamespace(set=lambda row: None, set_held_out=lambda name, values: None),
         "device": None,
     }
     return Run(
