@@ -1,4 +1,4 @@
-"""What a learner's checkpoint can be loaded into: the same ranks, ZeRO stage, critic and rank of an adapter."""
+"""What a learner's checkpoint can be loaded into: the same critic and rank of an adapter, divided in any way."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ def layout_of(learner: LearnerConfig, algorithm: Algorithm, world_size: int, lor
     return {"world_size": world_size, "zero_stage": learner.zero_stage, "critic": critic, "lora": lora}
 
 
-def refuse_other_layout(folder: Path, ours: Mapping[str, Any]) -> None:
-    """Raises BadInput where the checkpoint in `folder` is of another."""
+def other_division(folder: Path, ours: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The number of ranks and the ZeRO stage that the checkpoint in `folder` was saved with; None where both are ours.
+
+    Raises BadInput where it cannot be loaded, however it is divided.
+    """
     path = folder / FILE
     if not path.is_file():
         raise BadInput(f"not a learner checkpoint ({FILE} is missing)", where=folder)
     saved = json_object(path.read_bytes(), str(path))
-    for key, config_key in (("world_size", "learner.ranks"), ("zero_stage", "learner.zero_stage")):
-        if saved.get(key) != ours[key]:
-            raise BadInput(f"saved with {config_key}={saved.get(key)}", where=folder, expected=ours[key])
+    ranks, zero_stage = saved.get("world_size"), saved.get("zero_stage")
+    if type(ranks) is not int or ranks < 1:
+        raise BadInput(f"saved with learner.ranks={ranks}", where=folder, expected="1 or more")
+    if zero_stage not in (1, 2, 3):
+        raise BadInput(f"saved with learner.zero_stage={zero_stage}", where=folder, expected="1, 2 or 3")
     if saved.get("lora", 0) != ours["lora"]:
         raise BadInput(f"saved with model.lora.rank={saved.get('lora', 0)}", where=folder, expected=str(ours["lora"]))
     if saved.get("critic") != ours["critic"]:
         found = "with a critic" if saved.get("critic") else "without a critic"
         raise BadInput(f"saved {found}", where=folder, expected="the algorithm that the stage began with")
+    same = (ranks, zero_stage) == (ours["world_size"], ours["zero_stage"])
+    return None if same else (ranks, zero_stage)

@@ -201,15 +201,16 @@ class LearnerRank:
     def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
         """After `begin` with the same stage. Raises BadInput when the folder does not fit this learner.
 
-        optimizers_alone: of the stage before, whose weights these are; the schedule stays this stage's own.
+        The number of ranks and the ZeRO stage may be others than those that it was saved with. optimizers_alone: of the
+        stage before, whose weights these are; the schedule stays this stage's own.
         """
-        layouts.refuse_other_layout(folder, self._layout())
+        divided = layouts.other_division(folder, self._layout())
         loaded = self.stage.models
         with as_data(folder):
-            more = {} if self._adapter is None else {"frozen_too": False}
-            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG, **more)
+            whole = self._adapter is None
+            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG, frozen_too=whole, divided=divided)
             if loaded.critic_engine is not None:
-                zero.load(loaded.critic_engine, folder, _CRITIC_TAG)
+                zero.load(loaded.critic_engine, folder, _CRITIC_TAG, divided=divided)
         if optimizers_alone:
             return
         self.step = state["step"]

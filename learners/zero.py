@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from learners import redivide
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import Device
 
@@ -87,20 +88,27 @@ def deepspeed_config(learner: LearnerConfig, device: Device, *, dtype: str, num_
     return config
 
 
-def load(engine: Any, folder: Path, tag: str, *, frozen_too: bool = True) -> dict[str, Any]:
+def load(
+    engine: Any, folder: Path, tag: str, *, frozen_too: bool = True, divided: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """Weights and the optimizer's moments, as they were saved; how it moves the weights (weight decay, betas, clipping)
     stays as the engine was made. Returns what was saved with them.
 
     frozen_too: whether the checkpoint holds every weight; not that of an adapter, whose model was loaded before.
+    divided: the number of ranks and the ZeRO stage that it was saved with, where those are others.
     """
     optimizer = engine.optimizer
     ours = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     clip_grad = optimizer.clip_grad  # which ZeRO below 3 saves and loads, too
-    _, state = engine.load_checkpoint(str(folder), tag=tag, **({} if frozen_too else {"load_module_strict": False}))
+    found: dict[str, Any]
+    if divided is not None:
+        found = redivide.load(engine, folder / tag, ranks=divided[0], zero_stage=divided[1])
+    else:
+        more = {} if frozen_too else {"load_module_strict": False}
+        _, found = engine.load_checkpoint(str(folder), tag=tag, **more)
     optimizer.clip_grad = clip_grad
     for group, own in zip(optimizer.param_groups, ours, strict=True):
         group.update(own)
-    found: dict[str, Any] = state
     return found
 
 

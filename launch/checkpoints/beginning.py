@@ -16,7 +16,7 @@ from pathlib import Path
 from launch.checkpoints.checkpoint import DriverState, read_digests, step_of
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
-from learners.layout import layout_of, refuse_other_layout
+from learners.layout import layout_of, other_division
 from rlsys.adapters import BASES, Adapter, AdapterStart, read_adapter
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import StageConfig
@@ -101,15 +101,26 @@ def takes_optimizer(stage: StageConfig, state: DriverState) -> bool:
     return state.stage_step > 0 or inherited
 
 
+def describe_division(stage: StageConfig, state: DriverState, checkpoint: Path) -> str:
+    """How the optimizer of the checkpoint is divided, where the stage continues with it on other ranks or under another
+    ZeRO stage; else empty. Raises BadInput where it cannot."""
+    if not takes_optimizer(stage, state):
+        return ""
+    learner, lora = stage.config.learner, stage.config.model.lora.rank
+    ours = layout_of(learner, make_algorithm(stage.config.algorithm), learner.ranks, lora)
+    divided = other_division(checkpoint / LEARNER, ours)
+    if divided is None:
+        return ""
+    now = f"learner.ranks={learner.ranks} learner.zero_stage={learner.zero_stage}"
+    return f"its optimizer was saved with learner.ranks={divided[0]} learner.zero_stage={divided[1]}, now {now}"
+
+
 def refuse_impossible(stage: StageConfig, state: DriverState, checkpoint: Path, saved: Sequence[Path]) -> None:
     """What the learner would refuse, or not find, once everything has started. Raises BadInput.
 
     saved: all checkpoints of the run, of which an earlier one may be named in the error.
     """
-    if takes_optimizer(stage, state):
-        learner = stage.config.learner
-        ours = layout_of(learner, make_algorithm(stage.config.algorithm), learner.ranks, stage.config.model.lora.rank)
-        refuse_other_layout(checkpoint / LEARNER, ours)
+    describe_division(stage, state, checkpoint)
     try:
         reference_of(stage, state, checkpoint)
     except BadInput as error:

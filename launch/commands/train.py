@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from envs.services.first_question import ask_all
-from launch.checkpoints.beginning import refuse_impossible
+from launch.checkpoints.beginning import describe_division, refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
@@ -117,6 +117,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             progress.say(early)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
+            if divided := describe_division(entered, state, checkpoint):
+                progress.say(divided)
             for aside in directory.set_aside_after(checkpoint):
                 progress.say(f"set aside, to be removed by hand: {parts.shorten_path(aside)}")
         if not checked:

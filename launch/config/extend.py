@@ -24,8 +24,8 @@ MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
 def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
     """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
-    More steps, other timings, other learning rates or more workers are fine. midway: the number of the stage that has
-    begun; what its optimizer and its open groups stand for may not change before it ends.
+    More steps, other timings, other learning rates, more workers, other ranks or ZeRO stages are fine. midway: the
+    number of the stage that has begun; what its optimizer and its open groups stand for may not change before it ends.
     """
     saved = path / "config.yaml"
     if not any((path / "checkpoints").glob("step-*")):
@@ -57,7 +57,6 @@ def _identity(config: RunConfig) -> dict[str, Any]:
     del model["gradient_checkpointing"]  # changes no number
     del model["lora"]["lr_scale"]  # as learner.lr, which may change
     identity |= {f"model.{key}": value for key, value in model.items()}
-    identity |= {"learner.ranks": recipe.learner.ranks, "learner.zero_stage": recipe.learner.zero_stage}
     for stage in config.stages:
         own = {"kind": stage.kind, "loop.groups_per_step": stage.config.loop.groups_per_step}
         own |= identity_of("env", stage.config.env)

@@ -27,7 +27,7 @@ from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.reads import Keys
 from learners.algorithms import make_algorithm
-from learners.layout import layout_of
+from learners.algorithms.base import VALUES
 from rlsys.choices import load
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
@@ -212,22 +212,16 @@ def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: 
     if recipe.learner.optimizer == "stage" or not training or not stage_of(head.kind).has_length:
         return
     before = training[-1]
-    theirs, ours = (
-        layout_of(each.learner, make_algorithm(each.algorithm), each.learner.ranks) for each in (before.config, recipe)
-    )
-    found = {
-        "zero_stage": f"learner.zero_stage={theirs['zero_stage']}, and this one {ours['zero_stage']}",
-        "critic": "a critic, and this one none" if theirs["critic"] else "no critic, and this one has one",
-    }
-    for key, has in found.items():
-        if theirs[key] != ours[key]:
-            raise BadInput(
-                f"the optimizer of stage {before.name} has {has}",
-                where=where,
-                key="learner.optimizer",
-                found="run",
-                expected="the same, or learner.optimizer=stage",
-            )
+    theirs, ours = (VALUES in make_algorithm(each.algorithm).needs for each in (before.config, recipe))
+    if theirs != ours:
+        has = "a critic, and this one none" if theirs else "no critic, and this one has one"
+        raise BadInput(
+            f"the optimizer of stage {before.name} has {has}",
+            where=where,
+            key="learner.optimizer",
+            found="run",
+            expected="the same, or learner.optimizer=stage",
+        )
 
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:

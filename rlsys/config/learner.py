@@ -17,13 +17,14 @@ class LearnerConfig:
     """The learner: DeepSpeed, with one engine per rank."""
 
     ranks: int = 1
-    """Number of learner processes that train together; on GPUs each has its own GPU."""
+    """Number of learner processes that train together; on GPUs each has its own GPU. A run may be continued with
+    another number."""
     threads: Optional[int] = None
     """Number of CPU threads of one rank. null: on a CPU the rank's share of the machine's cores, on GPUs one. Threads
     sleep while the ranks wait for each other, so that the engines can use the cores meanwhile."""
     zero_stage: Literal[1, 2, 3] = 2
     """ZeRO stage, what the ranks shard among themselves: 1 the optimizer state, 2 also the gradients, 3 also the
-    weights. A higher stage takes less memory and more communication."""
+    weights. A higher stage takes less memory and more communication. A run may be continued under another stage."""
     lr: float = 1e-6
     """Learning rate of the policy's optimizer at its peak, after warm-up. 1e-6 suits pretrained models; sft of a policy
     built from scratch needs about 1e-3."""

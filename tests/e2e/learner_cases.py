@@ -23,8 +23,8 @@ SHAPE = ScratchModel(
 )
 
 
-def save_model(folder: Path, seed: int = 0) -> str:
-    build(folder, SHAPE, ["a few words", "and 12 more"] * 9, ["<tag>"], max_positions=128, seed=seed)
+def save_model(folder: Path, seed: int = 0, shape: ScratchModel = SHAPE) -> str:
+    build(folder, shape, ["a few words", "and 12 more"] * 9, ["<tag>"], max_positions=128, seed=seed)
     return str(folder)
 
 

@@ -29,7 +29,7 @@ from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
 from tests import made
-from tests.e2e.learner_cases import bare_process, spawn, spec
+from tests.e2e.learner_cases import SHAPE, bare_process, save_model, spawn, spec
 from tests.e2e.learner_cases import learner as learner
 from tests.e2e.learner_cases import path as path
 from tests.made import make_batch, make_shards
@@ -304,13 +304,63 @@ def test_a_loaded_checkpoint_continues_to_the_same_bits(learner, path, zero_stag
     assert same(tensors(learner), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3), (3, 1)])
+def test_a_checkpoint_continues_under_another_zero_stage(
+    learner, path, before, after, dtype, tmp_path, monkeypatch
+) -> None:
+    """To the same bits where it is loaded, and as far from the same stage's next step as the stages are apart."""
+    monkeypatch.setattr(learner, "spec", dataclasses.replace(learner.spec, dtype=dtype))
+    begin(learner, path, zero_stage=before)
+    for step in range(3):
+        learner.update(batch(step))
+    save(learner, tmp_path / "learner")
+    saved = tensors(learner)
+    learner.update(batch(3))
+    expected = tensors(learner)
+
+    begin(learner, path, zero_stage=after, lr=2e-3)
+    learner.load(tmp_path / "learner")
+    assert same(tensors(learner), saved) and learner.step == 3
+    save(learner, tmp_path / "again")
+    begin(learner, path, zero_stage=before)
+    learner.load(tmp_path / "again")
+    assert same(tensors(learner), saved)
+    learner.update(batch(3))
+    assert same(tensors(learner), expected)  # the moments have come back, too
+
+    begin(learner, path, zero_stage=after)
+    learner.load(tmp_path / "learner")
+    learner.update(batch(3))
+    limit = 1e-6 if dtype == "float32" else 2e-3
+    assert all((each - expected[name]).abs().max() < limit for name, each in tensors(learner).items())
+
+
+def test_a_checkpoint_before_any_step_continues_under_another_zero_stage(learner, path, tmp_path) -> None:
+    """There are no moments yet."""
+    begin(learner, path, zero_stage=2)
+    save(learner, tmp_path / "learner")
+    learner.update(batch())
+    expected = tensors(learner)
+    begin(learner, path, zero_stage=3)
+    learner.load(tmp_path / "learner")
+    learner.update(batch())
+    assert all((each - expected[name]).abs().max() < 1e-6 for name, each in tensors(learner).items())
+
+
 def test_a_checkpoint_that_does_not_fit_is_bad_input(learner, path, tmp_path) -> None:
     begin(learner, path)
     with pytest.raises(BadInput, match="not a learner checkpoint"):
         learner.load(tmp_path)
     save(learner, tmp_path)
+    other = save_model(tmp_path / "other", shape=dataclasses.replace(SHAPE, intermediate_size=512))
+    begin(learner, other, zero_stage=1)
+    with pytest.raises(BadInput, match="numbers, expected"):
+        learner.load(tmp_path)
     begin(learner, path, zero_stage=1)
-    with pytest.raises(BadInput, match=r"saved with learner\.zero_stage=2, expected 1"):
+    (part,) = (tmp_path / "state").glob("*optim_states.pt")
+    part.unlink()
+    with pytest.raises(BadInput, match="0 files .*optim_states.pt, expected 1"):
         learner.load(tmp_path)
 
 
@@ -333,10 +383,11 @@ def test_a_checkpoint_that_brings_code_along_is_refused_and_runs_nothing(
     (file,) = (tmp_path / "learner" / "state").glob(name)
     whole = torch.load(file, weights_only=False)
     torch.save(whole | {"extra": Code(tmp_path / "ran")}, file)
-    begin(learner, path, zero_stage=zero_stage)
-    with pytest.raises(BadInput, match="it holds more than data"):
-        learner.load(tmp_path / "learner")
-    assert not (tmp_path / "ran").exists()
+    for other in (zero_stage, 1):
+        begin(learner, path, zero_stage=other)
+        with pytest.raises(BadInput, match="it holds more than data"):
+            learner.load(tmp_path / "learner")
+        assert not (tmp_path / "ran").exists()
 
 
 def test_the_next_stage_begins_from_what_the_last_one_saved(learner, path, tmp_path) -> None:
@@ -404,6 +455,21 @@ def test_a_loaded_optimizer_moves_weights_as_the_configuration_says(learner, pat
         found = [(group["weight_decay"], tuple(group["betas"])) for group in groups]
         assert found == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
         assert optimizer.clip_grad == 0.5 and learner.update(batch(1)).applied
+
+
+def test_a_critic_continues_under_another_zero_stage(learner, path, tmp_path) -> None:
+    begin_actor_critic(learner, path, zero_stage=2)
+    learner.update(batch(0, minibatches=3))
+    save(learner, tmp_path / "learner")
+    saved = models_of(learner)
+    learner.update(batch(1, minibatches=3))
+    expected = models_of(learner)
+    begin_actor_critic(learner, path, zero_stage=3)
+    learner.load(tmp_path / "learner")
+    assert all(map(same, models_of(learner), saved))
+    learner.update(batch(1, minibatches=3))
+    for ours, theirs in zip(models_of(learner), expected, strict=True):
+        assert all((each - theirs[name]).abs().max() < 1e-5 for name, each in ours.items())
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])

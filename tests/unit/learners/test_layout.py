@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from learners.algorithms.base import REFERENCE, VALUES
-from learners.layout import layout_of, refuse_other_layout
+from learners.layout import layout_of, other_division
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 
@@ -21,28 +21,41 @@ def ours(world_size: int = 2, zero_stage: Any = 1, critic: bool = False) -> dict
 
 
 @pytest.mark.parametrize(
+    ("saved", "found"),
+    [
+        (ours(), None),
+        (ours(world_size=3), (3, 1)),
+        (ours(zero_stage=2), (2, 2)),
+        ({**ours(world_size=1, zero_stage=3), "lora": 0}, (1, 3)),
+    ],
+)
+def test_another_division_is_told(saved: dict[str, Any], found: tuple[int, int] | None, tmp_path: Path) -> None:
+    (tmp_path / "layout.json").write_text(json.dumps(saved))
+    assert other_division(tmp_path, ours()) == found
+
+
+@pytest.mark.parametrize(
     ("saved", "key"),
     [
-        (ours(), ""),
-        (ours(world_size=3), "learner.ranks=3"),
-        (ours(zero_stage=2), "learner.zero_stage=2"),
         (ours(critic=True), "with a critic"),
+        ({**ours(), "lora": 8}, "model.lora.rank=8"),
+        ({**ours(), "world_size": 0}, "learner.ranks=0"),
+        ({**ours(), "world_size": True}, "learner.ranks=True"),
+        ({**ours(), "zero_stage": 4}, "learner.zero_stage=4"),
+        ({**ours(), "zero_stage": [1]}, r"learner.zero_stage=[1]"),
         ({}, "learner.ranks=None"),
         (None, "layout.json"),
     ],
 )
-def test_another_layout_is_refused_with_what_it_was(saved: dict[str, Any] | None, key: str, tmp_path: Path) -> None:
+def test_what_no_division_makes_right_is_refused(saved: dict[str, Any] | None, key: str, tmp_path: Path) -> None:
     if saved is not None:
         (tmp_path / "layout.json").write_text(json.dumps(saved))
-    if not key:
-        refuse_other_layout(tmp_path, ours())
-        return
     with pytest.raises(BadInput) as caught:
-        refuse_other_layout(tmp_path, ours())
+        other_division(tmp_path, ours())
     assert key in str(caught.value) and str(tmp_path) in str(caught.value)
 
 
 def test_a_learner_with_a_critic_takes_no_checkpoint_without_one(tmp_path: Path) -> None:
     (tmp_path / "layout.json").write_text(json.dumps(ours()))
     with pytest.raises(BadInput, match="without a critic"):
-        refuse_other_layout(tmp_path, ours(critic=True))
+        other_division(tmp_path, ours(critic=True))

@@ -60,14 +60,14 @@ def learner(deepspeed: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield
         read_as_data.pop()
 
-    def load(engine: str, folder: Path, tag: str) -> dict[str, Any]:
+    def load(engine: str, folder: Path, tag: str, **how: Any) -> dict[str, Any]:
         assert read_as_data == [folder]
         made.loaded.append((engine, tag))
         return {"step": 7, "rng": torch.Generator().manual_seed(5).get_state()}
 
     monkeypatch.setattr(rank, "as_data", as_data)
     monkeypatch.setattr(rank.zero, "load", load)
-    monkeypatch.setattr(rank.layouts, "refuse_other_layout", lambda folder, layout: None)
+    monkeypatch.setattr(rank.layouts, "other_division", lambda folder, layout: None)
     monkeypatch.setattr(rank.layouts, "layout_of", lambda *_: {})
     made.step = 2
     yield made

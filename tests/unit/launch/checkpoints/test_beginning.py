@@ -12,10 +12,11 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from launch.checkpoints.beginning import KEPT, LEARNER
+from launch.checkpoints.beginning import KEPT, LEARNER, describe_division
 from launch.checkpoints.checkpoint import digests, read_state, write_state
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
+from launch.config.extend import refuse_other_config
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from learners.layout import FILE, layout_of
@@ -178,26 +179,37 @@ def test_a_checkpoint_that_lost_it_is_refused_before_anything_starts(
     assert resumed.error is None and references(resumed) == []
 
 
-@pytest.mark.parametrize("override", ["stages.b.learner.zero_stage=3", "stages.b.algorithm.name=ppo"])
-def test_another_layout_in_the_middle_of_a_stage_is_refused_before_anything_starts(
-    tmp_path: Path, override: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
-    run = with_config(tmp_path)
-    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), override]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "zero_stage" in line or "algorithm.name" in line
-
-
-def test_moments_that_a_changed_stage_cannot_take_over_are_refused_before_anything_starts(
+def test_another_algorithm_in_the_middle_of_a_stage_is_refused_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The stage that saved them is over, so its keys may change; the next one fits these and not the checkpoint."""
+    play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
+    run, other = with_config(tmp_path), "stages.b.algorithm.name=ppo"
+    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), other]) == 2
+    assert "algorithm.name" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("override", ["learner.ranks=2", "stages.b.learner.zero_stage=3"])
+def test_a_run_continues_on_other_ranks_and_under_another_zero_stage(tmp_path: Path, override: str) -> None:
+    outcome = play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
+    run, state = with_config(tmp_path), outcome.run.state
+    newest = RunDir(run).checkpoints()[-1]
+    before, now = (compose(str(tmp_path / "recipe.yaml"), given) for given in ([], [override]))
+    refuse_other_config(run, now, midway=1)
+    assert describe_division(before.stages[1], state, newest) == ""
+    found = describe_division(now.stages[1], state, newest)
+    assert "saved with learner.ranks=1 learner.zero_stage=2" in found and override.removeprefix("stages.b.") in found
+
+
+def test_moments_that_a_stage_cannot_take_over_are_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     two = stages(5, kl_coef=0.0).replace("learner: {lr", "learner: {optimizer: run, lr")
     play(tmp_path, stages=two, on_row=stop_at(2))
     run = with_config(tmp_path)
     (layout,) = run.glob(f"checkpoints/*/{LEARNER}/{FILE}")
-    others = ["stages.a.learner.zero_stage=1", "stages.b.learner.zero_stage=1"]
-    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), *others]) == 2
+    layout.write_text(json.dumps(json.loads(layout.read_text()) | {"critic": True}))
+    checkpoint = layout.parents[1]
+    write_state(checkpoint, read_state(checkpoint), digests(checkpoint))  # as it was saved
+    assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run)]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.endswith(f"{layout.parent}: saved with learner.zero_stage=2, expected 1")
+    assert f"{layout.parent}: saved with a critic" in line

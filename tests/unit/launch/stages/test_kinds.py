@@ -107,10 +107,6 @@ def test_epochs_over_a_file_are_steps(tmp_path: Path) -> None:
             [SFT, "{name: r, kind: rl, steps: 1, algorithm: {name: ppo}, learner: {optimizer: run}}"],
             "stages.r: learner.optimizer='run': the optimizer of stage a has no critic, and this one has",
         ),
-        (
-            [SFT, GENERATE, "{name: r, kind: rl, steps: 1, learner: {optimizer: run, zero_stage: 3}}"],
-            "has learner.zero_stage=2, and this one 3, expected the same, or learner.optimizer=stage",
-        ),
         (["{name: d, kind: dpo, steps: 1}"], "stages.d: a dpo stage without data"),
         (
             [GENERATE, "{name: r, kind: rl, steps: 1, data: tries}"],
