@@ -20,6 +20,7 @@ WORLDS: Table = {
     "questions": "envs.worlds.questions.QuestionsWorld",
     "prompts": "envs.worlds.prompts.PromptsWorld",
     "reasoning_gym": "envs.worlds.reasoning_gym.ReasoningGymWorld",
+    "games": "envs.worlds.games.GamesWorld",
     "graph": "envs.worlds.graph.GraphWorld",
     "tools": "envs.worlds.tools.ToolsWorld",
     "blocksworld": "envs.worlds.blocksworld.BlocksworldWorld",

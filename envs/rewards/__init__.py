@@ -38,6 +38,7 @@ REWARDS: Table = {
     "answer": "envs.rewards.answer.AnswerReward",
     "blocksworld": "envs.rewards.blocksworld.BlocksworldReward",
     "functions": "envs.rewards.functions.FunctionsReward",
+    "games": "envs.rewards.games.GamesReward",
     "graph_rl": "envs.rewards.graph_rl.GraphRLReward",
     "icrl": "envs.rewards.icrl.IcrlReward",
     "judged": "envs.rewards.judged.JudgedReward",

@@ -40,9 +40,9 @@ QUICKSTART = [
         "sft, or module.Class (did you mean 'ppo'?)",
     ),
     (
-        "env.name=maze",
-        "command line: env.name='maze': expected one of calculator, search_qa, python_math, questions, "
-        "prompts, reasoning_gym, graph, tools, blocksworld, or module.Class",
+        "env.name=hockey",
+        "command line: env.name='hockey': expected one of calculator, search_qa, python_math, questions, "
+        "prompts, reasoning_gym, games, graph, tools, blocksworld, or module.Class",
     ),
     ("cluster.device=gpu", "command line: cluster.device='gpu': expected one of auto, cpu, cuda"),
     (

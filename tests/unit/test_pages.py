@@ -31,7 +31,7 @@ WORD = r"""(?:'[^']*'|"[^"]*"|\{(?:[^{}]|\{[^{}]*\})*\}|[^\s'"{])+"""
 ONE = re.compile(rf"[a-z_]+(?:\.\w+)+={WORD}")
 OVERRIDES = re.compile(rf"{ONE.pattern}( {ONE.pattern})*")
 # Of pages under docs/ one of these takes an override; of a paper's page its recipe or the miniature.
-WORLDS = ("search", "python", "sums", "graph", "blocksworld", "mixture", "tools")
+WORLDS = ("search", "python", "sums", "graph", "blocksworld", "games", "mixture", "tools")
 ANY = ["quickstart", *(f"worlds/{world}" for world in WORLDS),
        "research", "icrl", "swirl", "graph_rl", "long_cot"]  # fmt: skip
 # Names that stand for a reader's own, a setting of the system, keys of summary.json, names of other systems.

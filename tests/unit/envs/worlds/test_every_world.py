@@ -49,9 +49,14 @@ def problem(n: int) -> dict[str, Any]:
     return {"question": f"q{n}?", "answer": str(n), "metadata": {"source_dataset": "gcd"}}
 
 
+def game(n: int) -> dict[str, Any]:
+    return {"seed": n}
+
+
 # By environment: a record of its data, and what its config needs beside data.
 RECORDS = {name: (question, {}) for name in WORLDS} | {"graph": (graph, {}), "blocksworld": (blocks, {})}
 RECORDS["reasoning_gym"] = (problem, {})
+RECORDS["games"] = (game, {})
 RECORDS["search_qa"] = (question, {"retriever": SearchConfig(url="http://127.0.0.1:9")})
 
 
