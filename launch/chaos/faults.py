@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
@@ -77,6 +77,21 @@ def _belong(kind: Kind, target: str) -> bool:
     """A disk is filled, a node is cut off, and all else has processes."""
     place = target.partition(":")[0]
     return place == PLACES[kind] if kind in PLACES else place not in PLACES.values()
+
+
+def check_targets(faults: Iterable[Fault], members: Members) -> None:
+    """Raises BadInput for one that the run does not have. Nodes are known to the Ray cluster alone."""
+    counts = dict.fromkeys(("rollout", "engine", "worlds"), members.workers) | {"learner": members.ranks}
+    known = [DRIVER, "weights", *sorted(members.services)]
+    numbered = [f"{role}:0" + (f" to {role}:{count - 1}" if count > 1 else "") for role, count in counts.items()]
+    expected = f"one of {', '.join([*known, *numbered])}"
+    for fault in faults:
+        role, _, number = fault.target.partition(":")
+        there = fault.target in known or (number and int(number) < counts.get(role, 0))
+        if fault.kind == "fill" and fault.target != DISK:
+            raise BadInput("there is one disk", key="--fill", found=fault.target, expected=DISK)
+        if fault.kind not in PLACES and not there:
+            raise BadInput("the run has no such part", key=f"--{fault.kind}", found=fault.target, expected=expected)
 
 
 def parse_rate(text: str) -> Rate:

@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launch.chaos.disturb import Disturber
-from launch.chaos.faults import KINDS, ROLES, Fault, Members, draw_faults, parse_fault, parse_rate, parse_roles
+from launch.chaos.faults import (
+    KINDS,
+    ROLES,
+    Fault,
+    Members,
+    check_targets,
+    draw_faults,
+    parse_fault,
+    parse_rate,
+    parse_roles,
+)
 from launch.chaos.machines import Machines
 from launch.chaos.table import as_json, describe, settle
 from launch.checks.machine import expected_device, is_local
@@ -69,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
     given = [parse_fault(kind, text) for kind in KINDS for text in getattr(options, kind)]
     if not given and not options.random:
         raise BadInput("no fault was asked for", expected=", ".join(f"--{kind}" for kind in (*KINDS, "random")))
-    drawn = _drawn(options, config) if options.random else iter(())
+    members = _members(config)
+    check_targets(given, members)
+    drawn = _draw(options, members) if options.random else iter(())
     require(options.starts >= 1, "--starts", options.starts, "at least 1")
     if options.json is not None and not Path(options.json).resolve().parent.is_dir():
         raise BadInput("there is no folder for it", key="--json", found=options.json)
@@ -99,12 +111,19 @@ def run(options: argparse.Namespace) -> int:
     return 0 if outcome.holds else 1
 
 
-def _drawn(options: argparse.Namespace, config: RunConfig) -> Iterator[Fault]:
-    recipe = config.recipe
-    needs = services_of(config, expected_device(recipe.cluster))
-    services = sorted({need.name.split("-")[0] for need in needs})
-    members = Members(workers=recipe.rollout.workers, ranks=recipe.learner.ranks, services=services)
+def _draw(options: argparse.Namespace, members: Members) -> Iterator[Fault]:
     return draw_faults(parse_rate(options.random), options.seed, members, parse_roles(options.roles))
+
+
+def _members(config: RunConfig) -> Members:
+    """Stages may differ in them: the most that one has."""
+    recipes = [stage.config for stage in config.stages]
+    needs = services_of(config, expected_device(config.recipe.cluster))
+    return Members(
+        workers=max(each.rollout.workers for each in recipes),
+        ranks=max(each.learner.ranks for each in recipes),
+        services=sorted({need.name.split("-")[0] for need in needs}),
+    )
 
 
 def _machines(config: RunConfig) -> Machines:

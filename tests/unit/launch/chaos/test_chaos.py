@@ -16,7 +16,17 @@ import psutil
 import pytest
 
 from launch.chaos.disturb import Disturbed, Disturber, Done
-from launch.chaos.faults import ROLES, Fault, Kind, Members, draw_faults, parse_fault, parse_rate, parse_roles
+from launch.chaos.faults import (
+    ROLES,
+    Fault,
+    Kind,
+    Members,
+    check_targets,
+    draw_faults,
+    parse_fault,
+    parse_rate,
+    parse_roles,
+)
 from launch.chaos.processes import find_target, signal_all
 from launch.chaos.rows import Rows
 from launch.chaos.table import by_role, describe, settle
@@ -75,6 +85,17 @@ def test_drawn_faults_come_at_their_rate_hit_every_role_and_are_those_of_the_see
         draw_faults(parse_rate("1/h"), 0, Members(workers=1, ranks=1, services=[]), ["services"])
     with refused("--roles", found="ranks"):
         parse_roles("driver,ranks")
+
+
+def test_a_target_that_the_run_does_not_have_is_refused_with_those_it_has() -> None:
+    for target in ("rollout:1", "engine:0", "worlds:1", "learner:1", "weights", "retriever", "driver"):
+        check_targets([parse_fault("kill", f"{target}@1s")], MEMBERS)
+    check_targets([parse_fault("cut", "node:7@1s"), parse_fault("fill", "disk@1s")], MEMBERS)
+    for target in ("rolout:0", "rollout:2", "rollout", "learner:9", "driver:0", "judge", "weights:0"):
+        with refused("--hang", found=target, says="rollout:0 to rollout:1"):
+            check_targets([parse_fault("hang", f"{target}@1s")], MEMBERS)
+    with refused("--fill", found="disk:1"):
+        check_targets([parse_fault("fill", "disk:1@1s")], MEMBERS)
 
 
 def test_a_share_of_steps_counts_steps_that_are_taken_again_and_waits_where_none_is_taken(tmp_path: Path) -> None:
@@ -182,6 +203,8 @@ def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--kill", "rollout:0@1s", "--run-dir", str(tmp_path / "used" / "file")], "it is no folder"),
         (["--kill", "rollout:0@1s", "--json", str(tmp_path / "none" / "x.json")], "there is no folder for it"),
         (["--kill", "rollout:0@1s", "--starts", "0"], "at least 1"),
+        (["--kill", "rolout:0@1s"], "no such part"),
+        (["--slow", "rollout:9@1s"], "rollout:9"),
         (["--random", "often"], "--random often"),
         (["--random", "10%", "--roles", "services"], "no such part"),
         (["--cut", "node:2@1s"], "a Ray of its own"),
