@@ -21,6 +21,7 @@ from launch.observe.progress import Progress
 from launch.run import nodes, wire
 from launch.run.cluster import connect
 from launch.run.starting import watch_start
+from rlsys.adapters import read_adapter
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
@@ -115,6 +116,11 @@ def resolve_folder(given: str) -> str:
             raise BadInput("no such folder", key="--checkpoint", found=given)
         return given  # a hub name
     found = _weights_in(path)
+    if found is None and (adapter := read_adapter(path)) is not None:
+        raise BadInput(
+            "an adapter without config.json and tokenizer", key="--checkpoint", found=given,
+            expected=f"those of {adapter.base} in its folder",
+        )  # fmt: skip
     if found is None:
         raise BadInput("neither a run directory, a checkpoint nor a model folder", key="--checkpoint", found=given)
     return str(found.resolve())
