@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory
 from launch.reading.lines import LONGEST, DamageLog, bounded_lines, open_file, read_lines_if_there, whole_line
-from launch.reading.solved import solving_by_env
+from launch.reading.solved import Solving, read_solving
 from launch.run.rundir import episodes_name
-from rlsys.config.envs import env_of
 from rlsys.episode_index import INDEX, EpisodePlace, index_row
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
@@ -102,7 +101,7 @@ def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None
     sound = builder.sound_files(sizes)
     known = dict(_places(run, sizes.keys() - sound))
     builder.keep_files(sound)
-    solved_by = {stage: solving_by_env(run, stage) for stage in {each.stage for each in known.values()}}
+    solved_by = {stage: read_solving(run, stage) for stage in {each.stage for each in known.values()}}
     for done, (file, place) in enumerate(known.items(), start=1):
         for row in _rows_of(folder / file, place, solved_by[place.stage], damage):
             builder.add(row)
@@ -156,18 +155,7 @@ def _beginning(file: str, step: int, stage: str) -> EpisodePlace:
     return EpisodePlace(file=file, offset=0, length=0, step=step, stage=stage)
 
 
-def _solving(
-    solved_by: Mapping[str, Mapping[str, float]], place: EpisodePlace, episode: Mapping[str, Any]
-) -> Mapping[str, float]:
-    """Of several environments the one that the play, or the task's id, names."""
-    task = episode.get("task")
-    named = place.play or str(task.get("task_id") if isinstance(task, Mapping) else "")
-    return solved_by.get(env_of(named), solved_by.get("", {}))
-
-
-def _rows_of(
-    path: Path, place: EpisodePlace, solved_by: Mapping[str, Mapping[str, float]], damage: DamageLog
-) -> Iterator[dict[str, Any]]:
+def _rows_of(path: Path, place: EpisodePlace, solving: Solving, damage: DamageLog) -> Iterator[dict[str, Any]]:
     offset = 0
     try:
         with open_file(path) as lines:
@@ -181,7 +169,10 @@ def _rows_of(
                 except BadInput as error:
                     damage.note(path.name, f"trajectories/{error}")
                     continue
-                yield index_row(found, replace(place, offset=at, length=size), _solving(solved_by, place, found))
+                task = found.get("task")
+                task_id = str(task.get("task_id")) if isinstance(task, Mapping) else ""
+                solved_by = solving.of(place.play, task_id)
+                yield index_row(found, replace(place, offset=at, length=size), solved_by)
     except EOFError:
         return
     except (OSError, zlib.error, struct.error) as error:

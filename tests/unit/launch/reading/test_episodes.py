@@ -124,3 +124,28 @@ def test_compressed_torn_and_damaged_files(tmp_path: Path) -> None:
     assert [json.loads(line)["sibling"] for _, line in found.lines([4])] == [5]
     assert any("step-000003.jsonl line 2" in line for line in found.damage)
     assert any("step-000001.jsonl" in line for line in found.damage)
+
+
+ANSWER = {"label": "sums", "reward": {"name": "answer"}}
+OTHER = {"label": "maps", "reward": {"name": "blocksworld"}}
+
+
+def test_a_set_with_a_reward_of_its_own_is_judged_by_that_one_without_an_index(tmp_path: Path) -> None:
+    sets = {"hard": {"reward": {"name": "blocksworld"}}, "sums": {"reward": {"name": "blocksworld"}}, "maps": {}}
+    plays = ("hard", "sums", "maps", "none")
+    rows = [{"step": 0, "stage": "rl", "when": "before", **{f"{name}/greedy/episodes": 1 for name in plays}}]
+    several = {"envs": [ANSWER, OTHER], "env": None, "reward": None}
+    for name, config, solved in (
+        ("mixture", several, [True, True, True, None, True]),
+        ("alone", {"reward": {"name": "answer"}}, [True, True, None, None, True]),
+    ):
+        path = run_directory(tmp_path / name, [{"step": 1}], evaluations=rows, eval={"sets": sets}, **config)
+        for play in plays:
+            line = episode(parts={"valid": 1.0}, advantage=None)
+            jsonl(path / "trajectories" / f"eval-rl-before-{play}-greedy.jsonl", [line])
+        own = episode(task={"task_id": "sums/t:1"}, parts={"correct": 1.0})
+        jsonl(path / "trajectories" / "step-000001.jsonl", [own])
+        found = opened(path)
+        by_play = {found.text("play", row): int(found.columns["correct"][row]) for row in range(len(found))}
+        names = [*(f"{each}/greedy" for each in plays), None]
+        assert [{1: True, 0: False, -1: None}[by_play[each]] for each in names] == solved
