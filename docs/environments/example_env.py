@@ -1,4 +1,4 @@
-"""Guess the number: an environment outside the repository, explained in writing.md beside this file."""
+"""Guess the number: an environment outside the repository, explained in writing.md in this folder."""
 
 import random
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The driver's side: it notices what an incident is, opens a folder and starts the collector. In a thread of its own.
 
-A fault boundary. The loop hands over a line and goes on; the collector is a process with a deadline, of low priority;
-what goes wrong here is one line of the log.
+A fault boundary. The loop passes a line to it and continues; the collector is a process with a deadline, of low
+priority; what goes wrong here is one line of the log.
 """
 
 from __future__ import annotations
