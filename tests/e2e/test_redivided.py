@@ -7,15 +7,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from learners.rank import LearnerRank
 from tests.device import need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
+from tests.e2e.runs import rlsys, rows
 from tests.e2e.test_learner_rank import begin, samples_of, save, tensors
 from tests.made import make_shards
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
+SFT = """
+name: sft
+env: {name: calculator, train_tasks: 64, held_out_tasks: 8}
+reward: {name: answer}
+learner: {threads: 1, lr: 2.0e-3}
+loop: {groups_per_step: 8}
+eval: {tasks: 8, every: 2}
+stages: [{name: sft, kind: sft, steps: 4}]
+"""
 Weights = dict[str, torch.Tensor]
 
 
@@ -86,3 +97,18 @@ def test_weights_in_16_bits_are_those_that_were_saved(tmp_path: Path) -> None:
         assert apart(after[-1], same[-1]) < 4e-3, (ranks, stage)
         _, back = played(tmp_path / f"{ranks}-{stage}-back", path, 2, 1, there, dtype="bfloat16")
         assert apart(back[0], after[-1]) == 0.0
+
+
+def test_the_command_continues_a_run_of_two_ranks_with_one(tmp_path: Path) -> None:
+    recipe, there, here = tmp_path / "recipe.yaml", tmp_path / "there", tmp_path / "here"
+    recipe.write_text(SFT)
+    argv = ["train", str(recipe), "--run-dir"]
+    assert rlsys(*argv, str(here)).code == 0
+    assert rlsys(*argv, str(there), "learner.ranks=2", "stages.sft.steps=2").code == 0
+    again = rlsys(*argv, str(there), "learner.ranks=1", "learner.zero_stage=3", "--resume")
+    assert again.code == 0, again.output
+    assert "learner.ranks=2 learner.zero_stage=2, now learner.ranks=1 learner.zero_stage=3" in again.output
+    ours, theirs = ([row["loss/nll"] for row in rows(run)] for run in (there, here))
+    assert ours == pytest.approx(theirs, abs=1e-4) and len(ours) == 4
+    (mine,), (other,) = ((run / "checkpoints/step-000004/hf").glob("*.safetensors") for run in (there, here))
+    assert apart(load_file(mine), load_file(other)) < 1e-4  # steps of 2e-3
