@@ -250,7 +250,8 @@ class LearnerGroup:
 
 def _hint(what: str) -> str:
     if what == "starting":
-        return "raise cluster.placement_timeout_s if the cluster gets its nodes late, or learner.start_timeout_s"
+        late = "raise cluster.placement_timeout_s if the cluster gets its nodes late, or learner.start_timeout_s"
+        return f"{late}; a run that has a checkpoint goes on with fewer learner.ranks, too"
     if what in (MEETING, MEASURING):
         return f"the ranks may not reach each other: look at {VARIABLES}, or raise learner.start_timeout_s"
     return "raise learner.update_timeout_s if the step is honestly that long"
