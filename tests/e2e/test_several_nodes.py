@@ -108,3 +108,25 @@ def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(how: str,
     assert "rollout:1 is lost: its node is gone" in text or "rollout:0 is lost: its node is gone" in text
     assert "10.77.0.2" in text  # whose log it was
     assert summary(run)["status"] == "stopped"
+
+
+def test_a_run_whose_rank_lost_its_node_for_good_goes_on_with_the_rank_that_is_left(tmp_path: Path) -> None:
+    run, output = tmp_path / "run", tmp_path / "output"
+    keys = SFT.replace("ranks: 2,", "ranks: 2, start_timeout_s: 20, max_restarts: 1,").replace(
+        "steps: 4", "steps: 1000"
+    )
+    asked = recipe(tmp_path, f"{keys}checkpoint: {{every: 2}}\ncluster: {{placement_timeout_s: 10}}\n")
+    with nodes(2, shared=tmp_path, cpus=1) as cluster, output.open("wb") as said:
+        driver = cluster.start(["rlsys", "train", asked, "--run-dir", str(run)], output=said.fileno())
+        end = time.monotonic() + DEADLINE_S
+        while not (run / "checkpoints" / "step-000004").is_dir() and time.monotonic() < end:
+            time.sleep(0.2)
+        cluster.kill(2)
+        assert driver.wait(DEADLINE_S) == 1, output.read_text()
+        step = max(int(each.name.removeprefix("step-")) for each in (run / "checkpoints").glob("step-*"))
+        left = ["learner.ranks=1", f"stages.sft.steps={step + 3}"]
+        again = cluster.run(["rlsys", "train", asked, "--run-dir", str(run), "--resume", *left], timeout=DEADLINE_S)
+        assert again.code == 0, again.output
+    assert "learner.ranks=2 learner.zero_stage=2, now learner.ranks=1 learner.zero_stage=2" in again.output
+    assert [row["step"] for row in rows(run)] == list(range(1, step + 4))
+    assert summary(run)["status"] == "done" and summary(run)["learner"]["world_size"] == 1
