@@ -5,7 +5,7 @@ SHELL := bash
 .ONESHELL:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-gpu quickstart test lint unit docs slow gpu clean
+.PHONY: help setup setup-gpu quickstart test lint unit docs slow bench gpu clean
 
 VENV := .venv
 LOCK := launch/locks/cpu.txt
@@ -28,6 +28,7 @@ help:
 	make unit         the tests without Ray
 	make docs         the pages as a site: build/site/index.html
 	make slow         what make test leaves out: several nodes (as root), a Ray job, determinism and others
+	make bench        the benchmarks of speed, each with its smallest setting, and a table of ratios: about 15 minutes
 	make setup-gpu    the environment for GPUs: .venv-gpu, of packages built for CUDA 13
 	make gpu          a first hour on a machine with GPUs: the tests that have to be run there, in .venv-gpu; PYTHON=... takes
 	                  an image's Python instead. It fails where no GPU can be used
@@ -65,6 +66,9 @@ gpu:
 	"$$python" -c 'import pytest, pytest_timeout, hypothesis, torch' ||
 	    fail "$$python lacks what the tests need: install $(GPU_LOCK) with it, pip's --no-deps"
 	exec "$$python" -m pytest tests/gpu -rsP
+
+bench: setup
+	@exec $(BIN)/python benchmarks/everything.py $(ARGS)
 
 # Temporary files in memory: a disk takes as long to sync and to delete them as the tests take. Neighbours run in one
 # process: what they read is kept there.

@@ -104,7 +104,35 @@ def test_the_page_shows_the_scripted_sweep_and_the_simulation_still_says_the_sam
     assert told["notes"][0] in page
     script = asynchrony.DEFAULT
     for name, each in asynchrony.scripts_of(script).items():
-        assert asynchrony.middle(asynchrony.predict(each), script) == pytest.approx(found["points"][name]["predicted_s"])
+        assert asynchrony.middle(asynchrony.predict(each), script) == pytest.approx(
+            found["points"][name]["predicted_s"]
+        )
+
+
+def test_all_of_them_are_run_together_or_left_out_with_a_reason() -> None:
+    everything = load("everything")
+    together = [each.name for each in everything.BENCHES]
+    assert sorted([*together, *everything.OTHERS, "everything"]) == SCRIPTS
+
+
+def test_what_fails_is_told_and_what_is_done_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = load("everything")
+    rates = everything.Figure(
+        "two to one", everything.ratio(everything.cell("b", "rate"), everything.cell("a", "rate"))
+    )
+    slow = everything.Bench("graphs", ("--seconds", "no number"), (rates,))
+    kept = everything.Bench("products", ("--nonsense",), (rates,))
+    (tmp_path / "products.json").write_text(
+        json.dumps({"tables": [{"columns": ["what", "rate"], "rows": [["a", 2.0], ["b", 5.0]]}]})
+    )
+    monkeypatch.setattr(everything, "BENCHES", (slow, kept))
+    options = argparse.Namespace(out=tmp_path, only=["graphs", "products"], again=False, json=None)
+    assert everything.run(options) == 1
+    assert "no number" in (tmp_path / "graphs.log").read_text()
+    rows = json.loads((tmp_path / "all.json").read_text())["tables"][1]["rows"]
+    assert rows == [["graphs", "failed", None, None], ["products", "two to one", "2.50", "kept"]]
 
 
 def test_growth_is_told_from_noise() -> None:

@@ -1,0 +1,286 @@
+"""All benchmarks of speed, each with its smallest setting: `make bench`, or `python benchmarks/everything.py`.
+
+One after the other, about 15 minutes on two cores, and at the end a table of figures with the machine. Most figures are
+ratios of two sides that took turns in one run, so that they mean something on a busy machine too; a rate alone does
+not. Numbers of the docs come from the same scripts with their default settings.
+
+What each script wrote lies in `--out`, and is not measured again: a run that was interrupted continues. A script that
+fails is told at its place, the others go on, and the exit code is 1. `--only` names the scripts to run, `--again`
+measures them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from report import Cell, Report, parser
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("torch", "vllm", "ray", "deepspeed", "transformers")
+
+Tables = Sequence[dict[str, Any]]
+Take = Callable[[Tables], Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    says: str
+    take: Take
+    """From the tables of the script's JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    name: str
+    arguments: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    needs_s: float = 300
+    """Seconds after which it is given up, several times what it takes on two cores."""
+
+
+def cell(row: str, column: str, table: int = 0) -> Take:
+    """Of the row that begins with `row`."""
+
+    def take(tables: Tables) -> Cell:
+        found: list[Cell] = next(each for each in tables[table]["rows"] if each[0] == row)
+        return found[tables[table]["columns"].index(column)]
+
+    return take
+
+
+def ratio(over: Take, under: Take) -> Take:
+    def take(tables: Tables) -> Cell:
+        return f"{_number(over(tables)) / _number(under(tables)):.2f}"
+
+    return take
+
+
+def _number(value: Cell) -> float:
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"no number: {value}")
+    return value
+
+
+def _last(column: str) -> Take:
+    def take(tables: Tables) -> Cell:
+        found: Cell = tables[0]["rows"][-1][tables[0]["columns"].index(column)]
+        return found
+
+    return take
+
+
+def _share(column: str, good: str, table: int) -> Take:
+    def take(tables: Tables) -> Cell:
+        values = [each[tables[table]["columns"].index(column)] for each in tables[table]["rows"]]
+        return f"{values.count(good)} of {len(values)}"
+
+    return take
+
+
+WIDE = "768 x 256"
+BENCHES = (
+    Bench(
+        "trl",
+        ("--steps", "4"),
+        (Figure("a GRPO step: TRL's seconds to ours", cell("seconds a step (median)", "TRL : rlsys")),),
+        900,
+    ),
+    Bench(
+        "learner",
+        ("--steps", "3", "--threads", "1"),
+        (Figure("the learner's tokens per second to a plain loop's", cell("grpo, ZeRO-2", "ratio")),),
+    ),
+    Bench(
+        "products",
+        (),
+        (
+            Figure(
+                "a forward product by oneDNN to torch's own",
+                ratio(cell(WIDE, "forward, oneDNN (GFLOP/s)"), cell(WIDE, "forward, torch (GFLOP/s)")),
+            ),
+        ),
+    ),
+    Bench(
+        "driver",
+        ("--workers", "2", "--groups", "8", "--tokens", "1024", "--steps", "3"),
+        (Figure("tokens per second of the driver's processor time", _last("tokens/s through it")),),
+    ),
+    Bench(
+        "asynchrony",
+        ("--smallest",),
+        (
+            Figure("lag 4 to lag 0, steps per second", ratio(cell("0", "a step, s"), cell("4", "a step, s"))),
+            Figure("points without a token missing", _share("closes", "yes", 1)),
+        ),
+        600,
+    ),
+    Bench(
+        "env_workers",
+        ("--calls", "200", "--rounds", "3"),
+        (
+            Figure(
+                "calls per second of our socket to a Ray actor's",
+                ratio(cell("socket", "calls/s"), cell("Ray actor", "calls/s")),
+            ),
+        ),
+    ),
+    Bench(
+        "flat",
+        (),
+        (
+            Figure(
+                "64 searches at once to faiss as it comes",
+                ratio(cell("64", "here, GFLOP/s"), cell("64", "faiss 1.15.1 as it comes, GFLOP/s")),
+            ),
+        ),
+    ),
+    Bench(
+        "sandbox",
+        ("--seconds", "1"),
+        (
+            Figure(
+                "executions per second with nothing loaded to the default",
+                ratio(cell("nothing", "per second"), cell("default", "per second")),
+            ),
+        ),
+    ),
+    Bench(
+        "graphs",
+        ("--seconds", "0.5"),
+        (Figure("graph answers verified per second, each of another problem", cell("4 to 8 nodes", "per second")),),
+    ),
+    Bench("rewards", (), (Figure("rewards `research` per second", cell("reward `research`", "per second")),)),
+    Bench(
+        "calculator",
+        (),
+        (
+            Figure(
+                "evaluations of one operation per second", cell("one operation (`48 / 2`)", "evaluations per second")
+            ),
+        ),
+    ),
+    Bench("score", ("--lines", "500"), (Figure("seconds to score 500 transcripts", _last("seconds")),)),
+    Bench("plan", ("--read",), (Figure("a quickstart's second half, predicted", cell("quickstart", "error")),)),
+    Bench("fuzz", ("--seconds", "5"), (Figure("ms of the slowest reader on 60,000 characters", cell("clean", "ms")),)),
+)
+# Why the others are left out.
+OTHERS = {
+    "account": "reads a run directory",
+    "retriever": "needs HotpotQA and passages",
+    "transports": "needs a Ray cluster of two nodes",
+    "soak": "a verdict takes a quarter of an hour",
+    "faults": "trains under faults for an hour and a half",
+    "mutants": "asks about the tests, not about speed",
+    "maths": "asks about correctness, not about speed",
+    "differences": "asks about correctness, not about speed",
+} | dict.fromkeys(
+    (
+        "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot", "lora",
+        "reasoning_gym", "research", "swirl", "tools",
+    ),
+    "a study over seeds",
+)  # fmt: skip
+
+
+def describe_machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "processor": f"{model}, {os.cpu_count()} cores",
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "load": f"{os.getloadavg()[0]:.1f} before",
+        "commit": asked.stdout.strip() or None,
+        "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES if _is_installed(name)),
+    }
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except ImportError:
+        return False
+    return True
+
+
+def measure(bench: Bench, out: Path, *, again: bool) -> float | None:
+    """Seconds that it took; 0 where it was done before, None where it failed."""
+    found = out / f"{bench.name}.json"
+    if found.is_file() and not again:
+        return 0.0
+    found.unlink(missing_ok=True)
+    own = ["--results", str(out / f"{bench.name}-results.json")] if bench.name == "asynchrony" else []
+    script = str(ROOT / "benchmarks" / f"{bench.name}.py")
+    command = [sys.executable, script, *bench.arguments, *own, "--json", str(found)]
+    started = time.monotonic()
+    with (out / f"{bench.name}.log").open("w") as log:
+        try:
+            done = subprocess.run(
+                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=bench.needs_s
+            )
+        except subprocess.TimeoutExpired:
+            log.write(f"given up after {bench.needs_s:.0f} s\n")
+            return None
+        finally:
+            took = time.monotonic() - started
+    if done.returncode:
+        found.unlink(missing_ok=True)  # what it had measured before it failed
+        return None
+    return took
+
+
+def main() -> None:
+    given = parser(__doc__)
+    names = [each.name for each in BENCHES]
+    given.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    given.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="(default: %(default)s)"
+    )
+    given.add_argument("--again", action="store_true", help="measure what is there already, too")
+    options = given.parse_args()
+    sys.exit(run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.json = options.json or options.out / "all.json"
+    machine, failed, seconds = describe_machine(), [], {}
+    chosen = [each for each in BENCHES if each.name in options.only]
+    for place, bench in enumerate(chosen, start=1):
+        print(f"[{place}/{len(chosen)}] {bench.name} ...", file=sys.stderr, flush=True)
+        took = seconds[bench.name] = measure(bench, options.out, again=options.again)
+        if took is None:
+            failed.append(bench.name)
+            print(f"  failed: {options.out / bench.name}.log", file=sys.stderr, flush=True)
+    with Report(options) as report:
+        report.head("machine", "")
+        for key, value in machine.items():
+            report.row(key, value)
+        report.head("benchmark", "figure", "value", "seconds")
+        for bench in chosen:
+            if bench.name in failed:
+                report.row(bench.name, "failed", None, None)
+                continue
+            tables = json.loads((options.out / f"{bench.name}.json").read_text())["tables"]
+            for figure in bench.figures:
+                report.row(bench.name, figure.says, figure.take(tables), seconds[bench.name] or "kept")
+        report.note("Left out: " + "; ".join(f"{name} ({why})" for name, why in sorted(OTHERS.items())) + ".")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    main()
