@@ -46,6 +46,8 @@ class SaysSo(Elsewhere):
         ("long_cot", {"outcome": 1.5}, True),
         ("blocksworld", {"valid": 0.0, "steps": 0.3, "goal": 0.2, "verdict": 0.0}, False),
         ("blocksworld", {"valid": 0.0, "steps": 0.0, "goal": 0.0, "verdict": 1.0}, True),
+        ("games", {"won": 0.0, "points": 7.0}, False),
+        ("games", {"won": 1.0, "points": -7.0}, True),
         ("proscript", {"constraints": 0.75}, False),
         ("swirl", {"process": 1 / 3 + 1 / 3 + 1 / 3}, True),
         (f"{__name__}.Elsewhere", {"correct": 1.0, "style": 0.5}, False),  # it does not say so: nothing is solved
