@@ -19,6 +19,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -128,6 +129,7 @@ def disturb(folder: Path, changes: Sequence[str], faults: Sequence[str]) -> dict
     else:
         written = folder.with_suffix(".json")
         if not written.is_file():
+            shutil.rmtree(folder, ignore_errors=True)  # what was cut off: half of its faults would not be measured
             command = [sys.executable, "-m", "launch", "chaos", "quickstart", "--run-dir", str(folder)]
             command += ["--json", str(written), *changes, *faults]
             code = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode
