@@ -144,10 +144,11 @@ class EnvWorker:
     # -- the socket -------------------------------------------------------------------------------------------------
 
     def _send(self, message: Any) -> None:
+        """To a process that is gone, nothing, until that is certain: what its callers hear then is why."""
         frame = pack(message)
         if self._writer is None:
             self._unsent.append(frame)
-        else:
+        elif not self._writer.is_closing():  # uvloop raises where asyncio only warns
             self._writer.write(frame)
 
     def _forget(self, number: int, answer: asyncio.Future[Any]) -> None:

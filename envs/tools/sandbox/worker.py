@@ -107,7 +107,7 @@ class Worker:
                 return await exchange
         except TimeoutError:
             reason = f"no answer within {deadline_s:g} s"
-        except (OSError, EOFError, ValueError, TypeError) as error:
+        except (OSError, EOFError, ValueError, TypeError, RuntimeError) as error:  # uvloop's, of a closed pipe
             reason = f"{type(error).__name__}: {await self._last_words() or error}"
         except asyncio.CancelledError:  # or the next caller would get this answer
             await self.end()

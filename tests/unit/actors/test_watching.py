@@ -322,6 +322,30 @@ def end_of(groups: list[Any], culprit: int = 0) -> tuple[EnvWorker, list[Any]]:
     return process, found
 
 
+def test_a_call_between_the_end_of_the_socket_and_that_of_the_process_is_evicted_too(ended: list[str]) -> None:
+    """Ray's actors run on uvloop, whose transport raises when something is written after it has closed itself."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def whole() -> None:
+        process = EnvWorker(SPEC, lambda _: None)
+        child = Child.made[0]
+        assert await process.ask(Asker(1), "step") == "stepped"
+        child.close()
+        calls = []
+        for number in range(2, 12):
+            calls.append(process.ask(Asker(number), "step"))
+            await asyncio.sleep(0.01)
+        calls.pop().cancel()
+        process.end_group(Asker(1))
+        child.returncode = -9
+        assert {type(each) for each in await asyncio.gather(*map(heard, calls))} == {EvictedByCrash}
+        await process.stop()
+        os.close(child.box)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(whole())
+
+
 def test_without_a_culprit_nobody_is_charged_and_everybody_is_a_suspect(ended: list[str]) -> None:
     groups = [Asker(1), Asker(2), Asker(3)]
     process, said = end_of(groups)
