@@ -70,7 +70,7 @@ class Size:
     slow: int  # steps with a slow engine
 
 
-FULL = Size(200, TASKS, (240, 80, 160), (32, 192, 32), 30, (1, 5, 10), 20, 60)
+FULL = Size(200, TASKS, (240, 80, 520), (32, 192, 32), 30, (1, 5, 10), 20, 60)
 SMALLEST = Size(40, 20, (30, 16, 24), (8, 16, 8), 3, (20,), 2, 30)
 
 # Written before the runs.
@@ -115,7 +115,7 @@ def play(seed: int, runs: Path, size: Size) -> Arms:
     killed = ["--random", "2/min", "--roles", "driver", "--most", str(size.kills), *drawn]
     arms["driver"] = arm("driver", 2, 1, killed)
     slow = ["engine.max_num_seqs=16", f"stages.rl.steps={size.slow}", "stages.rl.loop.groups_per_step=8"]
-    arms["slow engine"] = arm("slow-engine", 0, 20, ["--kill", "learner:0@40s"], *slow)
+    arms["slow engine"] = arm("slow-engine", 0, 20, ["--kill", "learner:0@12s"], *slow)
     return arms
 
 
