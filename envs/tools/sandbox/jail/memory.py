@@ -21,9 +21,10 @@ def private(proc: int, process: str) -> int:
     """Bytes resident and not of a file. Pages that a fork shares with its parent count in both.
 
     Any thread reports them but one that has ended, as the first may have while others still run: that one says 0.
+    A process that ends between the opening and the listing of its folder has no thread left, and holds nothing.
     """
     found = [_read(proc, f"{process}/task/{thread}/statm").split()[1:3] for thread in _threads(proc, process)]
-    return max((int(resident) - int(shared)) * PAGE for resident, shared in found)
+    return max(((int(resident) - int(shared)) * PAGE for resident, shared in found), default=0)
 
 
 def children(proc: int, process: str) -> list[str]:
