@@ -148,7 +148,6 @@ def collect(request: Request) -> Facts:
     collector.attempt("stacks", lambda: found.update(collector.stacks(there)))
     dead = [each for each in request.known if each.pid not in states]
     collector.attempt("logs", lambda: collector.logs([*parts, *dead]))
-    collector.attempt("gpu", lambda: collector.write("gpu.txt", gpu_state()))
     collector.attempt("machine", lambda: collector.write("machine.txt", machine_state(there)))
     table = tuple(
         PartFacts(part=each.part, pid=each.pid, title=hider.hide(each.title), state=states[each.pid],
@@ -159,14 +158,20 @@ def collect(request: Request) -> Facts:
     lacking = [f"stack of {each.part} (pid {each.pid}): {each.problem}" for each in table if each.problem]
     names = {each.part for each in parts}
     gone = tuple(sorted({each.part for each in request.known} - names))
-    facts = replace(
-        read_facts(request.folder), parts=tuple(sorted(table, key=lambda each: (each.part != DRIVER, each.part))),
-        gone=gone, nodes=count_nodes(request.run), missing=(*facts.missing, *lacking, *collector.missing),
-        seconds=round(time.monotonic() - began, 2),
-    )  # fmt: skip
-    write_facts(request.folder, facts)
-    (request.folder / PARAGRAPH).write_text(hider.hide(describe(facts)))
-    return facts
+
+    def write() -> Facts:
+        now = replace(
+            read_facts(request.folder), parts=tuple(sorted(table, key=lambda each: (each.part != DRIVER, each.part))),
+            gone=gone, nodes=count_nodes(request.run), missing=(*facts.missing, *lacking, *collector.missing),
+            seconds=round(time.monotonic() - began, 2),
+        )  # fmt: skip
+        write_facts(request.folder, now)
+        (request.folder / PARAGRAPH).write_text(hider.hide(describe(now)))
+        return now
+
+    write()  # before the cards are asked: nvidia-smi may hang for longer than is left
+    collector.attempt("gpu", lambda: collector.write("gpu.txt", gpu_state()))
+    return write()
 
 
 def gpu_state() -> str:
@@ -182,6 +187,7 @@ def gpu_state() -> str:
             parts.append(done.stdout + done.stderr)
         except subprocess.TimeoutExpired:
             parts.append(f"nvidia-smi gave no answer within {GPU_S:g} s: the driver of the card hangs perhaps\n")
+            break
     return "\n".join(parts)
 
 

@@ -38,6 +38,7 @@ class Gate:
         none; for good news that means that there is nothing to write."""
         if trigger.kind in FORCED:
             return None, False
+        self._open = [each for each in self._open if each.folder.is_dir()]  # the oldest are removed for new ones
         for each in reversed(self._open):
             same = each.trigger.kind == trigger.kind and each.trigger.who == trigger.who
             if same and not trigger.recovered and trigger.time - each.trigger.time < SAME_S:

@@ -176,3 +176,23 @@ def test_none_is_kept_where_none_is_asked_for(tmp_path: Path) -> None:
         return folder
 
     assert asyncio.run(go()) is None and not (tmp_path / "incidents").exists()
+
+
+def test_cards_that_do_not_answer_are_asked_once_and_last(
+    tmp_path: Path, parts: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\necho asked >> {tmp_path}/asked\ncp {tmp_path}/run/incidents/*/incident.md {tmp_path}\nsleep 60\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setattr("launch.incidents.collect.GPU_S", 0.5)
+    run = run_directory(tmp_path)
+    folder = make_folder(run, 3, "lost", "rollout:0", 5)
+    write_facts(folder, Facts(kind="lost", who="rollout:0", text="it is gone", time=1.0))
+    collect(Request(folder=folder, run=run, driver=os.getpid()))
+    assert (tmp_path / "asked").read_text() == "asked\n"
+    assert "no answer" in (folder / "gpu.txt").read_text()
+    assert "rollout:0" in (tmp_path / "incident.md").read_text()  # it was there before the question
