@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+from launch.checkpoints.best import BEST
+from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.state import State
 from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_line
@@ -18,6 +20,7 @@ from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, links
 
 JOURNAL = "journal.jsonl"
+OVER = ("done", "stopped", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +33,22 @@ class SealedLine:
     digest: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a file says of the journal, as it was when the file was written."""
+
+    name: str
+    rows: int
+    chain: str  # the digest of the last row
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Looked:
     """A run directory, as far as an audit needs it."""
 
     run: RunDirectory
     state: State
+    marks: Sequence[Mark]
     links: Sequence[Link]  # of every whole line of the journal
     rows: Sequence[Row]  # all of them; an `Other` for one that cannot be read
     metrics: Sequence[SealedLine]
@@ -77,33 +90,77 @@ class Looked:
 
     @property
     def is_over(self) -> bool:
-        """Whether the newest process has written its summary."""
-        return self.state in ("done", "stopped", "failed")
+        """Whether the newest process has written its summary itself: one that was killed has left what it was at."""
+        return self.state in OVER and self.run.summary.get("by") != "parent"
 
 
 def read_run(path: Path, *, own: bool = False) -> Looked:
-    """own: of a run that asks itself, once it has left a summary. Raises BadInput for what is no run directory."""
+    """own: of a run that asks itself, once it has left a summary. Raises BadInput for what is no run directory.
+
+    A run may write meanwhile. What speaks of the journal is read before it, and what its digests speak of after it;
+    lines that came in between, whose digests are not known, are left out.
+    """
     run = read_directory(path)
+    marks = list(_read_marks(path, run.summary))
+    early = None if run.state in OVER else {each.name for each in (*_metrics(path, []), *_evaluations(path, []))}
     status = next((each for each in get_args(State) if each == run.summary.get("status")), run.state)
     unreadable: list[str] = []
     chain: list[Link] = []
     rows: list[Row] = []
-    for number, line in _whole_lines(path / JOURNAL):
+    for number, line in whole_lines(path / JOURNAL):
         chain += links([line], chain[-1] if chain else None)
         try:
             rows.append(read_row(line, f"{JOURNAL} line {number}"))
         except BadInput as error:
             unreadable.append(str(error))
             rows.append(Other())
+    sealed = {row.name for row in rows if isinstance(row, Sealed)}
+    metrics, evaluations = (
+        [each for each in lines if early is None or each.name in early or each.name in sealed]
+        for lines in (_metrics(path, unreadable), _evaluations(path, unreadable))
+    )
     return Looked(
         run=run,
         state=status if own else run.state,
+        marks=marks,
         links=chain,
         rows=rows,
-        metrics=list(_sealed_lines(path / METRICS, lambda row: metrics_line(row["step"]), unreadable)),
-        evaluations=list(_sealed_lines(path / EVALUATIONS, _name_evaluation, unreadable)),
+        metrics=metrics,
+        evaluations=evaluations,
         unreadable=unreadable,
     )
+
+
+def list_checkpoints(path: Path) -> list[Path]:
+    """Those of a run directory that are whole, the oldest first."""
+    folder = path / "checkpoints"
+    found = [each for each in folder.iterdir() if _is_checkpoint(each)] if folder.is_dir() else []
+    return sorted(found, key=step_of)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.is_dir() and bool(FOLDER.fullmatch(path.name) or BEST.fullmatch(path.name))
+
+
+def _read_marks(path: Path, summary: Mapping[str, Any]) -> Iterator[Mark]:
+    for folder in list_checkpoints(path):
+        try:
+            state = read_state(folder)
+        except BadInput:
+            continue  # the audit of the checkpoints reports it
+        yield Mark(name=folder.name, rows=state.mark, chain=state.chain)
+    ended = summary.get("journal")
+    if isinstance(ended, dict):
+        rows = ended.get("rows")
+        yield Mark(name="summary.json", rows=rows if type(rows) is int else 0, chain=str(ended.get("chain", "")))
+
+
+def _metrics(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
+    return _sealed_lines(path / METRICS, lambda row: metrics_line(row["step"]), unreadable)
+
+
+def _evaluations(path: Path, unreadable: list[str]) -> Iterator[SealedLine]:
+    return _sealed_lines(path / EVALUATIONS, _name_evaluation, unreadable)
 
 
 def _name_evaluation(row: Mapping[str, Any]) -> str:
@@ -111,7 +168,7 @@ def _name_evaluation(row: Mapping[str, Any]) -> str:
 
 
 def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadable: list[str]) -> Iterator[SealedLine]:
-    for number, line in _whole_lines(path):
+    for number, line in whole_lines(path):
         try:
             row = json_object(line, f"{path.name} line {number}")
             if type(row.get("step")) is not int:
@@ -122,7 +179,7 @@ def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadab
             yield SealedLine(name=name(row), number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
 
 
-def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """A last one without an end is being written, or was torn by a crash."""
     with open(path if path.is_file() else os.devnull, "rb") as lines:
         for number, line in enumerate(lines, start=1):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from launch.audit.files import JOURNAL, Looked
+from launch.audit.files import JOURNAL, Looked, list_checkpoints
 from launch.audit.lengths import compare_lengths
 from launch.checkpoints.best import BEST
-from launch.checkpoints.checkpoint import FOLDER, Damaged, read_state, step_of, verify
+from launch.checkpoints.checkpoint import Damaged, read_state, verify
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
-from rlsys.errors import BadInput
 from rlsys.journal import Begin, Dispatched, Finished, Ledger, Sealed, ledger, until_step
 from rlsys.seals import digest_of
 
@@ -54,29 +52,16 @@ def journal(looked: Looked, show: Show) -> Property:
     offenders = [each for each in looked.unreadable if each.startswith(JOURNAL)]
     broken = [number for number, each in enumerate(looked.links, start=1) if not each.fits]
     offenders += [f"line {number} was changed, or a line before it is missing" for number in broken]
-    for name, rows, chain in _marks(looked):
-        if rows > len(looked.links):
-            offenders.append(f"{rows - len(looked.links)} rows are missing at the end: {name} counts {rows}")
-        elif chain and rows and looked.links[rows - 1].chain != chain:
-            offenders.append(f"row {rows} is not the one that {name} was written after")
+    for mark in looked.marks:
+        if mark.rows > len(looked.links):
+            missing = mark.rows - len(looked.links)
+            offenders.append(f"{missing} rows are missing at the end: {mark.name} counts {mark.rows}")
+        elif mark.chain and mark.rows and looked.links[mark.rows - 1].chain != mark.chain:
+            offenders.append(f"row {mark.rows} is not the one that {mark.name} was written after")
     lineages = 1 + max((row.lineage for row in looked.rows), default=-1)
     said = f"{len(looked.rows):,} rows of {lineages} lineages" if lineages != 1 else f"{len(looked.rows):,} rows"
     chain = looked.lacks_digests or "each with the digest of the one before"
     return Property(name="journal", says=f"{said}, {chain}", offenders=tuple(offenders))
-
-
-def _marks(looked: Looked) -> Iterator[tuple[str, int, str]]:
-    """(what says it, how many rows there were, the digest of the last)."""
-    for folder in _checkpoints(looked.path):
-        try:
-            state = read_state(folder)
-        except BadInput:
-            continue  # `checkpoints` reports it
-        yield folder.name, state.mark, state.chain
-    ended = looked.run.summary.get("journal")
-    if looked.is_over and isinstance(ended, dict):
-        rows = ended.get("rows")
-        yield "summary.json", rows if type(rows) is int else 0, str(ended.get("chain", ""))
 
 
 def prompts(looked: Looked, show: Show) -> Property:
@@ -152,18 +137,25 @@ def rows(looked: Looked, show: Show) -> Property:
         offenders += [f"{name}: the line is missing" for name in sealed if name in alive and name not in lines]
         changed = [name for name, each in lines.items() if name in sealed and sealed[name] != each.digest]
         offenders += [f"{name}: not what was written (line {lines[name].number})" for name in changed]
-        offenders += _strangers([name for name in lines if name not in sealed], looked)
+        offenders += _strangers(looked, sealed)
     said = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
     return Property(name="rows", says=f"{said}, {looked.lacks_digests or 'as written'}", offenders=tuple(offenders))
 
 
-def _strangers(without: Sequence[str], looked: Looked) -> list[str]:
-    """A process that is killed between a line and its seal leaves one without, at most. Those of an earlier rlsys have
-    none, and stand before the first digest of the journal."""
-    first = next((at for at, each in enumerate(looked.links) if each.chain), 0)
-    begun = sum(isinstance(row, Begin) for row in looked.rows[first:])
-    killed = begun - looked.is_over
-    return [f"{name}: not written by the run" for name in without] if len(without) > killed and not first else []
+def _strangers(looked: Looked, sealed: Mapping[str, str]) -> list[str]:
+    """Lines without a digest. A process that is killed between a line and its seal leaves one: the last of the metrics,
+    where none came after it to take it back; of evaluations, which are not taken back, one each. Lines of an earlier
+    rlsys have none, and stand before the first digest of the journal."""
+    if next((at for at, each in enumerate(looked.links) if each.chain), 0):
+        return []
+    of_metrics, of_evaluations = (
+        [each for each in lines if each.name not in sealed] for lines in (looked.metrics, looked.evaluations)
+    )
+    if not looked.is_over and of_metrics == looked.metrics[-1:]:
+        of_metrics = []
+    if len(of_evaluations) <= sum(isinstance(row, Begin) for row in looked.rows) - looked.is_over:
+        of_evaluations = []
+    return [f"{each.name}: not written by the run" for each in (*of_metrics, *of_evaluations)]
 
 
 def tokens(looked: Looked, show: Show) -> Property:
@@ -221,26 +213,18 @@ def lag(looked: Looked, show: Show) -> Property:
 def checkpoints(looked: Looked, show: Show) -> Property:
     """Every file of every checkpoint, by size and digest."""
     offenders, checked, without = [], 0, 0
-    for folder in _checkpoints(looked.path):
+    for folder in list_checkpoints(looked.path):
         show(f"checkpoints: {folder.name}")
         try:
             read_state(folder)
             found = verify(folder, show, within="hf/" if BEST.fullmatch(folder.name) else "")
             checked, without = checked + found, without + (not found)
         except Damaged as error:
+            if not folder.is_dir():
+                continue  # the run has removed it meanwhile
             offenders.append(str(error).removeprefix(f"{looked.path}/"))
     later = f"; {without} without digests" if without else ""
     return Property(name="checkpoints", says=f"{checked} whole, file by file{later}", offenders=tuple(offenders))
-
-
-def _checkpoints(path: Path) -> list[Path]:
-    folder = path / "checkpoints"
-    found = [each for each in folder.iterdir() if _is_checkpoint(each)] if folder.is_dir() else []
-    return sorted(found, key=step_of)
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return path.is_dir() and bool(FOLDER.fullmatch(path.name) or BEST.fullmatch(path.name))
 
 
 def files(looked: Looked, show: Show) -> Property:
@@ -276,7 +260,8 @@ def _is_due(name: str, steps: set[int], *, evaluated: bool) -> bool:
 
 def lengths(looked: Looked, show: Show) -> Property:
     """Whether long episodes count for training as often as short ones. Those that failed do not. Those that a limit cut
-    off and `algorithm.truncated` leaves out are long by that very rule: they are counted, and are no offence."""
+    off and `algorithm.truncated` leaves out are long by that very rule: they are counted, and are no offence. Nor
+    is it one where the short ones failed: nothing was lost by being slow."""
     show("lengths: of all episodes")
     found = read_episodes(looked.run)
     offenders, says = [], []
@@ -291,7 +276,7 @@ def lengths(looked: Looked, show: Show) -> Property:
         result = compare_lengths(tokens[of_stage & ~failed], tokens[of_stage & failed])
         by_rule = f", of which algorithm.truncated={rule} leaves out {cut.sum():,}" if cut.any() else ""
         says.append(f"{stage}: {result.describe()}{by_rule}")
-        if result.p < CERTAIN:
+        if result.p < CERTAIN and result.trained_mean < result.played_mean:
             offenders.append(f"{stage}: {result.describe()}")
     return Property(name="lengths", says="; ".join(says) or "no episodes of training", offenders=tuple(offenders))
 

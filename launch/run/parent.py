@@ -154,7 +154,7 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     _say(f"rlsys: failed: {reason}{again}")
     if run is not None and "summary" not in facts:
         (run / RESERVE).unlink(missing_ok=True)  # kept for this
-        summary = {"status": "failed", "reason": reason, "steps": _steps(run)}
+        summary = {"status": "failed", "reason": reason, "steps": _steps(run), "by": "parent"}
         replace_file(run / "summary.json", json.dumps(summary, indent=1) + "\n")
     if run is not None:
         events = Events(run / EVENTS, lambda: (_steps(run), ""))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launch.audit import files
 from launch.audit.at_end import audit_lines
 from launch.audit.files import read_run
 from launch.audit.lengths import compare_lengths
@@ -257,3 +258,46 @@ def test_an_audit_that_breaks_costs_a_run_no_end(copied: Path, monkeypatch: pyte
 def test_what_is_no_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rlsys(["audit", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def append_row(run: Path, step: int, at: int | None = None) -> None:
+    """A line of metrics that the journal does not know."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines.insert(len(lines) if at is None else at, json.dumps(json.loads(lines[-1]) | {"step": step}) + "\n")
+    (run / "metrics.jsonl").write_text("".join(lines))
+
+
+def test_a_killed_process_may_leave_its_last_line_without_a_digest_and_no_other(copied: Path) -> None:
+    (copied / "events.jsonl").write_text(json.dumps({"kind": "end", "who": "run", "time": 1.0, "text": "done"}) + "\n")
+    append_row(copied, 98)
+    assert "rows" in broken(copied)  # of a run that ended by itself
+    (copied / "summary.json").write_text(json.dumps({"status": "failed", "steps": 12, "by": "parent"}))
+    assert "rows" not in broken(copied)
+    append_row(copied, 99)
+    assert "rows" in broken(copied)
+
+
+def test_a_line_without_a_digest_between_others_is_not_of_the_run(copied: Path) -> None:
+    (copied / "summary.json").unlink()
+    append_row(copied, 98, at=3)
+    assert "rows" in broken(copied)
+
+
+def test_a_run_may_go_on_while_it_is_audited(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal is read as it was at one moment; lines and checkpoints come before and after."""
+    (copied / "summary.json").unlink()
+    journal = (copied / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    seals = [number for number, line in enumerate(journal) if b'"metrics.jsonl' in line]
+    assert len(seals) > 2
+    (copied / "journal.jsonl").write_bytes(b"".join(journal[: seals[-2]]))
+    lines = (copied / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (copied / "metrics.jsonl").write_bytes(b"".join(lines[:-2]))
+    whole = files.whole_lines
+
+    def go_on(path: Path) -> Iterator[tuple[int, bytes]]:
+        yield from list(whole(path))
+        if path.name == "journal.jsonl":
+            (copied / "metrics.jsonl").write_bytes(b"".join(lines))
+
+    monkeypatch.setattr(files, "whole_lines", go_on)
+    assert "rows" not in broken(copied)
