@@ -16,7 +16,7 @@ from launch.chaos.faults import DRIVER, NODE, PLACES, Fault
 from launch.chaos.hand import Hand
 from launch.chaos.machines import Machines
 from launch.run.cluster import reachable
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, describe_error
 
 ANSWER_S = 30.0  # for a hand on another node, its start among it
 
@@ -49,7 +49,10 @@ class Cluster(Machines):
                 wanted = f"a node without the driver: {known or 'there is none'}"
                 raise BadInput(key="--cut", found=fault.target, expected=wanted)
             (node,) = [node for node, at in self._alive() if at == address]
-            why = ray.get(self._hand(node).why_no_cut.remote(address), timeout=ANSWER_S)
+            try:
+                why = ray.get(self._hand(node).why_no_cut.remote(address), timeout=ANSWER_S)
+            except RayError as error:  # no answer in time is one
+                why = describe_error(error)
             if why:
                 raise BadInput(f"the link of {address} cannot be taken down: {why}", key="--cut", found=fault.target)
 
@@ -57,7 +60,8 @@ class Cluster(Machines):
         if fault.kind == "cut":
             address = self._addresses[_number(fault)]
             refs = [self._hand(node).cut.remote(address, fault.lasts_s) for node, at in self._alive() if at == address]
-            return len(ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S)[0]) if refs else 0
+            answered = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S)[0] if refs else []
+            return sum(_answer(ref) for ref in answered)
         hit = super().disturb(owner, fault, run_dir)
         if hit or fault.target == DRIVER or fault.target in PLACES.values():
             return hit

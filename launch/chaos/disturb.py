@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import subprocess
@@ -11,17 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, get_args
 
 import psutil
 
-from launch.chaos.faults import Fault
+from launch.chaos.faults import DRIVER, Fault, Unit
 from launch.chaos.machines import Machines
 from launch.chaos.rows import Rows
 from rlsys.system.parts import owner_of
 
-LOOK_S = 0.05
-HALF_WRITTEN = "checkpoints/.step-*"
+LOOK_S = 0.02  # the smallest checkpoints are written in a fifth of a second
 Phase = Literal["start", "checkpoint", ""]
 
 
@@ -66,12 +66,15 @@ class Disturber:
     def play(self, given: Iterable[Fault], drawn: Iterable[Fault], stage: str, most_hits: float) -> Disturbed:
         """To the end of the run. drawn: until `most_hits` of them hit something. stage: the first that plays."""
         rows, found = Rows(self._run_dir, stage), Disturbed(code=1, began=0.0, ended=0.0)
-        queues = [_Queue(sorted(given, key=lambda each: each.at)), _Queue(drawn, most_hits)]
+        given, at = list(given), operator.attrgetter("at")
+        by_unit = [sorted((each for each in given if each.unit == unit), key=at) for unit in get_args(Unit)]
+        queues = [*map(_Queue, by_unit), _Queue(drawn, most_hits)]
         try:
             while len(found.starts) < self._most_starts:
                 self._start(found)
                 found.code = self._watch(queues, rows, found)
-                if found.code in (0, 2):
+                rows.leave()
+                if found.code in (0, 2) and not was_stopped(found):
                     break
                 self._say(f"the run ended with exit code {found.code}: it is started again")
         finally:
@@ -107,7 +110,7 @@ class Disturber:
     def _phase(self, rows: Rows, found: Disturbed) -> Phase:
         if rows.last < found.starts[-1]:
             return "start"
-        return "checkpoint" if any(self._run_dir.glob(HALF_WRITTEN)) else ""
+        return "checkpoint" if rows.saving else ""
 
     @property
     def driver(self) -> int:
@@ -126,6 +129,14 @@ class Disturber:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def was_stopped(found: Disturbed) -> bool:
+    """Whether the newest process was asked to stop: it has ended in order, and the run is not done."""
+    return any(
+        each.fault.kind == "stop" and each.fault.target == DRIVER and each.processes and each.time >= found.starts[-1]
+        for each in found.done
+    )
 
 
 class _Queue:

@@ -1,4 +1,8 @@
-"""Faults as a command line has them, and those that are drawn: `rollout:1@30s` at 30 seconds, `retriever@60s+20s`."""
+"""Faults as a command line has them, and those that are drawn.
+
+`rollout:1@30s` comes at 30 seconds, `retriever@60s+20s` lasts for 20, `driver@checkpoint:2` while the second checkpoint
+is written.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ from typing import Literal, get_args
 
 from rlsys.errors import BadInput
 
-# kill: SIGKILL. hang: SIGSTOP. slow: stopped for half of the time. fill: the disk of the run directory is full.
-# cut: the link of a node is down.
-Kind = Literal["kill", "hang", "slow", "fill", "cut"]
+# kill: SIGKILL. stop: SIGTERM. hang: SIGSTOP. slow: stopped for half of the time. fill: the disk of the run directory
+# has no room. cut: the link of a node is down.
+Kind = Literal["kill", "stop", "hang", "slow", "fill", "cut"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LASTS = {"slow": 20.0, "fill": 10.0}  # seconds, where none are given; what hangs or is cut off stays so
-Unit = Literal["s", "step"]
-WORDS = re.compile(r"(?P<target>[a-z][\w.-]*(:\d+)?)@(?P<at>\d+(\.\d+)?)s(\+(?P<lasts>\d+(\.\d+)?)s)?")
+Unit = Literal["s", "step", "checkpoint"]
+WORDS = re.compile(
+    r"(?P<target>[a-z][\w.-]*(:\d+)?)@((?P<at>\d+(\.\d+)?)s|checkpoint(:(?P<number>[1-9]\d*))?)"
+    r"(\+(?P<lasts>\d+(\.\d+)?)s)?"
+)
+ENDS = ("kill", "stop")  # kinds of faults that last for no time
 RATE = re.compile(r"(\d+(?:\.\d+)?)(%|/h|/min)")
 DISK, DRIVER, NODE = "disk", "driver", "node"
 PLACES = {"fill": DISK, "cut": NODE}  # kinds of faults that hit no process
@@ -38,7 +46,7 @@ class Fault:
     kind: Kind
     target: str  # rollout:0, engine:0, worlds:0, learner:0, weights, retriever, driver, disk, node:2
     at: float  # after the first step of a stage that plays
-    unit: Unit = "s"  # of `at`; 3.5 steps: in the middle of the fourth step after that one
+    unit: Unit = "s"  # of `at`; 3.5 steps: in the middle of the fourth step after that one; a checkpoint: its number
     lasts_s: float | None = None
 
     def describe(self) -> str:
@@ -66,11 +74,13 @@ class Members:
 def parse_fault(kind: Kind, text: str) -> Fault:
     """Raises BadInput."""
     found = WORDS.fullmatch(text)
-    if found is None or (found["lasts"] and kind == "kill") or not _belong(kind, found["target"]):
+    if found is None or (found["lasts"] and kind in ENDS) or not _belong(kind, found["target"]):
         example = EXAMPLES.get(kind, "retriever@30s+20s")
         raise BadInput(key=f"--{kind}", found=text, expected=f"what, and when after the first step, such as {example}")
     lasts = float(found["lasts"]) if found["lasts"] else LASTS.get(kind)
-    return Fault(kind=kind, target=found["target"], at=float(found["at"]), lasts_s=lasts)
+    unit: Unit = "checkpoint" if found["at"] is None else "s"
+    at = float(found["at"] or found["number"] or 1)
+    return Fault(kind=kind, target=found["target"], at=at, unit=unit, lasts_s=lasts)
 
 
 def _belong(kind: Kind, target: str) -> bool:
@@ -90,6 +100,8 @@ def check_targets(faults: Iterable[Fault], members: Members) -> None:
         there = fault.target in known or (number and int(number) < counts.get(role, 0))
         if fault.kind == "fill" and fault.target != DISK:
             raise BadInput("there is one disk", key="--fill", found=fault.target, expected=DISK)
+        if fault.kind == "hang" and fault.target == DRIVER and fault.lasts_s is None:
+            raise BadInput("nothing would make it continue", key="--hang", found=DRIVER, expected=f"{DRIVER}@30s+20s")
         if fault.kind not in PLACES and not there:
             raise BadInput("the run has no such part", key=f"--{fault.kind}", found=fault.target, expected=expected)
 

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,7 +23,10 @@ TURN_S = 0.2  # of a part that is slowed: stopped, then not
 APART = 'setsid sh -c "$1" </dev/null >/dev/null 2>&1 &'
 # The answer to the call leaves before the link goes down.
 CUT = "sleep 1; ip link set dev {link} down"
-MEND = "; sleep {lasts:g}; ip link set dev {link} up; ip route restore < {routes}; rm -f {routes}"
+# Into a file of its own: two links may be down at once, and a name that can be guessed is anybody's to make.
+SAVE = 'routes=$(mktemp) && ip route save dev {link} > "$routes"; '
+MEND = '; sleep {lasts:g}; ip link set dev {link} up; ip route restore < "$routes"; rm -f "$routes"'
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}  # of the others: SIGSTOP
 
 
 class Hand:
@@ -37,15 +39,23 @@ class Hand:
     def disturb(self, owner: str, fault: Fault) -> int:
         """How many processes were hit. owner: how the tag of the run's driver begins."""
         processes = find_target(owner, fault.target)
-        hit = signal_all(processes, signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP)
+        hit = signal_all(processes, SIGNALS.get(fault.kind, signal.SIGSTOP))
         if hit and fault.lasts_s is not None:
             lasts_s, slowly = fault.lasts_s, fault.kind == "slow"
             self._begin(lambda: self._hold(processes, lasts_s, slowly))
         return hit
 
-    def fill(self, run_dir: Path, lasts_s: float) -> None:
-        """The disk of the run directory, but for a little."""
-        self._begin(lambda: self._fill(run_dir, lasts_s))
+    def fill(self, run_dir: Path, lasts_s: float) -> int:
+        """The disk of the run directory, but for a little. Returns how many disks are full: 0 where it refuses."""
+        path = run_dir / FILLER
+        try:
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(run_dir).free - LEFT_BYTES))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return 0
+        self._begin(lambda: self._empty(path, lasts_s))
+        return 1
 
     def why_no_cut(self, address: str) -> str:
         """What keeps this machine from taking down the link that has an address; empty where nothing does."""
@@ -55,15 +65,16 @@ class Hand:
             return "it has no `ip` (package iproute2)"
         return "" if find_link(address) else f"none of its links has {address}"
 
-    def cut(self, address: str, lasts_s: float | None) -> None:
-        """lasts_s: None is for good. The routes of the link are put back with it."""
+    def cut(self, address: str, lasts_s: float | None) -> int:
+        """lasts_s: None is for good. The routes of the link are put back with it. Returns how many links are cut."""
         link = find_link(address)
-        routes = f"/tmp/rlsys-routes-{os.getpid()}"
+        if link is None:
+            return 0
         script = CUT.format(link=link)
         if lasts_s is not None:
-            script = f"ip route save dev {link} > {routes}; {script}"
-            script += MEND.format(link=link, lasts=lasts_s, routes=routes)
+            script = SAVE.format(link=link) + script + MEND.format(link=link, lasts=lasts_s)
         subprocess.run(["sh", "-c", APART, "sh", script], check=True)
+        return 1
 
     def end(self) -> None:
         """What is stopped continues, and the disk has its room."""
@@ -85,11 +96,8 @@ class Hand:
                 signal_all(processes, signal.SIGSTOP if stopped else signal.SIGCONT)
         signal_all(processes, signal.SIGCONT)
 
-    def _fill(self, run_dir: Path, lasts_s: float) -> None:
-        path, until = run_dir / FILLER, time.monotonic() + lasts_s
-        with suppress(OSError), path.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(run_dir).free - LEFT_BYTES))
-        self._over.wait(max(0.0, until - time.monotonic()))
+    def _empty(self, path: Path, lasts_s: float) -> None:
+        self._over.wait(lasts_s)
         path.unlink(missing_ok=True)
 
 

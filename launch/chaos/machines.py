@@ -28,8 +28,7 @@ class Machines:
     def disturb(self, owner: str, fault: Fault, run_dir: Path) -> int:
         """How many processes were hit, or nodes, or disks. owner: how the tag of the run's driver begins."""
         if fault.target == DISK:
-            self._here.fill(run_dir, fault.lasts_s or 0.0)
-            return 1
+            return self._here.fill(run_dir, fault.lasts_s or 0.0)
         return self._here.disturb(owner, fault)
 
     def end(self) -> None:

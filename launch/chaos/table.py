@@ -67,7 +67,7 @@ def settle(found: Disturbed, run_dir: Path) -> Outcome:
     journal = read_journal(run_dir / JOURNAL)
     begun = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Dispatched))
     ended = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Finished))
-    during = [row for row in rows if float(row["time"]) > found.began]
+    during = [row for row in rows if float(row["time"]) > found.began > 0]
     wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
     return Outcome(
         code=found.code,
@@ -202,7 +202,8 @@ def describe(outcome: Outcome) -> list[str]:
             lines.append(f"{'':>8}  {name:<28} {known:>12} {serves:>13} {after:>16} {own['prompts_again']:>8}")
     lines.append(
         f"{len(outcome.costs)} faults, {outcome.starts} starts; {outcome.again} groups were started again, "
-        f"{outcome.steps_again} steps taken again; {outcome.effective:.0%} of the time went into steps that survive"
+        f"{outcome.lost} prompts lost, {outcome.repeated} trained twice, {outcome.steps_again} steps taken again; "
+        f"{outcome.effective:.0%} of the time went into steps that survive"
     )
     for held in outcome.audit:
         lines += [f"audit: {held.name}: {offender}" for offender in held.offenders]

@@ -36,6 +36,7 @@ HELP = "train with faults injected, and say what each of them cost"
 EXAMPLES = """examples:
   rlsys chaos quickstart --kill rollout:0@20s --kill learner:0@40s      seconds after the first step that plays
   rlsys chaos quickstart --kill driver@20s                              the driver is started again
+  rlsys chaos quickstart --kill driver@checkpoint:2                     while the second checkpoint is written
   rlsys chaos worlds/search --hang retriever@20s+15s --slow engine:0@60s+20s
   rlsys chaos quickstart --random 30/h --seed 3 --json chaos.json       killed at random: any part, the driver too
   rlsys chaos quickstart --random 10% --roles learner,driver            one of ten steps meets a fault, on average
@@ -44,7 +45,8 @@ EXAMPLES = """examples:
   disk for --fill, node:N for --cut
 """
 HELPS = {
-    "kill": "SIGKILL",
+    "kill": "SIGKILL; @checkpoint:N in place of @Ns: while the Nth checkpoint is written",
+    "stop": "SIGTERM: an orderly end; the driver is started again",
     "hang": "SIGSTOP; with +Ns it continues after N seconds",
     "slow": "stopped for half of the time, for 20 seconds or +Ns",
     "fill": "fill the disk of the run directory for 10 seconds or +Ns: --fill disk@30s; give it a disk of its own",
@@ -93,14 +95,14 @@ def run(options: argparse.Namespace) -> int:
     machines = _machines(config)
     machines.check(given)
     path.mkdir(parents=True, exist_ok=True)
-    log = path.with_suffix(".log")
+    log = path.with_name(f"{path.name}.log")
     print(f"run directory {path}; its lines go to {log}", flush=True)
     with log.open("w") as output:
         command = ["train", options.config, *options.overrides]
         disturber = Disturber(command, path, output, _say, machines, most_starts=options.starts)
         most = float("inf") if options.most is None else options.most
         found = disturber.play(given, drawn, stage, most)
-    if found.code == 2:
+    if found.code == 2 and len(found.starts) <= 1:
         *_, why = ["", *log.read_text(errors="replace").splitlines()]
         raise BadInput(f"the run was refused: {why.removeprefix('rlsys: error: ')}", where=str(log))
     outcome = settle(found, path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.chaos.disturb import Disturbed, Disturber, Done
+from launch.chaos.disturb import Disturbed, Disturber, Done, was_stopped
 from launch.chaos.faults import (
     ROLES,
     Fault,
@@ -27,6 +27,7 @@ from launch.chaos.faults import (
     parse_rate,
     parse_roles,
 )
+from launch.chaos.hand import Hand
 from launch.chaos.processes import find_target, signal_all
 from launch.chaos.rows import Rows
 from launch.chaos.table import by_role, describe, settle
@@ -214,3 +215,57 @@ def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert rlsys(["chaos", "quickstart", *words]) == 2
         assert says in capsys.readouterr().err
     assert not [each for each in psutil.Process().children(recursive=True) if "launch" in each.cmdline()]
+
+
+def test_a_fault_may_wait_for_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+    rows, second = Rows(tmp_path, "rl"), parse_fault("kill", "driver@checkpoint:2")
+    assert second == Fault(kind="kill", target="driver", at=2.0, unit="checkpoint")
+    first, later = (tmp_path / "checkpoints" / name for name in (".step-000005", ".step-000010"))
+    row = {"step": 1, "stage": "rl", "time": 100.0, "time/step": 4.0}
+
+    def due() -> bool:
+        rows.look()
+        return rows.is_due(second, 200.0)
+
+    first.mkdir(parents=True)
+    assert not due() and rows.checkpoints == 0  # before the first step that counts
+    first.rmdir()
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(row)}\n")
+    assert not due()
+    first.mkdir()
+    assert not due() and rows.saving and rows.is_due(parse_fault("kill", "driver@checkpoint"), 200.0)
+    first.rmdir()
+    assert not due() and not rows.saving
+    later.mkdir()
+    assert due() and due()
+    rows.leave()  # the process is gone, and what it had begun lies there
+    assert not due()
+
+
+def test_a_driver_that_hangs_has_somebody_who_lets_it_go_on() -> None:
+    check_targets([parse_fault("hang", "driver@3s+2s"), parse_fault("stop", "driver@3s")], MEMBERS)
+    with refused("--hang", found="driver"):
+        check_targets([parse_fault("hang", "driver@3s")], MEMBERS)
+    with refused("--stop", found="driver@3s+2s"):
+        parse_fault("stop", "driver@3s+2s")
+
+
+def test_a_run_that_was_stopped_in_order_is_started_again_and_one_that_is_done_is_not() -> None:
+    found = Disturbed(code=0, began=1.0, ended=9.0, starts=[1.0])
+    found.done.append(Done(fault=Fault(kind="stop", target="driver", at=1.0), time=3.0, processes=1))
+    assert was_stopped(found)
+    found.starts.append(5.0)
+    assert not was_stopped(found)
+
+
+def test_a_run_that_never_played_has_no_time_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(play(tmp_path).run.config))
+    outcome = settle(Disturbed(code=1, began=0.0, ended=9.0, starts=[1.0]), tmp_path / "run")
+    assert (outcome.wall_s, outcome.steps, outcome.effective) == (0.0, 0, 0.0)
+
+
+def test_a_disk_or_a_link_that_cannot_be_disturbed_is_no_hit(tmp_path: Path) -> None:
+    hand = Hand()
+    assert hand.fill(tmp_path / "missing", 1.0) == 0
+    assert hand.cut("192.0.2.1", 1.0) == 0  # of no link of this machine
+    hand.end()
