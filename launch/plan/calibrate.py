@@ -100,15 +100,26 @@ def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
     )
 
 
-def predict(given: Calibration, *, groups_per_step: int | None = None, workers: int | None = None) -> Forecast:
-    """Of the run itself with another number of groups or of engines, on the same machine."""
-    setting = _setting_of(given.trace, given.speed)
+def predict(
+    given: Calibration, *, groups_per_step: int | None = None, workers: int | None = None, ranks: int | None = None
+) -> Forecast:
+    """Of the run itself with another number of groups, engines or ranks, on the same machines."""
+    speed = given.speed
+    if ranks is not None:
+        speed = given.speed_for(
+            ranks=ranks,
+            seats=speed.seats,
+            engine_cores=speed.engine_cores,
+            learner_cores=speed.learner_cores,
+            cores=speed.cores,
+        )
+    setting = _setting_of(given.trace, speed)
     changed = replace(
         setting,
         groups_per_step=groups_per_step or setting.groups_per_step,
         workers=workers or setting.workers,
     )
-    return forecast(changed, given.speed, given.answers)
+    return forecast(changed, speed, given.answers)
 
 
 def _setting_of(trace: Trace, speed: Speed) -> Setting:

@@ -80,6 +80,12 @@ def read_trace(path: Path, stage: str | None = None) -> Trace:
     """Of an rl stage, by default the last that has steps. Raises BadInput for what is no run directory, or has too
     few."""
     run = read_directory(path)
+    return trace_of(run, read_episodes(run), stage)
+
+
+def trace_of(run: RunDirectory, episodes: Episodes, stage: str | None = None) -> Trace:
+    """As `read_trace`, of what was read before. Raises BadInput."""
+    path = run.path
     stages = [each for each in run.config["stages"] if each.get("kind") == "rl" and stage in (None, each["name"])]
     found = next((each for each in reversed(stages) if len(run.rows.of_stage(str(each["name"])))), None)
     if found is None:
@@ -93,7 +99,7 @@ def read_trace(path: Path, stage: str | None = None) -> Trace:
         stage=name,
         setting=_setting(run, found),
         steps=_steps(rows)[1:],  # the first one fills the engines, and its busy time is of evaluations too
-        groups=_groups(read_episodes(run), rows)[1:],
+        groups=_groups(episodes, rows)[1:],
     )
 
 

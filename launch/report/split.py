@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from launch.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
+from launch.plan.cards import card_of
+from launch.plan.trace import trace_of
+from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Rule, Situation
 from launch.report.facts import LAST, Stage, nodes_of
 from launch.report.headline import last_step, planned_steps
 from launch.report.words import mean, number, share, total
+from rlsys.errors import BadInput
 
 WAITS, WORKS = 0.4, 0.1  # share of the seconds in which the learner waits for rollouts
 FULL, IDLE = 0.85, 0.6  # share of the engines' time in which they work
@@ -18,6 +24,7 @@ USEFUL = 0.3  # share of the learner's tokens that are trained
 PADDING = 0.1  # share of the learner's rows
 FITTED = 20  # rows that a slope needs
 STRAIGHT = 0.8  # share of the variance that a slope explains
+LIKELY = 3  # divisions that are simulated: those that would be the fastest without a tail
 TAIL = 2.0  # times the median of a step's episodes
 
 
@@ -51,15 +58,49 @@ def split_of(stage: Stage) -> Split | None:
     return Split(workers=workers, parallel=parallel, ranks=ranks, update_s=update, engines_s=busy * step, rest_s=rest)
 
 
-def best_split(now: Split) -> tuple[int, int, float]:
-    """(workers, ranks, seconds of a step) of the same GPUs, if each side's work is divided evenly among its own."""
+def list_divisions(now: Split) -> list[tuple[int, int, float]]:
+    """(workers, ranks, seconds of a step) of the same GPUs, the fastest first, if each side's work is divided evenly
+    among its own and nothing waits for the last episode."""
     found = []
     for workers in range(1, (now.gpus - 1) // now.parallel + 1):
         ranks = now.gpus - workers * now.parallel
         learner, engines = now.update_s * now.ranks / ranks, now.engines_s * now.workers / workers
         found.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))
+    return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(found)]
+
+
+def simulate_divisions(now: Split, given: Calibration) -> tuple[int, int, float]:
+    """The fastest of the likely ones, with the speeds and the lengths of the run itself."""
+    found = []
+    for workers, ranks, _ in list_divisions(now)[:LIKELY]:
+        seconds = predict(given, workers=workers, ranks=ranks).seconds
+        found.append((seconds, abs(workers - now.workers), workers, ranks))
     seconds, _, workers, ranks = min(found)
     return workers, ranks, seconds
+
+
+def calibration_of(run: Situation) -> Calibration | None:
+    """None where the files do not say enough, as of a run whose episodes were not kept."""
+    if run.episodes is None:
+        return None
+    with suppress(BadInput):
+        return calibrate(trace_of(run.run, run.episodes, run.stage.name), cores=None, fixed=_fixed_of(run.run))
+    return None
+
+
+def _fixed_of(run: RunDirectory) -> float:
+    """What an engine's step takes without any sequence, as so many sequences: reading a weight against computing with
+    it, by the card's data sheet."""
+    for gpus in (node.get("gpus") for node in nodes_of(run)):
+        if isinstance(gpus, dict):
+            card = card_of(str(gpus.get("name")), _number(gpus.get("memory_gb")))
+            if card.flops and card.bandwidth:
+                return card.flops / card.bandwidth
+    return CPU_FIXED
+
+
+def _number(found: object) -> float:
+    return float(found) if isinstance(found, int | float) else 0.0
 
 
 def move_gpus(run: Situation) -> Advice | None:
@@ -71,9 +112,13 @@ def move_gpus(run: Situation) -> Advice | None:
     split = split_of(stage) if starved or idle else None
     if split is None:
         return None
-    workers, ranks, seconds = best_split(split)
+    given = calibration_of(run)
+    workers, ranks, seconds = list_divisions(split)[0] if given is None else simulate_divisions(split, given)
     if (workers > split.workers) != starved or workers == split.workers:
         return None
+    how = (
+        "if both sides scale with their GPUs" if given is None else "in a simulation with the run's lengths and speeds"
+    )
     what = (
         f"The learner waits {share(waits)} of the time for rollouts and the engines are {share(busy)} busy: "
         "move GPUs to the engines"
@@ -85,7 +130,7 @@ def move_gpus(run: Situation) -> Advice | None:
     return Advice(
         rule="move_gpus",
         level="slow",
-        text=f"{what}. A step takes {number(step)} s; {number(seconds)} s if both sides scale with their GPUs.",
+        text=f"{what}. A step takes {number(step)} s; {number(seconds)} s {how}.",
         key=f"rollout.workers={workers} learner.ranks={ranks}",
         label="busy shares",
         href="#chart/busy",

@@ -36,7 +36,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "scoring": {"run", "stages", "config", *BELOW_A_RUN},
     "play": {"run", "stages", "config", "scoring", *BELOW_A_RUN},
     "reading": {"run", "evaluation", "observe"},
-    "report": {"checks", "run", "reading", "evaluation", "observe", "checkpoints"},
+    "report": {"checks", "run", "reading", "evaluation", "observe", "checkpoints", "plan"},
     "audit": {"run", "reading", "checkpoints"},
     "chaos": {"run", "audit", "observe", "incidents"},
     "commands": {
