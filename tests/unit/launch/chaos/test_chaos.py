@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -269,3 +271,27 @@ def test_a_disk_or_a_link_that_cannot_be_disturbed_is_no_hit(tmp_path: Path) -> 
     assert hand.fill(tmp_path / "missing", 1.0) == 0
     assert hand.cut("192.0.2.1", 1.0) == 0  # of no link of this machine
     hand.end()
+
+
+def test_a_disk_is_full_for_a_while_and_empty_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**16 + 4096))
+    hand = Hand()
+    assert hand.fill(tmp_path, 600.0) == 1
+    assert [each.stat().st_size for each in tmp_path.iterdir()] == [4096]
+    hand.end()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_slow_part_stands_and_goes_on_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = psutil.Popen(["sleep", "600"])
+    monkeypatch.setattr("launch.chaos.hand.find_target", lambda owner, target: [process])
+    hand, seen = Hand(), set[str]()
+    assert hand.disturb("", Fault(kind="slow", target="engine:0", at=0.0, lasts_s=600.0)) == 1
+    deadline = time.monotonic() + 30
+    while len(seen) < 2 and time.monotonic() < deadline:
+        seen.add(process.status())
+        time.sleep(0.02)
+    hand.end()
+    assert seen == {psutil.STATUS_STOPPED, psutil.STATUS_SLEEPING} and process.status() == psutil.STATUS_SLEEPING
+    process.kill()
+    process.wait()
