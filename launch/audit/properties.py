@@ -6,7 +6,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from launch.audit.files import JOURNAL, Looked, list_checkpoints
 from launch.audit.lengths import compare_lengths
@@ -15,7 +15,7 @@ from launch.checkpoints.checkpoint import Damaged, read_state, verify
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
-from rlsys.journal import Begin, Dispatched, Finished, Ledger, Sealed, ledger, until_step
+from rlsys.journal import Begin, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
 from rlsys.seals import digest_of
 
 FATES = {  # of a sampled token
@@ -66,9 +66,9 @@ def journal(looked: Looked, show: Show) -> Property:
 
 def prompts(looked: Looked, show: Show) -> Property:
     """Each prompt that was started was trained, filtered or failed once, or is in flight, in the lineage that
-    survives. In a run that is done none is."""
+    survives. In a run that is done none is. The rows of metrics count as many."""
     book = looked.book
-    offenders = list(book.problems)
+    offenders = [*book.problems, *_miscounted(looked)]
     if looked.state == "done" and book.in_flight:
         closed = {(row.stage, row.sequence) for row in looked.surviving if isinstance(row, Finished)}
         begun = {(row.stage, row.sequence): row.task for row in looked.surviving if isinstance(row, Dispatched)}
@@ -85,6 +85,18 @@ def prompts(looked: Looked, show: Show) -> Property:
     return Property(
         name="prompts", says=f"{book.dispatched:,} started = {' + '.join(parts)}, each once", offenders=tuple(offenders)
     )
+
+
+def _miscounted(looked: Looked) -> list[str]:
+    """Two accounts of the same groups: a step's row is made of what was trained, the journal of what was decided."""
+    found = Counter((row.step, row.outcome) for row in looked.surviving if isinstance(row, Finished))
+    return [
+        f"step {row['step']}: its row counts {_number(row, f'groups/{outcome}'):g} {outcome} groups, "
+        f"the journal {found[row['step'], outcome]}"
+        for row in (line.row for line in looked.metrics)
+        for outcome in get_args(Outcome)
+        if f"groups/{outcome}" in row and _number(row, f"groups/{outcome}") != found[row["step"], outcome]
+    ]
 
 
 def _counted(looked: Looked) -> Ledger:
@@ -189,13 +201,20 @@ def _number(row: Mapping[str, Any], key: str) -> float:
 
 
 def lag(looked: Looked, show: Show) -> Property:
-    """No token is trained on weights further from its own than `loop.max_policy_lag`."""
+    """No token is trained on weights further from its own than `loop.max_policy_lag`: by the row, and by the journal,
+    which has the version that each group was started with and the version that each step has made."""
     offenders, most, bounds = [], 0.0, set()
+    oldest = _oldest(looked)
     for line in looked.metrics:
         if "lag/max" not in line.row:
             continue
         found, stage = _number(line.row, "lag/max"), str(line.row.get("stage"))
         bound = looked.run.setting("loop.max_policy_lag", stage)
+        if "version" in line.row and line.row["step"] in oldest:
+            behind = _number(line.row, "version") - 1 - oldest[line.row["step"]]
+            if found > behind:
+                offenders.append(f"step {line.row['step']}: {found:g} versions, by the journal at most {behind:g}")
+            found = max(found, behind)
         most = max(most, found)
         bounds.add(str(bound))
         if type(bound) is not int:
@@ -205,6 +224,19 @@ def lag(looked: Looked, show: Show) -> Property:
     allowed = " or ".join(sorted(bounds))
     says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
     return Property(name="lag", says=says, offenders=tuple(offenders))
+
+
+def _oldest(looked: Looked) -> dict[int, int]:
+    """Of each step, the oldest version with which a group was started that it has trained."""
+    started: dict[tuple[str, int], int] = {}
+    oldest: dict[int, int] = {}
+    for row in looked.surviving:
+        if isinstance(row, Dispatched):
+            started[row.stage, row.sequence] = row.version
+        elif isinstance(row, Finished) and row.outcome == "trained" and (row.stage, row.sequence) in started:
+            version = started[row.stage, row.sequence]
+            oldest[row.step] = min(version, oldest.get(row.step, version))
+    return oldest
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

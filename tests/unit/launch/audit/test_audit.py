@@ -157,7 +157,13 @@ def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: 
     edited(copied, "metrics.jsonl", lambda row: row.update({"lag/max": 2.0}), which=4)
     found = properties(copied, "tokens", "lag")
     assert "step 12: 17 tokens were sampled, 16 have a fate" in found["tokens"].offenders
-    assert found["lag"].offenders == ("step 5: 2 versions (loop.max_policy_lag=1)",)
+    assert found["lag"].offenders == (
+        "step 5: 2 versions, by the journal at most 1",
+        "step 5: 2 versions (loop.max_policy_lag=1)",
+    )
+    edited(copied, "metrics.jsonl", lambda row: row.update({"groups/trained": row["groups/trained"] - 1}), which=6)
+    (offender,) = properties(copied, "prompts")["prompts"].offenders
+    assert offender.startswith("step 7: its row counts")
 
 
 @pytest.mark.parametrize(
@@ -167,23 +173,37 @@ def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: 
         ("dispatch", None, "without being dispatched"),
         ("dispatch", {"task": "another"}, "task another of epoch"),
         ("outcome", {"outcome": "failed"}, "summary.json counts"),
+        ("outcome", {"outcome": "failed"}, "step 12: its row counts"),
     ],
 )
 def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chained_again(
-    copied: Path, event: str, change: dict[str, str] | None, says: str
+    copied: Path, event: str, change: dict[str, Any] | None, says: str
 ) -> None:
     """As a program would leave it that does not account for a prompt, and makes no mistake with its digests."""
-    path, chain = copied / "journal.jsonl", ""
+    path = copied / "journal.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     kept = surviving(read_journal(path))
     last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == kept[-1].lineage)
     rows[last : last + 1] = [] if change is None else [rows[last] | change]
+    chain_again(path, rows)
+    found = properties(copied, "prompts", "epochs")
+    assert any(says in offender for each in found.values() for offender in each.offenders)
+
+
+def chain_again(path: Path, rows: list[dict[str, Any]]) -> None:
+    chain = ""
     with path.open("w") as file:
         for row in rows:
             line, chain = chained(json.dumps({key: value for key, value in row.items() if key != "chain"}), chain)
             file.write(line + "\n")
-    found = properties(copied, "prompts", "epochs")
-    assert any(says in offender for each in found.values() for offender in each.offenders)
+
+
+def test_groups_that_were_started_with_older_weights_than_the_rows_say_are_found(copied: Path) -> None:
+    path = copied / "journal.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    chain_again(path, [row | {"version": row["version"] - 5} if row["event"] == "dispatch" else row for row in rows])
+    offenders = properties(copied, "lag")["lag"].offenders
+    assert offenders and all("(loop.max_policy_lag=1)" in each for each in offenders)
 
 
 def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
