@@ -225,6 +225,8 @@ class ScriptedRank(LearnerActor):
 
     def begin(self, model_path: str, learner: Any, algorithm: Any, **stage: Any) -> None: ...
 
+    def connect(self, served: Any) -> None: ...
+
     def update(self) -> UpdateReport:
         self._built = None
         time.sleep(self.update_s)

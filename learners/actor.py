@@ -25,6 +25,7 @@ from rlsys.types import Group, Sample
 
 if TYPE_CHECKING:
     from learners.rank import LearnerRank
+    from learners.served_reference import ReferenceAddress
 
 # Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
 PINGS, WRITING = "pings", "writing"
@@ -93,6 +94,12 @@ class LearnerActor:
         sources, lost = fetch(plan.sources)
         self.built = None if lost else build_batch(plan, sources)
         return lost
+
+    @ray.method(concurrency_group=PINGS)
+    def connect(self, served: ReferenceAddress) -> None:
+        """As `LearnerRank.connect`, during an update that waits for the reference too."""
+        if hasattr(self, "rank"):
+            self.rank.connect(served)
 
     def update(self) -> UpdateReport:
         """On the rows that `build` has made."""

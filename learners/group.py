@@ -147,6 +147,13 @@ class LearnerGroup:
             self.options.start_timeout_s,
         )
 
+    async def connect(self, served: Any) -> None:
+        """As `LearnerRank.connect`. Ranks that are gone are told by the next `begin`."""
+        try:
+            await self.call_all(lambda rank: rank.connect.remote(served), "hearing of the reference's address")
+        except (LearnerLost, RunFailed) as error:
+            log.warning("%s", error)
+
     async def build(self, plan: BatchPlan) -> frozenset[int]:
         """Have every rank fetch and build its rows, for the next `update`.
 

@@ -27,6 +27,7 @@ from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
+from learners.served_reference import ReferenceAddress, ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
 from learners.update import run_update
@@ -95,12 +96,14 @@ class LearnerRank:
         temperature: float,
         reference_path: str | None = None,
         start: AdapterStart | None = None,
+        served: ReferenceAddress | None = None,
     ) -> None:
         """A stage begins: weights from a Hugging Face folder or hub name, fresh optimizers and schedule.
 
         reference_path: of the frozen reference; None: the weights that this begins with, which in the middle of a stage
-        are not those that it began with. start: of an adapter on them, which is trained in their place. Raises BadInput
-        for what does not fit this device or cannot be loaded.
+        are not those that it began with. start: of an adapter on them, which is trained in their place. served: where
+        the reference is, if it has an engine of its own. Raises BadInput for what does not fit this device or cannot be
+        loaded.
         """
         learner = resolve_learner(learner, self.spec.device)
         require_device(learner, self.spec.device)
@@ -108,7 +111,7 @@ class LearnerRank:
         torch.set_num_threads(learner.threads or self._threads)
         torch.manual_seed(self.spec.seed)
         loading = Loading(learner=learner, spec=self.spec, torch_device=self.torch_device)
-        loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path, start)
+        loaded = load_models(model_path, loading, algorithm.needs, reference_path or model_path, start, served)
         self._stage = Stage(
             models=loaded,
             learner=learner,
@@ -121,6 +124,12 @@ class LearnerRank:
         )
         self._adapter = start.adapter if start is not None else None
         self.step = 0
+
+    def connect(self, served: ReferenceAddress) -> None:
+        """The reference's engine was started again, and may be elsewhere."""
+        reference = self._stage.models.reference if self._stage is not None else None
+        if isinstance(reference, ServedReference):
+            reference.connect(served)
 
     @property
     def stage(self) -> Stage:

@@ -16,6 +16,7 @@ from learners.attention import first_usable
 from learners.lora import AdapterReference, reference_folder
 from learners.meeting import RankSpec
 from learners.policy import CriticModel, PolicyModel, load_policy
+from learners.served_reference import ReferenceAddress, ServedReference
 from rlsys.adapters import AdapterStart
 from rlsys.batch import MicroBatch
 from rlsys.config.learner import LearnerConfig
@@ -85,7 +86,7 @@ class Models:
     policy: PolicyModel
     policy_engine: Any
     critic_engine: Any | None
-    reference: Reference | AdapterReference | None
+    reference: Reference | AdapterReference | ServedReference | None
 
     def destroy(self) -> None:
         self.policy_engine.destroy()
@@ -101,9 +102,10 @@ def load_models(
     needs: frozenset[str],
     reference_path: str,
     start: AdapterStart | None = None,
+    served: ReferenceAddress | None = None,
 ) -> Models:
-    """Policy and critic start from `path`. start: of an adapter on it that is trained in its place. Raises BadInput for
-    what cannot be loaded."""
+    """Policy and critic start from `path`. start: of an adapter on it that is trained in its place. served: the
+    reference has an engine of its own. Raises BadInput for what cannot be loaded."""
     learner, device, dtype = loading.learner, loading.spec.device, loading.spec.held_dtype
     policy = loading.policy(path)
     if start is not None:
@@ -118,13 +120,15 @@ def load_models(
         policy=policy,
         policy_engine=policy_engine,
         critic_engine=critic_engine,
-        reference=_reference(policy, reference_path, loading, start) if REFERENCE in needs else None,
+        reference=_reference(policy, reference_path, loading, start, served) if REFERENCE in needs else None,
     )
 
 
 def _reference(
-    policy: PolicyModel, path: str, loading: Loading, start: AdapterStart | None
-) -> Reference | AdapterReference:
+    policy: PolicyModel, path: str, loading: Loading, start: AdapterStart | None, served: ReferenceAddress | None
+) -> Reference | AdapterReference | ServedReference:
+    if served is not None:
+        return ServedReference(served, loading.learner.update_timeout_s / 2)
     if start is not None:
         same, folder = reference_folder(path, start.adapter)
         if same:

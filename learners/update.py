@@ -19,6 +19,7 @@ import torch
 from learners.algorithms.base import PROXIMAL, moments
 from learners.attention import find_shared_starts
 from learners.flops import matmul_peak, row_flops
+from learners.served_reference import ServedReference
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row, token_advantages
 from rlsys.config.learner import LearnerConfig
@@ -68,7 +69,11 @@ def forward_passes(
     """The rows with the log-probabilities and values that the algorithm needs, from the models before this update."""
     models = stage.models
     metrics: list[Metrics] = []
-    if models.reference is not None:
+    if isinstance(models.reference, ServedReference):
+        with phases.phase("reference"):
+            found = models.reference.logprobs(rows)
+            rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
+    elif models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:
             rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in rows]
     if models.critic_engine is not None:

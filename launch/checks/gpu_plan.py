@@ -175,6 +175,7 @@ def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bo
         logit_chunk=learner.logit_chunk,
         # The weights under an adapter are a reference by themselves; a teacher is not, nor are those before them.
         reference=REFERENCE in needs
+        and learner.served_teacher is None
         and (not lora.rank or learner.teacher is not None or (moved and learner.reference == "run")),
         critic=VALUES in needs,
         offload=learner.offload,

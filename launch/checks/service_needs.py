@@ -23,6 +23,7 @@ from launch.checks.gpu_memory import BYTES, GIGA, shape_of
 from launch.checks.gpu_plan import VLLM_SHARE, card_gb
 from launch.checks.memory_table import plural
 from launch.checks.models import load_model_config
+from launch.checks.teachers import count_parameters
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device
@@ -171,6 +172,24 @@ def keeping_up(size: IndexSize, config: SearchConfig, at_once: int, threads: int
     tries = "env.retriever.gpus=1, more env.retriever.threads, or an index with env.retriever.faiss=HNSW32"
     said = f"{said}: try {tries}"
     return (said, None) if wait_s > guard.attempts * guard.deadline_s else (None, said)
+
+
+def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
+    """Of `learner.serve_reference`."""
+    path, gpus = str(recipe.learner.served_teacher), recipe.learner.reference_gpus * device.gpus_per_actor
+    bare = ServiceNeed(name="reference", gpus=gpus, cpus=recipe.rollout.threads or device.engine_threads)
+    count = count_parameters(path)
+    if count is None:
+        return bare
+    weights = float(count * BYTES[device.dtype]) / max(1, gpus) / GIGA
+    if not gpus:
+        return replace(bare, holds=f"{weights:.1f} GB of weights")
+    room, problem = VLLM_SHARE * card_gb(recipe.cluster), None
+    if weights > room:
+        problem = (
+            f"it has {weights:.0f} GB of weights on each GPU, of {room:.0f}: try learner.reference_gpus={2 * gpus}"
+        )
+    return replace(bare, holds=f"{weights:.1f} GB of weights on each", problem=problem)
 
 
 def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> ServiceNeed:

@@ -74,13 +74,14 @@ def make_run(
     check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
     for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
         progress.say(line)
-    needed = wire.services(playing)
+    trained = [stage.config for stage in config.stages if stage.kind == "rl"]
+    needed = wire.services(playing, trained)
     progress.begin("starting Ray")
     needs = partial(_needs, config.recipe, needed if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolve_run(config, device)
     recipe, playing = config.recipe, [resolve(each, device) for each in playing]
-    services = wire.services(playing)
+    services = wire.services(playing, [resolve(each, device) for each in trained])
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
@@ -188,7 +189,7 @@ def on_nodes(nodes: Sequence[str]) -> str:
 
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
     """The rollout workers, and the tool services that their environments call."""
-    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.pool.connect))
+    await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.connect))
 
 
 def shorten_path(path: Path) -> Path:

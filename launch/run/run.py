@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.reference import NAME as REFERENCE_SERVICE
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
@@ -30,6 +32,9 @@ from launch.run.record import RunRecord
 from launch.run.rundir import RunDir, metrics_line
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
+from learners.algorithms import make_algorithm
+from learners.algorithms.base import REFERENCE
+from learners.served_reference import ReferenceAddress
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
@@ -105,6 +110,7 @@ class Run:
     events: Events = field(init=False)
     phases: PhaseWatch = field(init=False)  # of the step in progress
     incidents: IncidentKeeper = field(init=False)
+    asks_reference: bool = False  # the learner has been told where its reference model answers
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
@@ -148,6 +154,7 @@ class Run:
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
         teacher = stage.config.learner.teacher
         theirs = None if teacher is None else whole_path(teacher)
+        served = await self.find_reference(stage)
         await self.tasks.until(
             self.learner.begin(
                 model,
@@ -157,11 +164,28 @@ class Run:
                 temperature=temperature,
                 reference_path=str(self.active.reference or theirs or compared),
                 start=adapter,
+                **({} if served is None else {"served": served}),
             )
         )
         if folder is not None and takes_optimizer(stage, self.state):
             await self.tasks.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.active.watch = watch_on(self, stage)
+
+    async def find_reference(self, stage: StageConfig) -> ReferenceAddress | None:
+        """Where the reference model of a stage answers, if it has an engine of its own, once it does."""
+        if stage.config.learner.served_teacher is None or REFERENCE not in make_algorithm(stage.config.algorithm).needs:
+            return None
+        assert self.tasks.pool_start is not None, "an rl stage without engines"
+        await self.tasks.until(asyncio.shield(self.tasks.pool_start))
+        self.asks_reference = True
+        return ReferenceAddress(url=self.services.addresses[REFERENCE_SERVICE], token=self.services.token)
+
+    async def connect(self, addresses: Mapping[str, str]) -> None:
+        """Services have these addresses from now on."""
+        await self.pool.connect(addresses)
+        if self.asks_reference and REFERENCE_SERVICE in addresses:
+            url, token = addresses[REFERENCE_SERVICE], self.services.token
+            await self.learner.connect(ReferenceAddress(url=url, token=token))
 
     def end_stage(self, seconds: float) -> None:
         """Count it as gone through: the next checkpoint is of its end."""

@@ -10,6 +10,8 @@ from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.placement import ResourceRequest
 from actors.pool import RolloutPool
+from actors.reference import NAME as REFERENCE_SERVICE
+from actors.reference import ReferenceServiceConfig, check_reference, start_reference
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
 from actors.specs import engine_environment, make_engine_spec, openmp
@@ -62,9 +64,15 @@ def resolved_model_path(recipe: RecipeConfig) -> str | None:
     return None if recipe.model.path is None else whole_path(recipe.model.path)
 
 
-def services(recipes: Sequence[RecipeConfig]) -> Services:
-    """The tool services and judges of these stages, not yet started."""
+def services(recipes: Sequence[RecipeConfig], trained: Sequence[RecipeConfig] = ()) -> Services:
+    """The tool services and judges of these stages, not yet started.
+
+    trained: those in which a learner trains, whose reference model may have an engine of its own.
+    """
     specs = [spec for recipe in recipes for spec in list_services(recipe)]
+    specs += [spec for recipe in trained for spec in reference_service(recipe)]
+    if len({spec.config.model for spec in specs if spec.name == REFERENCE_SERVICE}) > 1:
+        raise BadInput("stages of one run have different ones", key="learner.reference", expected="one that is served")
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
@@ -98,6 +106,31 @@ def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
             gpus=asked.judge.gpus,
             threads=asked.threads,
         )
+
+
+def reference_service(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
+    """The engine of `learner.serve_reference`, of an rl stage."""
+    learner, model = recipe.learner, recipe.learner.served_teacher
+    if model is None:
+        return
+    config = ReferenceServiceConfig(
+        model=whole_path(model),
+        max_model_len=recipe.engine.max_model_len,
+        engine=recipe.engine,
+        device=recipe.cluster.device,
+        dtype=recipe.model.dtype,
+        fp32_head=recipe.model.fp32_head,
+        gpus=learner.reference_gpus,
+        threads=recipe.rollout.threads,
+    )
+    yield ServiceSpec(
+        name=REFERENCE_SERVICE,
+        config=config,
+        start=start_reference,
+        check=check_reference,
+        gpus=learner.reference_gpus,
+        threads=recipe.rollout.threads,
+    )
 
 
 def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:

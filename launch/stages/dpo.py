@@ -43,6 +43,8 @@ class DPO(DataStage):
                 "a dpo stage without data", where=where, expected="the name of a generate stage, or a path to pairs"
             )
         super().check(where, head, recipe)
+        if recipe.learner.serve_reference:
+            raise BadInput("only rl stages have engines", where=where, key="learner.serve_reference", found=True)
         if recipe.eval.every and recipe.learner.reference != "stage":
             raise BadInput(
                 f"the held-out loss of eval.every={recipe.eval.every} is measured against the weights that "

@@ -64,7 +64,12 @@ STEPS: Keys = (
     "learner.optimizer",
 )
 # Of a learner that looks at other weights than those that it trains.
-REFERENCE: Keys = ("learner.reference", "learner.offload_reference")
+REFERENCE: Keys = (
+    "learner.reference",
+    "learner.offload_reference",
+    "learner.serve_reference",
+    "learner.reference_gpus",
+)
 # Groups of episodes that the learner trains on while the next are played.
 LOOP: Keys = (
     *EVALUATION,

@@ -201,6 +201,14 @@ def _check_teacher(where: str, recipe: RecipeConfig) -> None:
         expected = f"a folder or hub name: with algorithm.name={name!r} the reference is a teacher"
     elif learner.teacher is not None and REFERENCE not in algorithm.needs:
         expected = f"stage: algorithm.name={name!r} looks at no reference where algorithm.kl_coef is 0"
+    elif learner.serve_reference and recipe.rollout.temperature != 1.0:
+        raise BadInput(
+            "an engine gives log-probs at temperature 1, and the policy's are compared at that of its rollouts",
+            where=where,
+            key="learner.serve_reference",
+            found=True,
+            expected=f"false, or rollout.temperature=1.0 instead of {recipe.rollout.temperature:g}",
+        )
     else:
         return
     raise BadInput(where=where, key="learner.reference", found=learner.reference, expected=expected)

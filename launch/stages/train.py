@@ -17,7 +17,7 @@ from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
-from launch.checks.service_needs import ServiceNeed, check_needs, service_needs
+from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
 from launch.checks.teachers import KEY as TEACHER_KEY
 from launch.checks.teachers import check_teachers, count_parameters, teachers_of
 from launch.evaluation.report import describe_plan
@@ -174,7 +174,9 @@ def gpus_of_services(config: RunConfig) -> int:
 def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
     """The judges and retrievers that the run starts by itself."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
-    return service_needs([each for stage in playing for each in recipes_of(stage)], device)
+    needs = service_needs([each for stage in playing for each in recipes_of(stage)], device)
+    served = [stage.config for stage in config.stages if stage.kind == "rl" and stage.config.learner.served_teacher]
+    return [*needs, *(of_reference(each, device) for each in served[:1])]
 
 
 def check_services(config: RunConfig, say: Callable[[str], None]) -> None:

@@ -62,6 +62,12 @@ class LearnerConfig:
     """Reference model of the KL term. stage: the weights at the start of this stage. run: those at the start of the
     run. Otherwise another model, such as a teacher: a folder or a name on the hub, with the policy's vocabulary and
     special tokens."""
+    serve_reference: bool = False
+    """Whether another model as `reference` runs in a vLLM engine of its own, which all ranks ask for log-probs, and
+    which is restarted if it dies, in place of a copy of its weights in each rank. For rl stages with
+    `rollout.temperature=1.0`."""
+    reference_gpus: int = 1
+    """Number of GPUs of that engine. On a CPU it has as many threads as a rollout worker's engine."""
     optimizer: Literal["stage", "run"] = "stage"
     """Lifetime of the optimizer's moments. stage: each stage starts with new ones. run: a stage continues with those of
     the previous stage, under its own schedule; both need the same ranks, ZeRO stage and critic."""
@@ -92,11 +98,18 @@ class LearnerConfig:
         """The other model that `reference` names; None where it is the policy's own weights."""
         return None if self.reference in ("stage", "run") else self.reference
 
+    @property
+    def served_teacher(self) -> str | None:
+        """The one that has an engine of its own."""
+        return self.teacher if self.serve_reference else None
+
     def __post_init__(self) -> None:
         require(bool(self.reference), "learner.reference", self.reference, "stage, run, or a folder or hub name")
         plain = self.teacher is None or self.rope_theta_scale == 1
         require(plain, "learner.rope_theta_scale", self.rope_theta_scale, "1 with another model as learner.reference")
-        require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk")
+        another = self.teacher is not None or not self.serve_reference
+        require(another, "learner.serve_reference", True, "false without another model as learner.reference")
+        require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)

@@ -128,8 +128,8 @@ def test_a_stage_begins_with_draws_and_threads_of_its_own_after_the_one_before_i
     algorithm: Any = SimpleNamespace(needs=frozenset({"reference"}))
     for threads, reference in ((2, "first"), (None, None)):
         learner.begin("m", LearnerConfig(threads=threads), algorithm, 9, 0.5, reference)
-        path, loading, needs, reference_path, start = learner.stage.models.given
-        assert (path, needs, reference_path, start) == ("m", algorithm.needs, reference or "m", None)
+        path, loading, needs, reference_path, *rest = learner.stage.models.given
+        assert (path, needs, reference_path, rest) == ("m", algorithm.needs, reference or "m", [None, None])
         assert loading.torch_device == learner.torch_device and torch.initial_seed() == 11
         stage = learner.stage
         assert (learner.step, stage.total_steps, stage.temperature, stage.world_size) == (0, 9, 0.5, 5)

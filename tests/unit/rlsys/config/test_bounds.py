@@ -43,6 +43,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "learner.threads",
             "learner.tokens_per_row",
             "learner.logit_chunk",
+            "learner.reference_gpus",
             "loop.groups_per_step",
             "loop.group_size",
             "curriculum.max_rest",

@@ -1,0 +1,98 @@
+"""A frozen model that has an engine of its own (`actors.reference`), asked for what a copy of it would compute."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from envs.services.guard import ToolBusy, ToolRefused
+from envs.services.json_client import JsonClient
+from rlsys.batch import MicroBatch
+from rlsys.errors import RunFailed
+from rlsys.plan import consecutive
+
+ASKED_TOKENS = 32_768  # in one request; a longer sequence has its own
+AT_ONCE = 4  # requests of a rank
+PAUSE_S = 1.0  # before the next try
+MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceAddress:
+    url: str
+    token: str = field(repr=False)
+
+
+class ServedReference:
+    """Takes no memory of the rank. Every sequence is asked about by one rank alone."""
+
+    def __init__(self, address: ReferenceAddress, patience_s: float) -> None:
+        """patience_s: without an answer to any request, as while it is started again."""
+        self.address = address
+        self._patience_s = patience_s
+
+    def connect(self, address: ReferenceAddress) -> None:
+        """It was started again elsewhere. From another thread, during a pass, too."""
+        self.address = address
+
+    def destroy(self) -> None:
+        """Nothing is held here."""
+
+    def logprobs(self, rows: Sequence[MicroBatch]) -> list[torch.Tensor]:
+        """Of each row [T] float32 in host memory, 0 where the loss mask is 0; at temperature 1.
+
+        Raises RunFailed where it refuses a sequence, or gives no answer for `patience_s`.
+        """
+        cuts = [row.cu_seqlens.tolist() for row in rows]
+        places = [
+            (at, first, end)
+            for at, (row, cut) in enumerate(zip(rows, cuts, strict=True))
+            for first, end in zip(cut, cut[1:], strict=False)
+            if row.loss_mask[first:end].any()
+        ]
+        sequences = [rows[at].token_ids[first:end].tolist() for at, first, end in places]
+        logprobs = [torch.zeros(row.num_tokens, dtype=torch.float32) for row in rows]
+        for (at, first, end), values in zip(places, asyncio.run(self._ask(sequences)), strict=True):
+            logprobs[at][first + 1 : end] = torch.tensor(values, dtype=torch.float32)
+        return [logp_T.masked_fill(row.loss_mask == 0, 0.0) for row, logp_T in zip(rows, logprobs, strict=True)]
+
+    async def _ask(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(part: Sequence[list[int]]) -> list[list[float]]:
+            async with free:
+                return await self._insist(part)
+
+        parts = list(consecutive(sequences, len, ASKED_TOKENS))
+        answers = await asyncio.gather(*map(ask, parts))
+        return [values for answer in answers for values in answer]
+
+    async def _insist(self, part: Sequence[list[int]]) -> list[list[float]]:
+        until, why = time.monotonic() + self._patience_s, ""
+        while time.monotonic() < until:
+            address = self.address
+            client = JsonClient(address.url, address.token, name="the reference", max_bytes=MAX_BYTES, proxy=False)
+            try:
+                async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                    return _read(await client.post("/logprobs", {"sequences": part}), part)
+            except ToolRefused as error:
+                raise RunFailed(f"learner.reference: {error}") from error
+            except (OSError, TimeoutError, ToolBusy, ValueError) as error:
+                why = f"{type(error).__name__}: {error}"
+            finally:
+                await client.close()
+            await asyncio.sleep(PAUSE_S)
+        raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({why})")
+
+
+def _read(answer: Any, part: Sequence[list[int]]) -> list[list[float]]:
+    """Raises ValueError for another number of values than was asked for."""
+    found: list[list[float]] = answer["logprobs"] if isinstance(answer, dict) and "logprobs" in answer else []
+    if [len(values) for values in found] != [len(ids) - 1 for ids in part]:
+        raise ValueError("other numbers of values than there are tokens")
+    return found

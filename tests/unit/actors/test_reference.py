@@ -1,0 +1,121 @@
+"""A reference model in an engine of its own gives the ranks what a copy of it would, each value in its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from starlette.applications import Starlette
+
+from actors.reference import make_reference_app
+from actors.specs import EngineFailed, PromptTooLong
+from envs.services.http import HttpService
+from learners.served_reference import ReferenceAddress, ServedReference
+from rlsys.batch import MicroBatch, make_row
+from rlsys.errors import RunFailed
+from tests import made
+
+TOKEN = "t0ken"
+
+
+class FakeEngine:
+    """The log-probability of a token is minus its number, less a hundredth for each token before it."""
+
+    spec = SimpleNamespace(model_path="teacher")
+    failure: str | None = None
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most, self.asked = most, 0
+
+    async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
+        self.asked += 1
+        if self.failure is not None:
+            raise EngineFailed(self.failure)
+        if len(ids) > self.most:
+            raise PromptTooLong(len(ids), self.most)
+        return [logprob(token, place) for place, token in enumerate(ids) if place]
+
+
+def logprob(token: int, place: int) -> float:
+    return -float(token) - 0.01 * place
+
+
+Served = Callable[[Any], ReferenceAddress]
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Served:
+    def start(engine: Any) -> ReferenceAddress:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Starlette]:
+            yield make_reference_app(engine, TOKEN)
+
+        limits = {"max_body_bytes": 1 << 20, "arrive_s": 10.0, "stop_s": 1.0}
+        service = HttpService("reference", opened, host="127.0.0.1", port=0, **limits)
+        request.addfinalizer(service.stop)
+        return ReferenceAddress(url=service.start(), token=TOKEN)
+
+    return start
+
+
+def rows() -> list[MicroBatch]:
+    """Two samples in the first row, of which the first has a reply between its sampled tokens; one in the second."""
+    first = [made.sample((0, 1, 0, 1)), made.sample((0, 0, 1))]
+    return [make_row(first), make_row([made.sample((0, 1, 1, 1, 1))])]
+
+
+def expected(row: MicroBatch) -> list[float]:
+    cuts = row.cu_seqlens.tolist()
+    starts = [max(cut for cut in cuts if cut <= at) for at in range(row.num_tokens)]
+    return [
+        logprob(token, at - start) if trained else 0.0
+        for at, (token, trained, start) in enumerate(
+            zip(row.token_ids.tolist(), row.loss_mask.tolist(), starts, strict=True)
+        )
+    ]
+
+
+def test_each_value_stands_at_its_token_and_nothing_is_asked_of_rows_without_one(served: Served) -> None:
+    engine, given = FakeEngine(), rows()
+    empty = made_empty(given[1])
+    found = ServedReference(served(engine), 10.0).logprobs([*given, empty])
+    assert [each.tolist() for each in found[:2]] == [pytest.approx(expected(row)) for row in given]
+    assert found[2].tolist() == [0.0] * empty.num_tokens and engine.asked == 3
+    assert all(each.dtype == torch.float32 for each in found)
+
+
+def made_empty(row: MicroBatch) -> MicroBatch:
+    return replace(row, loss_mask=torch.zeros_like(row.loss_mask))
+
+
+def test_what_is_refused_ends_the_run_at_once(served: Served) -> None:
+    with pytest.raises(RunFailed, match="3 at most"):
+        ServedReference(served(FakeEngine(most=3)), 600.0).logprobs(rows())
+    wrong = ReferenceAddress(url=served(FakeEngine()).url, token="another")
+    with pytest.raises(RunFailed, match="is the key"):
+        ServedReference(wrong, 0.1).logprobs(rows())
+
+
+def test_an_engine_that_is_started_again_elsewhere_is_waited_for(served: Served) -> None:
+    dead = FakeEngine()
+    dead.failure = "the engine is gone"
+    reference = ServedReference(served(dead), 60.0)
+    alive = served(FakeEngine())
+    timer = threading.Timer(0.3, reference.connect, [alive])
+    timer.start()
+    assert [each.tolist() for each in reference.logprobs(rows())] == [pytest.approx(expected(row)) for row in rows()]
+    timer.join()
+    assert dead.asked
+
+
+def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> None:
+    dead = FakeEngine()
+    dead.failure = "the engine is gone"
+    with pytest.raises(RunFailed, match="no answer for 0.2 s"):
+        ServedReference(served(dead), 0.2).logprobs(rows())
