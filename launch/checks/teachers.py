@@ -20,9 +20,11 @@ KEY = "learner.reference"
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 
 
-def teachers_of(recipes: Iterable[RecipeConfig]) -> list[str]:
-    """The other models that the stages are compared with, each once."""
-    return list(dict.fromkeys(recipe.learner.teacher for recipe in recipes if recipe.learner.teacher is not None))
+def teachers_of(recipes: Iterable[RecipeConfig], *, loaded_by_ranks: bool = False) -> list[str]:
+    """The other models that the stages are compared with, each once. loaded_by_ranks: without those that are served."""
+    learners = (recipe.learner for recipe in recipes)
+    known = (each.teacher for each in learners if not (loaded_by_ranks and each.serve_reference))
+    return list(dict.fromkeys(teacher for teacher in known if teacher is not None))
 
 
 def count_parameters(path: str) -> int | None:

@@ -154,7 +154,7 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     trained = [stage.config for stage in run.config.stages]
     found = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
-        teachers=[(TEACHER, whole_path(path)) for path in teachers_of(trained)],
+        teachers=[(TEACHER, whole_path(path)) for path in teachers_of(trained, loaded_by_ranks=True)],
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
     )  # fmt: skip
     if run.provenance is not None:

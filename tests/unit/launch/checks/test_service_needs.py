@@ -13,7 +13,14 @@ from envs.services.guard import GuardConfig
 from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.search_config import SearchQAConfig
-from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
+from launch.checks.service_needs import (
+    Load,
+    ServiceNeed,
+    check_needs,
+    of_reference,
+    service_needs,
+    with_every_core,
+)
 from launch.config.compose import compose
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES
@@ -112,3 +119,15 @@ def test_one_server_has_one_size() -> None:
     assert need.gpus == 1 and need.problem is not None and "2 GPUs" in need.problem
     (need,) = service_needs([first, other], DEVICES["cpu"])  # no GPU there, whatever they ask for
     assert need.problem is None
+
+
+def test_a_served_reference_takes_its_weights_on_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 billion parameters in bfloat16 are 64 GB, and 0.9 of a card of 40 GB has no room for them."""
+    monkeypatch.setattr("launch.checks.service_needs.count_parameters", lambda path: 32_000_000_000)
+    keys = ["algorithm.name=opd", "learner.reference=/teacher", "learner.serve_reference=true"]
+    one, two = (
+        of_reference(compose("quickstart", [*keys, "cluster.gpu_memory_gb=40", *more]).recipe, DEVICES["cuda"])
+        for more in ([], ["learner.reference_gpus=2"])
+    )
+    assert one.problem is not None and "learner.reference_gpus=2" in one.problem
+    assert (two.gpus, two.problem) == (2, None) and "32.0 GB" in two.holds

@@ -91,3 +91,25 @@ def test_the_memory_plan_counts_the_teacher_and_not_the_policy_twice() -> None:
     assert reference(rank_memory(shape, replace(plan, zero_stage=3))) == 70_000
     assert reference(rank_memory(shape, replace(plan, teacher=None))) == 2 * 1000
     assert reference(host_memory(shape, replace(plan, offload_reference=True), 2)) == 2 * 2 * 70_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (["learner.serve_reference=true"], "another model"),
+        (
+            ["algorithm.name=opd", "learner.reference=/t", "learner.serve_reference=true", "rollout.temperature=0.7"],
+            "1",
+        ),
+    ],
+)
+def test_an_engine_of_its_own_is_for_a_teacher_at_temperature_1(keys: list[str], says: str) -> None:
+    with refused("learner.serve_reference", expected=says):
+        compose("quickstart", keys)
+
+
+def test_a_teacher_that_is_served_is_not_loaded_by_the_ranks() -> None:
+    keys = ["algorithm.name=opd", "learner.reference=/teacher"]
+    loaded, served = (compose("quickstart", [*keys, *more]).recipe for more in ([], ["learner.serve_reference=true"]))
+    assert teachers_of([loaded, served]) == teachers_of([loaded], loaded_by_ranks=True) == ["/teacher"]
+    assert teachers_of([served], loaded_by_ranks=True) == []

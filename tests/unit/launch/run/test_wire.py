@@ -250,3 +250,17 @@ def test_a_value_that_looks_like_a_key_is_refused_and_not_shown(prefix: str) -> 
         compose.compose("quickstart", [f"cluster.env={{EXTRA: {value}}}"])
     assert value not in str(caught.value)
     compose.compose("quickstart", ["cluster.env={EXTRA: task-12, MODEL: hf_cache}"])
+
+
+def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
+    keys = ["algorithm.name=opd", "learner.reference=/teacher", "learner.serve_reference=true"]
+    trained = compose.compose("quickstart", [*keys, "learner.reference_gpus=2"]).stages[-1].config
+    (server,) = wire.services([trained], [trained]).servers
+    assert (server.name, server.gpus, server.config.model) == ("reference", 2, "/teacher")
+    assert server.config.max_model_len == trained.engine.max_model_len
+    assert wire.services([trained]).servers == []  # as of an evaluation
+    loaded = replace(trained, learner=replace(trained.learner, serve_reference=False))
+    assert wire.services([trained], [loaded]).servers == []
+    other = replace(trained, learner=replace(trained.learner, reference="/another"))
+    with refused("learner.reference"):
+        wire.services([], [trained, other])
