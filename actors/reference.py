@@ -30,8 +30,8 @@ from envs.services.http import HttpService
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import choose, resolve_engine
+from rlsys.system.served import REFERENCE_SERVICE
 
-NAME = "reference"
 MAX_BODY_BYTES = 64 << 20
 ARRIVE_S, STOP_S = 60.0, 10.0
 RETRY_AFTER_S = 5
@@ -84,9 +84,15 @@ def start_reference(config: ReferenceServiceConfig, *, host: str, port: int, tok
             engine.stop()
 
     service = HttpService(
-        NAME, opened, host=host, port=port, max_body_bytes=MAX_BODY_BYTES, arrive_s=ARRIVE_S, stop_s=STOP_S,
+        REFERENCE_SERVICE,
+        opened,
+        host=host,
+        port=port,
+        max_body_bytes=MAX_BODY_BYTES,
+        arrive_s=ARRIVE_S,
+        stop_s=STOP_S,
         start_s=START_S,
-    )  # fmt: skip
+    )
     service.start()
     return service
 
@@ -123,4 +129,4 @@ def make_reference_app(engine: Engine, token: str | None) -> Starlette:
         return JSONResponse({"status": status, "model": engine.spec.model_path}, 503 if engine.failure else 200)
 
     posts = {"/logprobs": (LogprobsRequest, answer)}
-    return make_app(NAME, posts, health, CollectorRegistry(), token=token, max_body_bytes=MAX_BODY_BYTES)
+    return make_app(REFERENCE_SERVICE, posts, health, CollectorRegistry(), token=token, max_body_bytes=MAX_BODY_BYTES)

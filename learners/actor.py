@@ -20,12 +20,12 @@ from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import BatchPlan
 from rlsys.system import stack_signal
+from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import Group, Sample
 
 if TYPE_CHECKING:
     from learners.rank import LearnerRank
-    from learners.served_reference import ReferenceAddress
 
 # Calls that an actor answers on other threads than its work: the ping, and writing a checkpoint that was copied.
 PINGS, WRITING = "pings", "writing"

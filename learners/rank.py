@@ -27,7 +27,7 @@ from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
-from learners.served_reference import ReferenceAddress, ServedReference
+from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
 from learners.update import run_update
@@ -36,6 +36,7 @@ from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
 from rlsys.system.device import Device, require_device, require_resolved, resolve_learner
+from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 _CHECKPOINT_TAG = "state"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,17 +14,12 @@ from envs.services.json_client import JsonClient
 from rlsys.batch import MicroBatch
 from rlsys.errors import RunFailed
 from rlsys.plan import consecutive
+from rlsys.system.served import ReferenceAddress
 
 ASKED_TOKENS = 32_768  # in one request; a longer sequence has its own
 AT_ONCE = 4  # requests of a rank
 PAUSE_S = 1.0  # before the next try
 MAX_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceAddress:
-    url: str
-    token: str = field(repr=False)
 
 
 class ServedReference:

@@ -16,10 +16,11 @@ from learners.attention import first_usable
 from learners.lora import AdapterReference, reference_folder
 from learners.meeting import RankSpec
 from learners.policy import CriticModel, PolicyModel, load_policy
-from learners.served_reference import ReferenceAddress, ServedReference
+from learners.served_reference import ServedReference
 from rlsys.adapters import AdapterStart
 from rlsys.batch import MicroBatch
 from rlsys.config.learner import LearnerConfig
+from rlsys.system.served import ReferenceAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

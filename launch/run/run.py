@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.reference import NAME as REFERENCE_SERVICE
 from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.base import World
@@ -34,13 +33,13 @@ from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
-from learners.served_reference import ReferenceAddress
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
 from rlsys.summaries import GroupRef
 from rlsys.system.device import Device, require_resolved
+from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
 from rlsys.types import Failure, Reward
 
 if TYPE_CHECKING:  # Ray and torch behind these: a stage's file is loaded where its keys are checked

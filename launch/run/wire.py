@@ -10,7 +10,6 @@ from actors.judge import JudgeServiceConfig, start_judge
 from actors.members import PoolOptions
 from actors.placement import ResourceRequest
 from actors.pool import RolloutPool
-from actors.reference import NAME as REFERENCE_SERVICE
 from actors.reference import ReferenceServiceConfig, check_reference, start_reference
 from actors.scoring import ScoringSpec
 from actors.services import Services, ServiceSpec, check_world, start_world
@@ -36,6 +35,7 @@ from rlsys.errors import BadInput
 from rlsys.seeds import derive
 from rlsys.system.calls import SERVICE_TOKEN
 from rlsys.system.device import Device, dtype_of, hidden, require_resolved, resolve
+from rlsys.system.served import REFERENCE_SERVICE
 from rlsys.system.weight_folder import WeightFolder
 
 # What every actor inherits from the driver's environment on the nodes of a cluster: names, and how names begin.

@@ -16,9 +16,10 @@ from starlette.applications import Starlette
 from actors.reference import make_reference_app
 from actors.specs import EngineFailed, PromptTooLong
 from envs.services.http import HttpService
-from learners.served_reference import ReferenceAddress, ServedReference
+from learners.served_reference import ServedReference
 from rlsys.batch import MicroBatch, make_row
 from rlsys.errors import RunFailed
+from rlsys.system.served import ReferenceAddress
 from tests import made
 
 TOKEN = "t0ken"
