@@ -1,12 +1,14 @@
-"""On-policy distillation and supervised training on one teacher: `python benchmarks/distill.py [--seeds 0 1 2 3]`.
+"""On-policy distillation and supervised training on one teacher: `python benchmarks/distill.py [--seeds 1 2 3 4]`.
 
-For each seed the quickstart makes the teacher: taught by demonstrations that are wrong, then reinforced. A student of a
-fifth of its size sees 40 steps of these demonstrations, and from there learns from the teacher in three ways, with
-3,840 solutions of training problems each: on the teacher's solutions, supervised, once (`sft`) and four times
-(`sft x 4`); and on its own solutions with the teacher's log-probabilities (`opd`). After each the accuracy of sampled
-answers on held-out problems is measured, and the reverse KL divergence from the teacher on the student's own tokens.
-Runs that are done are not repeated. Writes every run's numbers into `docs/distill.json` and draws `docs/distill.svg`;
-`--draw` takes what is there.
+For each seed the quickstart makes the teacher: taught by demonstrations that are wrong, then reinforced. The student is
+what it was before it was reinforced, and learns from the teacher in two ways, with 3,840 solutions of training problems
+each: on the teacher's solutions, supervised (`sft`); and on its own solutions with the teacher's log-probabilities
+(`opd`). After each the accuracy of sampled answers on held-out problems is measured, and the reverse KL divergence from
+the teacher on the student's own tokens. Runs that are done are not repeated. Writes every run's numbers into
+`docs/distill.json` and draws `docs/distill.svg`; `--draw` takes what is there.
+
+Seed 0 was a trial, of another student: one of a fifth of the size, which 40 steps of demonstrations had left without
+the protocol. Supervised training once left it right in 0.005 of its answers, so nothing could be compared.
 """
 
 from __future__ import annotations
@@ -22,44 +24,38 @@ from launch.analysis.draw import COLOURS
 RESULTS = ROOT / "docs" / "distill.json"
 RECIPE = "benchmarks/distill.yaml"
 TAUGHT, REINFORCED = 200, 45  # steps of the teacher's two stages
-BEGUN = 40  # steps of the student on demonstrations
-SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1}
-ARMS = ("start", "sft", "sft x 4", "opd")
+ARMS = ("start", "sft", "opd")
 MEASURES = {"accuracy": "Held-out accuracy", "divergence": "Reverse KL from the teacher (nats per token)"}
 PREDICTIONS = (
     study.Prediction(
-        "the accuracy of opd is at most 0.02 below that of supervised training once on as many solutions",
+        "the accuracy of opd is at most 0.02 below that of supervised training on as many solutions",
         lambda arms: arms["opd"]["accuracy"] >= arms["sft"]["accuracy"] - 0.02,
     ),
     study.Prediction(
-        "its reverse KL from the teacher is at most half of that after supervised training once",
+        "its reverse KL from the teacher is at most half of that after supervised training",
         lambda arms: arms["opd"]["divergence"] <= 0.5 * arms["sft"]["divergence"],
     ),
     study.Prediction(
-        "its reverse KL is below that of supervised training on the same solutions four times",
-        lambda arms: arms["opd"]["divergence"] < arms["sft x 4"]["divergence"],
+        "the accuracy of opd is at least 0.3 above the student's, and at most 0.1 below the teacher's",
+        lambda arms: arms["opd"]["accuracy"] >= max(arms["start"]["accuracy"] + 0.3, arms["teacher"]["accuracy"] - 0.1),
     ),
 )
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     """The teacher, the student's beginning, and each way of going on from there."""
-    own = [f"seed={seed}", f"env.seed={seed}"]
-    study.train("quickstart", runs / f"{seed}-teacher", [*own, "eval.greedy=false"])
-    teacher = study.weights(runs / f"{seed}-teacher", TAUGHT + REINFORCED)
+    own, teaching = [f"seed={seed}", f"env.seed={seed}"], runs / f"{seed}-teacher"
+    study.train("quickstart", teaching, [*own, "eval.greedy=false", "checkpoint.keep=9"])
+    teacher, student = study.weights(teaching, TAUGHT + REINFORCED), study.weights(teaching, TAUGHT)
     study.train(RECIPE, runs / f"{seed}-tries", [*own, f"model.path={teacher}", *without("sft", "opd", "measure")])
     solutions = runs / f"{seed}-tries" / "generated" / "tries.jsonl"
-    small = [f"model.scratch.{key}={value}" for key, value in SMALL.items()]
-    compared = [*own, f"learner.reference={teacher}"]
-    begun = [*compared, *small, *without("tries", "opd"), f"stages.sft.steps={BEGUN}"]
-    study.train(RECIPE, runs / f"{seed}-start", begun)
-    student = [*compared, f"model.path={study.weights(runs / f'{seed}-start', BEGUN)}"]
-    taught = [*student, *without("tries", "opd"), f"stages.sft.data={solutions}"]
-    study.train(RECIPE, runs / f"{seed}-sft", taught)
-    study.train(RECIPE, runs / f"{seed}-sft x 4", [*taught, "stages.sft.steps=480"])
-    study.train(RECIPE, runs / f"{seed}-opd", [*student, *without("tries", "sft")])
+    compared = [*own, f"learner.reference={teacher}", f"model.path={student}"]
+    study.train(RECIPE, runs / f"{seed}-start", [*compared, *without("tries", "sft", "opd")])
+    supervised = [*compared, *without("tries", "opd"), f"stages.sft.data={solutions}"]
+    study.train(RECIPE, runs / f"{seed}-sft", supervised)
+    study.train(RECIPE, runs / f"{seed}-opd", [*compared, *without("tries", "sft")])
     found = {name: measured(runs / f"{seed}-{name}") for name in ARMS}
-    ended = study.rows(runs / f"{seed}-teacher", "evaluations")[-1]
+    ended = study.rows(teaching, "evaluations")[-1]
     return found | {"teacher": {"accuracy": ended["sampled/accuracy"]}}
 
 
@@ -80,7 +76,7 @@ def tell(report: Report, found: study.Found) -> None:
         report.row(name, *(spread([arms[name][key] for arms in found.values()]) for key in MEASURES))
     report.row("the teacher itself", spread([arms["teacher"]["accuracy"] for arms in found.values()]), "0")
     report.head("opd less", *MEASURES)
-    for name in ARMS[1:-1]:
+    for name in ARMS[:-1]:
         report.row(name, *(_less(found, name, key) for key in MEASURES))
 
 
@@ -91,7 +87,7 @@ def _less(found: study.Found, name: str, key: str) -> str:
 def draw(found: study.Found, path: Path) -> None:
     """Each way of learning: a dot for each seed."""
     note = f"dots: {len(found)} seeds; dashed: the teachers' mean"
-    with study.picture(path, "A small student, taught by a larger policy", note) as grid:
+    with study.picture(path, "A policy taught by what reinforcement made of it", note) as grid:
         for axis, (key, title) in zip(grid, MEASURES.items(), strict=True):
             for place, (name, colour) in enumerate(zip(ARMS, COLOURS, strict=False)):
                 values = [arms[name][key] for arms in found.values()]
@@ -104,4 +100,4 @@ def draw(found: study.Found, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS, seeds=(0, 1, 2, 3))
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS, seeds=(1, 2, 3, 4))
