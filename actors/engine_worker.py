@@ -73,6 +73,10 @@ class ReloadExtension:
         from vllm.lora.lora_model import LoRAModel
         from vllm.lora.peft_helper import PEFTHelper
 
+        if self.vllm_config.device_config.device_type == "cpu":
+            from actors.one_adapter import multiply_by_one_adapter  # torch behind it, which the driver's side lacks
+
+            multiply_by_one_adapter()
         manager = self.model_runner.lora_manager
         inner, seen = manager._adapter_manager, set[str]()
         helper = PEFTHelper.from_dict(adapter.peft_config())

@@ -15,6 +15,7 @@ import torch
 
 from actors.engine import Engine
 from actors.engine_worker import ReloadExtension
+from actors.one_adapter import add_adapter
 from learners import lora
 from rlsys.adapters import Adapter
 from rlsys.config.model import LoraConfig
@@ -94,6 +95,35 @@ def served(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ada
         served.engine.stop()
 
     loop.run(stop())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_products_with_one_adapter_are_those_of_vllm(dtype: torch.dtype) -> None:
+    """Of three layers next to each other; and a request without an adapter gets none of it."""
+    from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+    torch.manual_seed(0)
+    tokens, width, rank, widths = 7, 24, 5, (16, 8, 8)
+    wrapper = PunicaWrapperCPU(max_num_batched_tokens=32, max_batches=8, device="cpu")
+    places = torch.zeros(tokens, dtype=torch.long)
+    wrapper._token_lora_indices[:tokens], wrapper.indices_len[0], wrapper.is_prefill = places, tokens, True
+    wrapper._update_prefill_metadata(places)
+    inputs, base = torch.randn(tokens, width, dtype=dtype), torch.randn(tokens, sum(widths), dtype=dtype)
+    down = [torch.randn(1, 1, rank, width, dtype=dtype) for _ in widths]
+    up = [torch.randn(1, 1, each, rank, dtype=dtype) for each in widths]
+    theirs, ours = base.clone(), base.clone()
+    PunicaWrapperCPU.add_lora_linear(wrapper, theirs, inputs, down, up, 0.5, widths)
+    add_adapter(wrapper, ours, inputs, down, up, 0.5, widths)
+    torch.testing.assert_close(ours, theirs)
+    assert not torch.equal(ours, base)
+
+    wrapper._token_lora_indices[2] = -1
+    mixed = base.clone()
+    add_adapter(wrapper, mixed, inputs, down, up, 0.5, widths)
+    assert torch.equal(mixed[2], base[2]) and torch.equal(mixed[3], ours[3])
+
+    with pytest.raises(ValueError, match="2 adapters"):
+        add_adapter(wrapper, mixed, inputs, [each.repeat(2, 1, 1, 1) for each in down], up, 0.5, widths)
 
 
 def test_the_engine_says_what_peft_says_on_the_base_on_an_adapter_and_on_the_next_in_its_place(served) -> None:
