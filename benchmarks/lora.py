@@ -20,8 +20,8 @@ from launch.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "lora.json"
 EVERY = 9  # steps, of 45
-WHOLE, USUAL, SMALL = "all weights", "rank 16", "rank 1"
-RUNS = {WHOLE: [], USUAL: ["model.lora.rank=16"], SMALL: ["model.lora.rank=1"]}
+WHOLE, USUAL = "all weights", "rank 16"
+RUNS = {WHOLE: [], USUAL: ["model.lora.rank=16"]}
 
 
 def end(arms: study.Arms, name: str) -> float:
@@ -36,10 +36,6 @@ PREDICTIONS = (
     study.Prediction(
         "rank 16 ends at 0.8 or more, and at least 0.25 above its beginning",
         lambda arms: end(arms, USUAL) >= max(0.8, arms[USUAL]["curve"][0]["accuracy"] + 0.25),
-    ),
-    study.Prediction(
-        "rank 1 ends at least 0.1 above its beginning, and at most 0.05 above rank 16",
-        lambda arms: arms[SMALL]["curve"][0]["accuracy"] + 0.1 <= end(arms, SMALL) <= end(arms, USUAL) + 0.05,
     ),
 )
 
