@@ -23,7 +23,7 @@ from launch.report.at_end import reporting
 from launch.run import cleanup, parent
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.addresses import addresses_of
-from launch.stages.base import needs_engines
+from launch.stages.base import needs_engines, trained_on_engines
 from launch.stages.train import (
     arithmetic,
     check,
@@ -125,8 +125,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [each for stage in playing for each in recipes_of(stage.config)]
         run = parts.make_run(
-            config, directory, state, progress, text=text, playing=played, weights=weights, overrides=options.overrides
-        )
+            config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
+            weights=weights, overrides=options.overrides,
+        )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))
         for line in audit_lines(directory.path, str(parts.shorten_path(directory.path))):
             progress.say(line)

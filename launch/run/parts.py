@@ -50,12 +50,14 @@ def make_run(
     *,
     text: str,
     playing: Sequence[RecipeConfig],
+    trained: Sequence[RecipeConfig],
     weights: WeightFolder,
     overrides: Sequence[str] = (),
 ) -> Run:
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
-    text: the configuration as YAML. playing: of the stages that need engines. overrides: as typed.
+    text: the configuration as YAML. playing: of the stages that need engines. trained: of those whose learner trains on
+    what the engines play. overrides: as typed.
     """
     with files_or_bad_input():
         if missing := directory.rewind_metrics(state.step):
@@ -74,7 +76,6 @@ def make_run(
     check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
     for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
         progress.say(line)
-    trained = [stage.config for stage in config.stages if stage.kind == "rl"]
     needed = wire.services(playing, trained)
     progress.begin("starting Ray")
     needs = partial(_needs, config.recipe, needed if playing else None)

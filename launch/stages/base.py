@@ -168,6 +168,12 @@ def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
     )
 
 
+def trained_on_engines(config: RunConfig) -> list[RecipeConfig]:
+    """The stages that learn from what engines play: their reference model may have an engine of its own."""
+    kinds = ((stage_of(stage.kind), stage.config) for stage in config.stages)
+    return [recipe for kind, recipe in kinds if kind.plays and kind.has_length]
+
+
 def check_name(where: str, head: StageKeys) -> None:
     if not all(letter.isalnum() or letter in "-_" for letter in head.label):
         raise BadInput(key=f"{where}.name", found=head.label, expected="letters, digits, - and _ : it names files")

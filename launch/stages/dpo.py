@@ -44,7 +44,12 @@ class DPO(DataStage):
             )
         super().check(where, head, recipe)
         if recipe.learner.serve_reference:
-            raise BadInput("only rl stages have engines", where=where, key="learner.serve_reference", found=True)
+            raise BadInput(
+                "only rl and stepwise stages train while engines run",
+                where=where,
+                key="learner.serve_reference",
+                found=True,
+            )
         if recipe.eval.every and recipe.learner.reference != "stage":
             raise BadInput(
                 f"the held-out loss of eval.every={recipe.eval.every} is measured against the weights that "

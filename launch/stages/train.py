@@ -26,7 +26,7 @@ from launch.observe.health import NOTHING
 from launch.observe.trackers.table import check_trackers
 from launch.run.run import Run, health
 from launch.run.saving import checkpoint, restore, wait_written
-from launch.stages.base import needs_engines, stage_of
+from launch.stages.base import needs_engines, stage_of, trained_on_engines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.system.device import DEVICES, Device, describe_filled_keys, require_device, resolve_run
@@ -175,7 +175,7 @@ def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
     """The judges and retrievers that the run starts by itself."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     needs = service_needs([each for stage in playing for each in recipes_of(stage)], device)
-    served = [stage.config for stage in config.stages if stage.kind == "rl" and stage.config.learner.served_teacher]
+    served = [each for each in trained_on_engines(config) if each.learner.served_teacher]
     return [*needs, *(of_reference(each, device) for each in served[:1])]
 
 

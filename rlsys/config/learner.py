@@ -64,7 +64,7 @@ class LearnerConfig:
     special tokens."""
     serve_reference: bool = False
     """Whether another model as `reference` runs in a vLLM engine of its own, which all ranks ask for log-probs, and
-    which is restarted if it dies, in place of a copy of its weights in each rank. For rl stages with
+    which is restarted if it dies, in place of a copy of its weights in each rank. For rl and stepwise stages with
     `rollout.temperature=1.0`."""
     reference_gpus: int = 1
     """Number of GPUs of that engine. On a CPU it has as many threads as a rollout worker's engine."""
