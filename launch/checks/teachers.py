@@ -27,6 +27,22 @@ def teachers_of(recipes: Iterable[RecipeConfig], *, loaded_by_ranks: bool = Fals
     return list(dict.fromkeys(teacher for teacher in known if teacher is not None))
 
 
+def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:
+    """The first of the stages that ask a reference model with an engine of its own, which is one for the whole run.
+
+    trained: those that learn from what engines play. Raises BadInput where they want different ones.
+    """
+    asking = [each for each in trained if each.learner.served_teacher is not None]
+    for name in ("reference", "reference_gpus"):
+        found = list(dict.fromkeys(getattr(each.learner, name) for each in asking))
+        if len(found) > 1:
+            each = " and ".join(map(repr, found))
+            raise BadInput(
+                f"stages of one run have {each}", key=f"learner.{name}", expected="the same where it is served"
+            )
+    return asking[0] if asking else None
+
+
 def count_parameters(path: str) -> int | None:
     """Of a teacher: in its files, or by config.json of a hub name. None where nothing says it."""
     counted = parameters_in(Path(path), f"{KEY}={path!r}") if Path(path).is_dir() else None

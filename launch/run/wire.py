@@ -23,6 +23,7 @@ from envs.services.secrets import secret_variables
 from launch.checks import preflight
 from launch.checks.gpu_plan import shared_cache_mb
 from launch.checks.models import whole_path
+from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
 from rlsys.adapters import read_adapter
@@ -70,9 +71,8 @@ def services(recipes: Sequence[RecipeConfig], trained: Sequence[RecipeConfig] = 
     trained: those in which a learner trains, whose reference model may have an engine of its own.
     """
     specs = [spec for recipe in recipes for spec in list_services(recipe)]
-    specs += [spec for recipe in trained for spec in reference_service(recipe)]
-    if len({spec.config.model for spec in specs if spec.name == REFERENCE_SERVICE}) > 1:
-        raise BadInput("stages of one run have different ones", key="learner.reference", expected="one that is served")
+    asking = served_to(trained)
+    specs += [] if asking is None else [reference_service(asking)]
     timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
     return Services(
         specs,
@@ -108,13 +108,11 @@ def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
         )
 
 
-def reference_service(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
-    """The engine of `learner.serve_reference`, of an rl stage."""
-    learner, model = recipe.learner, recipe.learner.served_teacher
-    if model is None:
-        return
+def reference_service(recipe: RecipeConfig) -> ServiceSpec:
+    """The engine of `learner.serve_reference`, of a stage with it."""
+    learner = recipe.learner
     config = ReferenceServiceConfig(
-        model=whole_path(model),
+        model=whole_path(learner.reference),
         max_model_len=recipe.engine.max_model_len,
         engine=recipe.engine,
         device=recipe.cluster.device,
@@ -123,7 +121,7 @@ def reference_service(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
         gpus=learner.reference_gpus,
         threads=recipe.rollout.threads,
     )
-    yield ServiceSpec(
+    return ServiceSpec(
         name=REFERENCE_SERVICE,
         config=config,
         start=start_reference,

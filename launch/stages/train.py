@@ -19,7 +19,7 @@ from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
 from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
 from launch.checks.teachers import KEY as TEACHER_KEY
-from launch.checks.teachers import check_teachers, count_parameters, teachers_of
+from launch.checks.teachers import check_teachers, count_parameters, served_to, teachers_of
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
 from launch.observe.health import NOTHING
@@ -172,11 +172,12 @@ def gpus_of_services(config: RunConfig) -> int:
 
 
 def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
-    """The judges and retrievers that the run starts by itself."""
+    """The judges, retrievers and reference that the run starts by itself. Raises BadInput where its stages want
+    different references."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
     needs = service_needs([each for stage in playing for each in recipes_of(stage)], device)
-    served = [each for each in trained_on_engines(config) if each.learner.served_teacher]
-    return [*needs, *(of_reference(each, device) for each in served[:1])]
+    asking = served_to(trained_on_engines(config))
+    return needs if asking is None else [*needs, of_reference(asking, device)]
 
 
 def check_services(config: RunConfig, say: Callable[[str], None]) -> None:

@@ -261,6 +261,3 @@ def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
     assert wire.services([trained]).servers == []  # as of an evaluation
     loaded = replace(trained, learner=replace(trained.learner, serve_reference=False))
     assert wire.services([trained], [loaded]).servers == []
-    other = replace(trained, learner=replace(trained.learner, reference="/another"))
-    with refused("learner.reference"):
-        wire.services([], [trained, other])

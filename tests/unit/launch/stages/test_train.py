@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from launch.checks.teachers import served_to
 from launch.config.compose import compose
 from launch.run import wire
 from launch.stages.base import trained_on_engines
 from launch.stages.train import gpus_of_services, services_of
 from rlsys.system.device import DEVICES
+from tests.refused import refused
 
 SERVED = ["learner.reference=/teacher", "learner.serve_reference=true"]
 
@@ -20,3 +24,31 @@ def test_every_stage_that_learns_from_what_engines_play_may_have_its_reference_s
     assert "reference" in [need.name for need in services_of(config, DEVICES["cpu"])]
     assert gpus_of_services(config) == 2
     assert "reference" in wire.services([], trained_on_engines(config)).addresses
+
+
+TWO_STAGES = """
+env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
+algorithm: {name: opd}
+rollout: {workers: 1}
+loop: {group_size: 1, groups_per_step: 4}
+learner: {reference: /teacher, serve_reference: true}
+stages: [{name: a, kind: rl, steps: 1}, {name: b, kind: rl, steps: 1}]
+"""
+
+
+@pytest.mark.parametrize("key", ["learner.reference=/another", "learner.reference_gpus=4"])
+def test_stages_that_want_different_references_are_refused_before_anything_starts(
+    key: str,
+    tmp_path: Path,
+) -> None:
+    recipe = tmp_path / "two.yaml"
+    recipe.write_text(TWO_STAGES)
+    config = compose(str(recipe), [f"stages.b.{key}"])
+    with refused(key.partition("=")[0]):
+        services_of(config, DEVICES["cpu"])
+    with refused(key.partition("=")[0]):
+        wire.services([], trained_on_engines(config))
+    loaded = compose(
+        str(recipe), [f"stages.b.{key.replace('_gpus=4', '=/another')}", "stages.b.learner.serve_reference=false"]
+    )
+    assert served_to(trained_on_engines(loaded)) == loaded.stages[0].config
