@@ -310,7 +310,7 @@ def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float
     line = MemoryRow(name="engine", parts=parts, of=card * GIGA, note=note)
     if tokens >= window:
         return line, None
-    tries = _engine_remedies(shape, plan)
+    tries = engine_remedies(shape, plan)
     remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), None)
     shorter = int(tokens) // 1024 * 1024
     remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")
@@ -334,10 +334,13 @@ def engine_plan(recipe: RecipeConfig, dtype: str, card: float, shape: ModelShape
     )
 
 
-def _engine_remedies(shape: ModelShape, plan: EnginePlan) -> Iterator[tuple[str, EnginePlan]]:
+def engine_remedies(
+    shape: ModelShape, plan: EnginePlan, divided_by: str = "engine.tensor_parallel"
+) -> Iterator[tuple[str, EnginePlan]]:
+    """Each on its own, the cheapest first. divided_by: the key of the GPUs that it is divided among."""
     if plan.share < VLLM_SHARE:
         yield f"engine.gpu_memory_utilization={VLLM_SHARE}", replace(plan, share=VLLM_SHARE)
     ways = 2 * plan.tensor_parallel
     while ways <= GPUS_OF_A_NODE and shape.heads % ways == 0:
-        yield f"engine.tensor_parallel={ways}", replace(plan, tensor_parallel=ways)
+        yield f"{divided_by}={ways}", replace(plan, tensor_parallel=ways)
         ways *= 2

@@ -19,14 +19,15 @@ from envs.services.retriever.sizes import (
     index_size,
 )
 from envs.tools.search import SearchConfig
-from launch.checks.gpu_memory import BYTES, GIGA, shape_of
-from launch.checks.gpu_plan import VLLM_SHARE, card_gb
+from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, shape_of, total
+from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies
 from launch.checks.memory_table import plural
 from launch.checks.models import load_model_config
+from launch.checks.teachers import KEY as TEACHER
 from launch.checks.teachers import count_parameters
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.system.device import Device
+from rlsys.system.device import Device, dtype_of
 
 HOUR = 3600.0
 
@@ -178,18 +179,37 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
     """Of `learner.serve_reference`."""
     path, gpus = str(recipe.learner.served_teacher), recipe.learner.reference_gpus * device.gpus_per_actor
     bare = ServiceNeed(name="reference", gpus=gpus, cpus=recipe.rollout.threads or device.engine_threads)
-    count = count_parameters(path)
+    count, dtype = count_parameters(path), dtype_of(recipe.model.dtype, device)
     if count is None:
         return bare
-    weights = float(count * BYTES[device.dtype]) / max(1, gpus) / GIGA
+    weights = float(count * BYTES[dtype]) / max(1, gpus) / GIGA
     if not gpus:
         return replace(bare, holds=f"{weights:.1f} GB of weights")
-    room, problem = VLLM_SHARE * card_gb(recipe.cluster), None
-    if weights > room:
-        problem = (
-            f"it has {weights:.0f} GB of weights on each GPU, of {room:.0f}: try learner.reference_gpus={2 * gpus}"
-        )
+    config = load_model_config(path, TEACHER)
+    shape = None if config is None else shape_of(config, count)
+    if shape is not None:
+        problem = _no_room_for_a_sequence(shape, recipe, dtype, gpus)
+    else:
+        room, more = VLLM_SHARE * card_gb(recipe.cluster), f"try learner.reference_gpus={2 * gpus}"
+        problem = f"it has {weights:.0f} GB of weights on each GPU, of {room:.0f}: {more}" if weights > room else None
     return replace(bare, holds=f"{weights:.1f} GB of weights on each", problem=problem)
+
+
+def _no_room_for_a_sequence(shape: ModelShape, recipe: RecipeConfig, dtype: str, gpus: int) -> str | None:
+    """Of a reference, whose engine begins where one sequence of the longest, and the token after it, fits in."""
+    window, card = recipe.engine.max_model_len + 1, card_gb(recipe.cluster)
+    seats = recipe.engine.max_num_seqs
+    plan = EnginePlan(
+        tensor_parallel=gpus, dtype=dtype, max_num_seqs=seats, max_model_len=window, card=card * GIGA, share=VLLM_SHARE
+    )
+    parts, tokens = engine_memory(shape, plan)
+    if tokens >= window:
+        return None
+    tries = engine_remedies(shape, plan, "learner.reference_gpus")
+    remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), "GPUs with more memory")
+    needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    holds = f"{needed:.1f} GB for weights and one step, and room for engine.max_model_len={window - 1}"
+    return f"it needs {holds}, on each GPU, of {VLLM_SHARE * card:.1f} GB: try {remedy}"
 
 
 def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> ServiceNeed:

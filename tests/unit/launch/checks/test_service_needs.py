@@ -131,3 +131,17 @@ def test_a_served_reference_takes_its_weights_on_its_own_gpus(monkeypatch: pytes
     )
     assert one.problem is not None and "learner.reference_gpus=2" in one.problem
     assert (two.gpus, two.problem) == (2, None) and "32.0 GB" in two.holds
+
+
+def test_a_served_reference_needs_room_for_a_sequence_next_to_its_weights() -> None:
+    """7.6 G parameters in bfloat16 and one step take 17.4 GB of the 17.5 that vLLM may have of a card of 19: the cache
+    holds 1249 tokens of 57 kB. In float32 the weights alone are 30 GB."""
+    keys = ["algorithm.name=opd", "learner.reference=Qwen/Qwen2.5-7B", "learner.serve_reference=true"]
+
+    def problem(*more: str) -> str:
+        recipe = compose("quickstart", [*keys, "cluster.gpu_memory_gb=19", "engine.max_num_seqs=128", *more]).recipe
+        return of_reference(recipe, DEVICES["cuda"]).problem or ""
+
+    assert not problem("engine.max_model_len=1248")
+    assert "try learner.reference_gpus=2" in problem("engine.max_model_len=1249")
+    assert "try learner.reference_gpus=2" in problem("model.dtype=float32")

@@ -14,6 +14,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.tools.search import SearchConfig
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.search_config import SearchQAConfig
+from launch.checks.gpu_plan import VLLM_SHARE
 from launch.config import compose
 from launch.run import nodes, wire
 from launch.run.playing import rollout_plan
@@ -258,6 +259,7 @@ def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
     (server,) = wire.services([trained], [trained]).servers
     assert (server.name, server.gpus, server.config.model) == ("reference", 2, "/teacher")
     assert server.config.max_model_len == trained.engine.max_model_len
+    assert server.config.engine.gpu_memory_utilization == VLLM_SHARE  # of GPUs of its own, whatever a rollout's has
     assert wire.services([trained]).servers == []  # as of an evaluation
     loaded = replace(trained, learner=replace(trained.learner, serve_reference=False))
     assert wire.services([trained], [loaded]).servers == []
