@@ -120,27 +120,34 @@ def check_partition(recipe: RecipeConfig, path: str | None) -> None:
     architecture that names its sizes otherwise, are left to the engine.
     """
     ways = recipe.engine.tensor_parallel
-    if ways == 1:
-        return
-    sizes = _sizes_of(recipe, path)
+    if ways > 1:
+        check_division(_sizes_of(recipe, path), ways, PARTITIONS)
+
+
+def check_division(sizes: Config, ways: int, key: str) -> None:
+    """Raises BadInput unless so many processes get whole attention heads. sizes: as config.json or a scratch model has
+    them. key: what says how many."""
     heads, kv_heads, inner = (next((sizes[key] for key in keys if sizes.get(key)), None) for keys in SIZE_KEYS)
     kv_heads = kv_heads or heads
     if isinstance(heads, int) and isinstance(kv_heads, int):
         whole = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
         expected = f"a divisor of the model's {heads} attention heads, and a divisor or multiple of its {kv_heads}"
-        require(whole, PARTITIONS, ways, f"{expected} key-value heads")
+        require(whole, key, ways, f"{expected} key-value heads")
     if isinstance(inner, int):
-        require(inner % ways == 0, PARTITIONS, ways, f"a divisor of the model's intermediate_size={inner}")
+        require(inner % ways == 0, key, ways, f"a divisor of the model's intermediate_size={inner}")
 
 
 def _sizes_of(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
     if path is None:
         return asdict(recipe.model.scratch)
     config = load_model_config(path)
-    if config is None:
-        return {}
+    return {} if config is None else dict(text_of(config))
+
+
+def text_of(config: Config) -> Config:
+    """Of the language model, where config.json describes several."""
     inner = config.get("text_config")
-    return dict(inner if isinstance(inner, dict) else config)
+    return inner if isinstance(inner, dict) else config
 
 
 def parameters_in(folder: Path, name: str) -> int | None:

@@ -24,7 +24,7 @@ from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies
 from launch.checks.memory_table import plural
 from launch.checks.models import load_model_config
 from launch.checks.teachers import KEY as TEACHER
-from launch.checks.teachers import count_parameters
+from launch.checks.teachers import check_serving, count_parameters
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of
@@ -179,6 +179,10 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
     """Of `learner.serve_reference`."""
     path, gpus = str(recipe.learner.served_teacher), recipe.learner.reference_gpus * device.gpus_per_actor
     bare = ServiceNeed(name="reference", gpus=gpus, cpus=recipe.rollout.threads or device.engine_threads)
+    try:
+        check_serving(recipe, gpus)
+    except BadInput as error:
+        return replace(bare, problem=str(error))
     count, dtype = count_parameters(path), dtype_of(recipe.model.dtype, device)
     if count is None:
         return bare

@@ -12,7 +12,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from launch.checks import preflight
 from launch.checks.gpu_memory import shape_of
-from launch.checks.models import load_model_config, parameters_in
+from launch.checks.models import check_division, load_model_config, parameters_in, text_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 
@@ -25,6 +25,19 @@ def teachers_of(recipes: Iterable[RecipeConfig], *, loaded_by_ranks: bool = Fals
     learners = (recipe.learner for recipe in recipes)
     known = (each.teacher for each in learners if not (loaded_by_ranks and each.serve_reference))
     return list(dict.fromkeys(teacher for teacher in known if teacher is not None))
+
+
+def check_serving(recipe: RecipeConfig, gpus: int) -> None:
+    """What config.json says of a teacher with an engine of its own. Raises BadInput where its context is shorter than
+    the policy's, or so many GPUs cannot divide it. gpus: 0 on a CPU."""
+    path, window = str(recipe.learner.served_teacher), recipe.engine.max_model_len
+    sizes = text_of(load_model_config(path, KEY) or {})
+    longest = sizes.get("max_position_embeddings")
+    if isinstance(longest, int) and longest < window:
+        what = f"its context is {longest} tokens, and a sequence may have {window}"
+        raise BadInput(what, key=KEY, found=path, expected=f"engine.max_model_len={longest} at most")
+    if gpus > 1:
+        check_division(sizes, gpus, "learner.reference_gpus")
 
 
 def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:

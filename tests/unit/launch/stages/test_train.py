@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from launch.checks.teachers import served_to
+from launch.cli import run as rlsys
 from launch.config.compose import compose
 from launch.run import wire
 from launch.stages.base import trained_on_engines
 from launch.stages.train import gpus_of_services, services_of
+from learners.scratch import build
+from rlsys.config.model import ScratchModel
 from rlsys.system.device import DEVICES
 from tests.refused import refused
 
@@ -52,3 +55,24 @@ def test_stages_that_want_different_references_are_refused_before_anything_start
         str(recipe), [f"stages.b.{key.replace('_gpus=4', '=/another')}", "stages.b.learner.serve_reference=false"]
     )
     assert served_to(trained_on_engines(loaded)) == loaded.stages[0].config
+
+
+def test_a_served_teacher_that_cannot_answer_is_found_by_a_dry_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its config.json alone: two heads are not divided by three GPUs, and a context of 64 is too short."""
+    teacher = tmp_path / "teacher"
+    build(teacher, ScratchModel(), ["a few words"] * 9, [], max_positions=64, seed=0)
+    keys = ["algorithm.name=opd", f"learner.reference={teacher}", "learner.serve_reference=true"]
+
+    def dry(*more: str) -> tuple[int, str]:
+        code = rlsys(["train", "quickstart", "--dry-run", *keys, *more])
+        return code, capsys.readouterr().err
+
+    code, said = dry("engine.max_model_len=65")
+    assert code == 2 and "engine.max_model_len=64 at most" in said and len(said.splitlines()) == 1
+    assert dry("engine.max_model_len=64")[0] == 0
+    divided = ["engine.max_model_len=64", "cluster.device=cuda", "cluster.gpu_memory_gb=80"]
+    code, said = dry(*divided, "learner.reference_gpus=3")
+    assert code == 2 and "learner.reference_gpus=3" in said
+    assert dry(*divided, "learner.reference_gpus=2")[0] == 0
