@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ class ServedReference:
         """patience_s: without an answer to any request, as while it is started again."""
         self.address = address
         self._patience_s = patience_s
+        self._why = ""  # the last request failed
 
     def connect(self, address: ReferenceAddress) -> None:
         """It was started again elsewhere. From another thread, during a pass, too."""
@@ -40,7 +40,7 @@ class ServedReference:
     def logprobs(self, rows: Sequence[MicroBatch]) -> list[torch.Tensor]:
         """Of each row [T] float32 in host memory, 0 where the loss mask is 0; at temperature 1.
 
-        Raises RunFailed where it refuses a sequence, or gives no answer for `patience_s`.
+        Raises RunFailed where it refuses a sequence, or answers none of them for `patience_s`.
         """
         cuts = [row.cu_seqlens.tolist() for row in rows]
         places = [
@@ -56,32 +56,38 @@ class ServedReference:
         return [logp_T.masked_fill(row.loss_mask == 0, 0.0) for row, logp_T in zip(rows, logprobs, strict=True)]
 
     async def _ask(self, sequences: Sequence[list[int]]) -> list[list[float]]:
-        free = asyncio.Semaphore(AT_ONCE)
+        free, now = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time
+        clock = asyncio.timeout(self._patience_s)  # one for all requests: each answer sets it back
+        self._why = "it did not answer"
 
         async def ask(part: Sequence[list[int]]) -> list[list[float]]:
             async with free:
-                return await self._insist(part)
+                found = await self._insist(part)
+            if not clock.expired():
+                clock.reschedule(now() + self._patience_s)
+            return found
 
         parts = list(consecutive(sequences, len, ASKED_TOKENS))
-        answers = await asyncio.gather(*map(ask, parts))
+        try:
+            async with clock:
+                answers = await asyncio.gather(*map(ask, parts))
+        except TimeoutError as error:
+            raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({self._why})") from error
         return [values for answer in answers for values in answer]
 
     async def _insist(self, part: Sequence[list[int]]) -> list[list[float]]:
-        until, why = time.monotonic() + self._patience_s, ""
-        while time.monotonic() < until:
+        while True:
             address = self.address
             client = JsonClient(address.url, address.token, name="the reference", max_bytes=MAX_BYTES, proxy=False)
             try:
-                async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                    return _read(await client.post("/logprobs", {"sequences": part}), part)
+                return _read(await client.post("/logprobs", {"sequences": part}), part)
             except ToolRefused as error:
                 raise RunFailed(f"learner.reference: {error}") from error
-            except (OSError, TimeoutError, ToolBusy, ValueError) as error:
-                why = f"{type(error).__name__}: {error}"
+            except (OSError, ToolBusy, ValueError) as error:  # a timeout of the socket is an OSError, too
+                self._why = f"{type(error).__name__}: {error}"
             finally:
                 await client.close()
             await asyncio.sleep(PAUSE_S)
-        raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({why})")
 
 
 def _read(answer: Any, part: Sequence[list[int]]) -> list[list[float]]:

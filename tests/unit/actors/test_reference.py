@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -113,6 +114,19 @@ def test_an_engine_that_is_started_again_elsewhere_is_waited_for(served: Served)
     assert [each.tolist() for each in reference.logprobs(rows())] == [pytest.approx(expected(row)) for row in rows()]
     timer.join()
     assert dead.asked
+
+
+def test_any_answer_renews_the_patience_of_all_requests(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three requests take longer than the patience, and an answer comes within it."""
+    monkeypatch.setattr("learners.served_reference.ASKED_TOKENS", 1)  # a request for each sequence
+
+    class Slow(FakeEngine):
+        async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
+            await asyncio.sleep(1.1 * (len(ids) - 2))  # of 3, 4 and 5 tokens: 1.1, 2.2 and 3.3 s
+            return await super().prompt_logprobs(ids)
+
+    found = ServedReference(served(Slow()), 2.0).logprobs(rows())
+    assert [each.tolist() for each in found] == [pytest.approx(expected(row)) for row in rows()]
 
 
 def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> None:
