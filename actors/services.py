@@ -36,7 +36,6 @@ from rlsys.system.supervisor import Supervised, keep_pinging
 log = logging.getLogger("rlsys.services")
 
 HEALTH_DEADLINE_S = 10.0
-LOWER = "gpus or threads of env.retriever or reward.judge"
 Tell = Callable[[Mapping[str, str]], Awaitable[None]]  # addresses by the name of the service
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 
@@ -51,6 +50,7 @@ class ServiceSpec:
     check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     gpus: int = 0  # that it takes where there are any
     threads: int | None = 1  # of its process, and CPUs that it reserves; None: as many as an engine has
+    lower: str = "gpus or threads of env.retriever or reward.judge"  # keys, where a cluster has less
 
     def cpus(self, *, on_gpus: bool) -> int:
         return self.threads or DEVICES["cuda" if on_gpus else "cpu"].engine_threads
@@ -147,7 +147,7 @@ class Services:
 
     def needs(self, *, on_gpus: bool) -> list[ResourceRequest]:
         return [
-            ResourceRequest(what=spec.name, cpus=spec.cpus(on_gpus=on_gpus), gpus=spec.gpus * on_gpus, lower=LOWER)
+            ResourceRequest(what=spec.name, cpus=spec.cpus(on_gpus=on_gpus), gpus=spec.gpus * on_gpus, lower=spec.lower)
             for spec in self.servers
         ]
 

@@ -129,6 +129,7 @@ def reference_service(recipe: RecipeConfig) -> ServiceSpec:
         check=check_reference,
         gpus=learner.reference_gpus,
         threads=recipe.rollout.threads,
+        lower="learner.reference_gpus or rollout.threads",
     )
 
 

@@ -258,6 +258,8 @@ def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
     trained = compose.compose("quickstart", [*keys, "learner.reference_gpus=2"]).stages[-1].config
     (server,) = wire.services([trained], [trained]).servers
     assert (server.name, server.gpus, server.config.model) == ("reference", 2, "/teacher")
+    (need,) = wire.services([trained], [trained]).needs(on_gpus=True)
+    assert need.gpus == 2 and "learner.reference_gpus" in need.lower
     assert server.config.max_model_len == trained.engine.max_model_len
     assert server.config.engine.gpu_memory_utilization == VLLM_SHARE  # of GPUs of its own, whatever a rollout's has
     assert wire.services([trained]).servers == []  # as of an evaluation
