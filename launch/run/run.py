@@ -166,6 +166,9 @@ class Run:
                 **({} if served is None else {"served": served}),
             )
         )
+        # Started again while they were loading, it had no stage to be told to.
+        if served is not None and served != (newest := self.reference_address):
+            await self.tasks.until(self.learner.connect(newest))
         if folder is not None and takes_optimizer(stage, self.state):
             await self.tasks.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.active.watch = watch_on(self, stage)
@@ -177,14 +180,17 @@ class Run:
         assert self.tasks.pool_start is not None, "an rl stage without engines"
         await self.tasks.until(asyncio.shield(self.tasks.pool_start))
         self.asks_reference = True
+        return self.reference_address
+
+    @property
+    def reference_address(self) -> ReferenceAddress:
         return ReferenceAddress(url=self.services.addresses[REFERENCE_SERVICE], token=self.services.token)
 
     async def connect(self, addresses: Mapping[str, str]) -> None:
         """Services have these addresses from now on."""
         await self.pool.connect(addresses)
         if self.asks_reference and REFERENCE_SERVICE in addresses:
-            url, token = addresses[REFERENCE_SERVICE], self.services.token
-            await self.learner.connect(ReferenceAddress(url=url, token=token))
+            await self.learner.connect(self.reference_address)
 
     def end_stage(self, seconds: float) -> None:
         """Count it as gone through: the next checkpoint is of its end."""
