@@ -47,6 +47,7 @@ class GamesConfig(TaskConfig):
         require(2 <= self.size <= 12, "env.size", self.size, "from 2 to 12")
         require(0 <= self.holes <= 0.5, "env.holes", self.holes, "between 0 and 0.5")
         require_bounds(self, "env.", "at least 1", "max_turns")
+        require_bounds(self, "env.", "0 or more", "seed")  # gymnasium's generators take no other
 
     def start(self, seed: int) -> Play:
         return Play(GAMES[self.game], seed, self.size, self.holes)

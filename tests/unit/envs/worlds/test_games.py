@@ -48,6 +48,12 @@ def test_a_demonstration_is_the_episode_that_its_actions_play(game: str) -> None
         assert env.final_state()["points"] == sum(each.metrics["points"] for each in steps)
 
 
+def test_a_seed_that_gymnasium_does_not_take_is_refused_by_its_key() -> None:
+    with refused("env.seed", found=-1):
+        GamesConfig(seed=-1)
+    assert GamesConfig(seed=0).start(0).seen
+
+
 def test_a_taxi_costs_a_point_an_action_and_is_paid_twenty() -> None:
     made = world("taxi")
     task = made.tasks("train")[0]
