@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 65536
@@ -23,16 +25,13 @@ def private(proc: int, process: str) -> int:
     Any thread reports them but one that has ended, as the first may have while others still run: that one says 0.
     A process that ends between the opening and the listing of its folder has no thread left, and holds nothing.
     """
-    found = [_read(proc, f"{process}/task/{thread}/statm").split()[1:3] for thread in _threads(proc, process)]
+    found = [text.split()[1:3] for text in _read_threads(proc, process, "statm")]
     return max(((int(resident) - int(shared)) * PAGE for resident, shared in found), default=0)
 
 
 def children(proc: int, process: str) -> list[str]:
     """Numbers of the processes that it started, as the host sees them. Needs CONFIG_PROC_CHILDREN."""
-    found: list[str] = []
-    for thread in _threads(proc, process):
-        found += _read(proc, f"{process}/task/{thread}/children").split()
-    return found
+    return [child for text in _read_threads(proc, process, "children") for child in text.split()]
 
 
 def growth(proc: int, base: int) -> int:
@@ -46,6 +45,14 @@ def growth(proc: int, base: int) -> int:
         except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
             continue
     return total
+
+
+def _read_threads(proc: int, process: str, name: str) -> Iterator[str]:
+    """A file of each thread. One that ends after the listing has none, which says nothing of the others: the kernel
+    gives its children to another thread."""
+    for thread in _threads(proc, process):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield _read(proc, f"{process}/task/{thread}/{name}")
 
 
 def _threads(proc: int, process: str) -> list[str]:

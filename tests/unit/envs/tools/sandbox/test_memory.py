@@ -1,7 +1,12 @@
-"""What an execution's processes hold, read from a tree of files in the form of /proc."""
+"""What an execution's processes hold, read from /proc, or from a tree of files in its form."""
 
 import os
+import subprocess
+import threading
+import time
 from pathlib import Path
+
+import pytest
 
 from envs.tools.sandbox.jail import memory
 
@@ -23,4 +28,32 @@ def test_a_process_that_ends_while_it_is_listed_holds_nothing(tmp_path: Path) ->
         assert memory.private(proc, "7") == 0
         assert memory.growth(proc, memory.PAGE) == 3 * memory.PAGE
     finally:
+        os.close(proc)
+
+
+def test_a_thread_that_ends_after_the_listing_hides_nothing_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process: a thread is listed, and gone when it is read; a child of the main thread is there."""
+    listed = os.listdir
+
+    def list_and_end(folder: int) -> list[str]:
+        ending = threading.Event()
+        thread = threading.Thread(target=ending.wait)
+        thread.start()
+        found = listed(folder)
+        ending.set()
+        thread.join()
+        while Path(f"/proc/self/task/{thread.native_id}").exists():
+            time.sleep(0.001)
+        assert str(thread.native_id) in found
+        return found
+
+    monkeypatch.setattr(os, "listdir", list_and_end)
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert str(child.pid) in memory.children(proc, "self")
+        assert memory.private(proc, "self") > 0
+    finally:
+        child.kill()
+        child.wait()
         os.close(proc)
