@@ -70,7 +70,7 @@ class LearnerConfig:
     """Number of GPUs of that engine. On a CPU it has as many threads as a rollout worker's engine."""
     optimizer: Literal["stage", "run"] = "stage"
     """Lifetime of the optimizer's moments. stage: each stage starts with new ones. run: a stage continues with those of
-    the previous stage, under its own schedule; both need the same ranks, ZeRO stage and critic."""
+    the previous stage, under its own schedule; both need the same adapter rank, and both a critic or neither."""
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format in which gradients are summed across ranks. bfloat16 halves the traffic between ranks, and loses
     terms that are 256 times smaller than the sum."""
