@@ -108,6 +108,13 @@ def test_an_engine_of_its_own_is_for_a_teacher_at_temperature_1(keys: list[str],
         compose("quickstart", keys)
 
 
+def test_gpus_of_an_engine_that_is_not_there_are_refused() -> None:
+    with refused("learner.reference_gpus", found=4):
+        compose("quickstart", ["learner.reference_gpus=4"])
+    given = LearnerConfig(reference="/teacher", serve_reference=True, reference_gpus=4)
+    assert given.served_teacher == "/teacher"
+
+
 def test_a_teacher_that_is_served_is_not_loaded_by_the_ranks() -> None:
     keys = ["algorithm.name=opd", "learner.reference=/teacher"]
     loaded, served = (compose("quickstart", [*keys, *more]).recipe for more in ([], ["learner.serve_reference=true"]))
