@@ -607,7 +607,8 @@ def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_bfloat16_learns_skips_and_is_saved_at_every_stage(path, zero_stage, learner, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(learner, "spec", dataclasses.replace(learner.spec, dtype="bfloat16"))
+    held = dataclasses.replace(learner.spec.device, held_dtype=None)  # a CPU's rank would hold float32
+    monkeypatch.setattr(learner, "spec", dataclasses.replace(learner.spec, dtype="bfloat16", device=held))
     begin(learner, path, zero_stage=zero_stage)
     losses = [learner.update(batch()).metrics["loss/total"].value for _ in range(4)]
     assert losses[-1] < losses[0]

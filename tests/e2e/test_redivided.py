@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from learners.rank import LearnerRank
-from tests.device import need_gpus
+from tests.device import device, need_gpus
 from tests.e2e.learner_cases import bare_process, save_model, spawn, spec
 from tests.e2e.runs import rlsys, rows
 from tests.e2e.test_learner_rank import begin, samples_of, save, tensors
@@ -35,7 +35,8 @@ def run_rank(
 ) -> None:
     """Steps 0 and 1 to a checkpoint, or steps 2 and 3 from one."""
     bare_process(rank)
-    learner = LearnerRank(dataclasses.replace(spec(rank, world_size, port), dtype=dtype))
+    held = dataclasses.replace(device(), held_dtype=None)  # a CPU's rank would hold float32, whatever `dtype` is
+    learner = LearnerRank(spec(rank, world_size, port, dtype=dtype, device=held))
     begin(learner, path, zero_stage=zero_stage)
     if saved:
         learner.load(Path(saved))

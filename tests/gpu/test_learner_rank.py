@@ -1,7 +1,7 @@
 """A rank on a GPU: perturbed, exported, saved, loaded and in bfloat16, at every ZeRO stage; a model divided by NCCL."""
 
 from tests.device import same_tests
-from tests.e2e import test_learner_rank, test_partitioned
+from tests.e2e import test_learner_rank, test_partitioned, test_redivided
 
 NAMES = (
     "test_a_step_that_is_not_finite_is_skipped_and_says_so",
@@ -13,3 +13,4 @@ NAMES = (
 )
 globals().update(same_tests(test_learner_rank, *NAMES))
 globals().update(same_tests(test_partitioned, "test_what_is_divided_is_what_would_be_loaded_whole"))
+globals().update(same_tests(test_redivided, "test_weights_in_16_bits_are_those_that_were_saved"))
