@@ -139,14 +139,15 @@ class Engine:
 
         The token budget shrinks to what the context window leaves. After a stop string the text ends with it, and
         `token_ids` with the token that completed it. An end-of-sequence token is in `token_ids` and not in the text.
+        Other special tokens are in the text where the request offers tools.
         """
         parameters = sampling_parameters(
             max_tokens=min(request.max_tokens, self._room(prompt_ids)),
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
-            stop=list(request.stop),
-            include_stop_str_in_output=True,
+            stop=list(request.stop),  # `completion` puts the one that ended it back
+            skip_special_tokens=request.offer is None,  # a call may begin with one: Mistral's [TOOL_CALLS]
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
         )

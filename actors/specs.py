@@ -149,8 +149,10 @@ def completion(output: Any) -> Completion:
     length = len(output.token_ids)
     if [span.start for span in spans] != edges[:-1] or not edges[-1] == length == len(logprobs):
         raise EngineFailed(f"{length} tokens came with {len(logprobs)} log-probabilities and versions {spans}")
-    ids = np.asarray(output.token_ids, np.int32)
-    return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=_turn_stop(output), text=output.text)
+    ids, stop = np.asarray(output.token_ids, np.int32), _turn_stop(output)
+    # vLLM writes what ended a text or does not: an end token is no text, so a stop string is put back here.
+    text = output.text + output.stop_reason if stop is TurnStop.STOP else output.text
+    return Completion(token_ids=ids, logprobs=logprobs, spans=spans, stop=stop, text=text)
 
 
 def _turn_stop(output: Any) -> TurnStop:

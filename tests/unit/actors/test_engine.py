@@ -205,7 +205,7 @@ def test_a_request_asks_for_what_the_context_leaves_and_comes_back_as_a_completi
         assert (prompt, name, priority) == (([1, 2, 3], "0"), "w-1", 0)
         assert vars(parameters) == {
             "output_kind": "final", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 4, "stop": ["</a>"],
-            "include_stop_str_in_output": True, "logprobs": 0, "flat_logprobs": True,
+            "skip_special_tokens": True, "logprobs": 0, "flat_logprobs": True,
         }  # fmt: skip
         assert (second[1].max_tokens, third[1].max_tokens) == (1, 6)
         with pytest.raises(PromptTooLong) as refused:

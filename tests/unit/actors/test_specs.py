@@ -86,7 +86,8 @@ def test_a_token_without_a_version_is_refused(spans: tuple[tuple[str, int, int],
     ],
 )
 def test_why_a_turn_ended(finish: str, reason: Any, stop: TurnStop) -> None:
-    assert completion(output(("3", 0, 3), finish_reason=finish, stop_reason=reason)).stop is stop
+    found = completion(output(("3", 0, 3), finish_reason=finish, stop_reason=reason))
+    assert found.stop is stop and found.text == ("abc</answer>" if stop is TurnStop.STOP else "abc")
 
 
 def test_an_end_that_nobody_knows_is_an_error() -> None:
