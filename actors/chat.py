@@ -72,6 +72,18 @@ def fold_inline(messages: Sequence[Message]) -> list[Message]:
     return chat
 
 
+def join_results(replies: Sequence[Message]) -> tuple[Message, ...]:
+    """What is the user's in a row as one message: many templates demand that user and assistant take turns."""
+    joined: list[Message] = []
+    for reply in replies:
+        plain = reply.role == "user" and not reply.inline
+        if plain and joined and joined[-1].role == "user" and not joined[-1].inline:
+            joined[-1] = replace(joined[-1], content=f"{joined[-1].content}\n{reply.content}")
+        else:
+            joined.append(reply)
+    return tuple(joined)
+
+
 def texts_in(message: Message) -> str:
     """All that a template is given of it to show."""
     return "\n".join((message.content, message.tool, message.call_id, *(str(call) for call in message.calls)))

@@ -24,6 +24,7 @@ from actors.chat import (
     chat_form,
     find_family,
     fold_inline,
+    join_results,
     map_texts,
     require_tools,
     texts_in,
@@ -168,11 +169,13 @@ class ChatRenderer:
 
         `messages` is the conversation up to and with the completion's text. A single inline reply continues the model's
         turn, so an end of turn that was sampled before it is taken back: a new training sample starts there. One starts
-        too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts).
+        too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts). Results that are the
+        user's, as an offer with a form of its own has them, become one message after each is cut.
         """
         said = tuple(replies)
         if max_tokens is not None:
             said = tuple(replace(reply, content=self._cut(reply.content, max_tokens)) for reply in said)
+        said = _shown(said, offer)
         if all(reply.inline for reply in said):
             added = self.text_ids("".join(reply.content for reply in said))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
@@ -284,7 +287,7 @@ class ChatRenderer:
             if inline:
                 add(self.text_ids("".join(each.content for each in found)), False)
             else:
-                delta = self._delta(tuple(found), offer)
+                delta = self._delta(_shown(tuple(found), offer), offer)
                 if open_turn:
                     add(end, True)
                     delta = delta[1:] if delta[:1] == end else delta
@@ -313,6 +316,11 @@ class ChatRenderer:
 def _read_schemas(schemas: tuple[str, ...]) -> list[dict[str, Any]]:
     """As templates take them. Not to be changed."""
     return [json.loads(each) for each in schemas]
+
+
+def _shown(replies: tuple[Message, ...], offer: ToolOffer | None) -> tuple[Message, ...]:
+    """What answers one message of the model's, as the chat template is given it."""
+    return replies if offer is None or offer.form == NATIVE else join_results(replies)
 
 
 def _join(*parts: Sequence[int] | Ints) -> Ints:

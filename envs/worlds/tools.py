@@ -5,7 +5,8 @@ made-up errands that take `search`, `python` and a function `price` (`envs.probl
 to is the table of `envs.episode.CallsEpisode`.
 
 With `protocol: native` the chat template shows the tools and the results. With `protocol: hermes`, for models whose
-template knows no tools, a system message and user messages do, in the way of Hermes and Qwen.
+template knows no tools, a system message and user messages do, in the way of Hermes and Qwen; the renderer makes one
+message of the results that answer one message (`actors.chat.join_results`).
 """
 
 from __future__ import annotations

@@ -309,19 +309,20 @@ def test_the_page_on_own_tools_is_played(tmp_path: Path, capsys: pytest.CaptureF
         assert any(block in text for block in blocks)
 
 
-@pytest.mark.parametrize("protocol", ["native", "hermes"])
-def test_a_demonstration_is_token_for_token_an_episode(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("protocol", "kind"), [("native", "price"), ("hermes", "price"), ("hermes", "both")])
+def test_a_demonstration_is_token_for_token_an_episode(protocol: str, kind: str, tmp_path: Path) -> None:
     entries = [ToolEntry(name="search"), ToolEntry(name="python"), ToolEntry(function="envs.problems.errands.price")]
     config = ToolsConfig(
         tools=entries, protocol=protocol, demo_error_rate=0.0, train_tasks=40, held_out_tasks=8, topk=1
     )
     world = ToolsWorld(config)
-    task = next(task for task in world.tasks("train") if world.level(task) == "price")
+    task = next(task for task in world.tasks("train") if world.level(task) == kind)
     shown, offer = world.demonstration(task, 0), world.env(task).offer
     folder = tokenizer_in(tmp_path, list(world.texts(100)), world.tags)
     renderer = ChatRenderer(str(folder))
     said = [each for each in shown.messages if each.role == "assistant"]
     texts = [HERMES.write("", each.calls) if each.calls else each.content for each in said]
+    called = ["price", "price", "python"] if kind == "both" else ["price"]
 
     async def play() -> Trajectory:
         try:
@@ -330,7 +331,9 @@ def test_a_demonstration_is_token_for_token_an_episode(protocol: str, tmp_path: 
             await world.close()
 
     played = asyncio.run(play())
-    assert played.end is EpisodeEnd.ANSWERED and played.state == {"calls": [{"name": "price", "ok": True}]}
+    assert played.end is EpisodeEnd.ANSWERED and played.state == {
+        "calls": [{"name": name, "ok": True} for name in called]
+    }
     ids, mask = renderer.demonstration(shown.messages, played.num_prompt, (), offer=offer)
     (sample,) = sample_trajectory(played, 1.0)
     assert sample.token_ids.tolist() == list(ids) and sample.loss_mask.tolist() == [bool(each) for each in mask]

@@ -10,6 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from actors.renderer import ChatRenderer
+from envs.protocols.native import HERMES
 from learners.scratch import CHAT_TEMPLATE
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
@@ -218,6 +219,38 @@ def test_each_reply_is_cut_alone(folder: Path) -> None:
         made.ints((1,)), said, [ASKED, Message(role="assistant", content="hm")], [flood, REPLIES[1]], 20, OFFER
     )
     assert len(renderer.text_ids(continued.replies[0].content)) <= 20 and continued.replies[1] == REPLIES[1]
+
+
+# In the way of Gemma 3 and of Mistral 0.1 and 0.2: a system message may begin, then user and assistant take turns.
+TURNS = (
+    "{% if messages[0].role == 'system' %}{% set shown = messages[1:] %}{% else %}{% set shown = messages %}{% endif %}"
+    "{% for message in messages if message.role == 'system' %}" + TURN + "<|im_end|>\n{% endfor %}"
+    "{% for message in shown %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must take turns') }}{% endif %}" + TURN + "<|im_end|>\n{% endfor %}" + OPEN
+)
+
+
+def test_results_in_messages_of_the_user_are_one_message(folder: Path) -> None:
+    """Each is cut alone, and a demonstration has the tokens of its rollout."""
+    renderer = rendering(folder, "turns", TURNS)
+    offer = replace(OFFER, form="hermes")
+    system = Message(role="system", content="You may call these functions: search, price")
+    replies = [Message(role="user", content=f"<tool_response>{text}</tool_response>") for text in ("5", "x " * 500)]
+    over = Message(role="user", content="error: 3 calls in one message")
+    called = HERMES.write("", CALLS)
+    said, messages = sampled(renderer, called), [system, ASKED, Message(role="assistant", content=called)]
+    context = made.ints(renderer.prompt_ids(messages[:2], offer))
+    continued = renderer.extend(context, said, messages, [*replies, over], 60, offer)
+    (reply,) = continued.replies
+    first, second, third = reply.content.split("\n")
+    assert (reply.role, first, third) == ("user", replies[0].content, over.content)
+    assert second and replies[1].content.startswith(second) and len(renderer.text_ids(second)) <= 60
+    answered = sampled(renderer, ANSWER.content)
+    shown = (*messages, replies[0], replace(replies[1], content=second), over, ANSWER)
+    ids, _ = renderer.demonstration(shown, 2, (), offer=offer)
+    assert (*continued.context_ids.tolist(), *answered.token_ids.tolist()) == ids
+    again = renderer.extend(context, said, [*messages, *continued.replies, ANSWER], replies, None, offer)
+    assert len(again.replies) == 1
 
 
 def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> None:
