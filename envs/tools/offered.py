@@ -274,7 +274,7 @@ class Toolset:
         self._offered = offered
         self._schemas: dict[str, Schema] = {}
         self._of: dict[str, Offered] = {}
-        self._preparing = asyncio.Lock()
+        self._attempt: asyncio.Task[None] | None = None
 
     def prepare(self) -> None:
         """Find out what there is. May block, the first time. Raises BadInput, also where two tools have one name."""
@@ -289,10 +289,15 @@ class Toolset:
         self._schemas = schemas
 
     async def ready(self) -> None:
-        """`prepare`, for an event loop. A server is asked once, however many episodes begin."""
-        async with self._preparing:
-            if not self._schemas:
-                await asyncio.to_thread(self.prepare)
+        """`prepare`, for an event loop. Raises BadInput. One attempt is for all that wait, so that a server which does
+        not start costs them its timeout once; who comes after that tries again."""
+        if self._schemas:
+            return
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.create_task(asyncio.to_thread(self.prepare))
+            # It is not awaited where all that waited for it were cancelled: the loop would complain of its error.
+            self._attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._attempt)
 
     @property
     def schemas(self) -> tuple[Schema, ...]:

@@ -22,6 +22,7 @@ from envs.episode import CallsEpisode, OneMessage
 from envs.problems import errands
 from envs.protocols.native import CALL_ID, HERMES
 from envs.protocols.styles import STYLES
+from envs.services.guard import ToolFailed
 from envs.services.stats import ToolStats
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
@@ -41,7 +42,7 @@ from envs.tools.search import (
 )
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.records import read_messages
-from rlsys.types import Message, Task, ToolCall, ToolOffer
+from rlsys.types import FailureKind, Message, Task, ToolCall, ToolOffer
 
 CHARS_PER_TOKEN = 8  # of a result, before its tokens are counted
 MOST_CHARS = 1 << 19  # of a result: as JSON it is a line that is read
@@ -134,7 +135,10 @@ class ToolsWorld(World):
         return str(task.record["kind"]) if task.record.keys() == {"kind", "items", "sum"} else super().level(task)
 
     async def open_env(self, task: Task) -> Env:
-        await self._tools.ready()
+        try:
+            await self._tools.ready()
+        except BadInput as error:  # a server that has answered before the run began: not the task's fault
+            raise ToolFailed(FailureKind.INFRA, "tools", str(error)) from error
         return self.env(task)
 
     def env(self, task: Task) -> CallsEpisode | OneMessage:

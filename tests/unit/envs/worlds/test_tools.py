@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from envs.problems import errands
 from envs.protocols.native import HERMES, read_calls
 from envs.services.guard import ToolFailed
-from envs.tools.offered import ToolEntry, compute, verify_graph_answer
+from envs.tools.offered import PlainTool, ToolEntry, compute, verify_graph_answer
 from envs.tools.result import Result, ToolError
-from envs.tools.schema import find_problem
+from envs.tools.schema import Schema, find_problem, schema_of
 from envs.worlds.tools import ToolsConfig, ToolsWorld
 from launch.cli import run
 from launch.config.compose import compose
+from rlsys.broken import failure_of
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, FailureKind, Message, Step, Task, ToolCall
 from tests.made import jsonl
@@ -123,6 +125,54 @@ def test_a_tool_that_is_down_ends_the_episode_with_its_type(monkeypatch: pytest.
     monkeypatch.setattr("envs.tools.offered.PlainTool.episode", lambda self: lambda name, arguments: down(arguments))
     with pytest.raises(ToolFailed):
         step(world, SUM, SUM)
+
+
+class LateServer(PlainTool):
+    """Starts at the second attempt."""
+
+    attempts = 0
+
+    def schemas(self) -> Sequence[Schema]:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise BadInput("the MCP server does not answer within 60 s", key="env.tools.0.mcp")
+        return super().schemas()
+
+
+def test_a_server_that_starts_late_is_infrastructure_and_one_attempt_is_for_all_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = LateServer(schema_of(compute, "calculator"), compute)
+    monkeypatch.setattr("envs.worlds.tools.make_offered", lambda *_: late)
+    world = calculating()
+
+    async def open_all() -> list[Any]:
+        task = world.tasks("train")[0]
+        return await asyncio.gather(*(world.open_env(task) for _ in range(4)), return_exceptions=True)
+
+    first = asyncio.run(open_all())
+    found = [failure_of(each, "environment") for each in first if isinstance(each, Exception)]
+    assert [each.kind for each in found] == [FailureKind.INFRA] * 4 and late.attempts == 1
+    assert "env.tools.0.mcp" in found[0].detail
+    envs = asyncio.run(open_all())
+    assert late.attempts == 2 and all(each.offer.schemas for each in envs)
+
+
+def test_who_stops_waiting_for_a_server_ends_nobody_elses_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = LateServer(schema_of(compute, "calculator"), compute)
+    late.attempts = 1
+    monkeypatch.setattr("envs.worlds.tools.make_offered", lambda *_: late)
+    world = calculating()
+
+    async def play() -> bool:
+        task = world.tasks("train")[0]
+        gone, waits = (asyncio.create_task(world.open_env(task)) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await waits
+        return gone.cancelled()
+
+    assert asyncio.run(play()) and late.attempts == 2
 
 
 def test_every_kind_of_errand_is_made_and_run(world: ToolsWorld) -> None:
