@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,39 @@ async def later(seconds: float) -> dict[str, float]:
     """Wait, then say how long."""
     await asyncio.sleep(seconds)
     return {"waited": seconds}
+
+
+_ours, _theirs = socket.socketpair()
+_kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+_left: list[asyncio.Task[None]] = []
+_said: list[str] = []
+
+
+async def echoes(text: str) -> str:
+    """By a connection that all calls share."""
+    if not _kept:
+        _kept.append(await asyncio.open_connection(sock=_ours))
+    reader, writer = _kept[0]
+    writer.write(text.encode() + b"\n")
+    await writer.drain()
+    _theirs.sendall(_theirs.recv(100))
+    return (await reader.readline()).decode().strip()
+
+
+async def leaves(how: str) -> str:
+    """ "a task": that says something a moment later. "nothing": wait for longer, and tell what was said."""
+
+    async def speak() -> None:
+        try:
+            await asyncio.sleep(0.01)
+            _said.append("late")
+        finally:
+            _said.append("over")
+
+    if how == "a task":
+        _left.append(asyncio.create_task(speak()))
+    await asyncio.sleep(0 if how == "a task" else 0.1)
+    return " ".join(_said)
 
 
 def choose(colour: Literal["red", "blue"], size: Optional[int] = None, names: list[str] | None = None) -> str:

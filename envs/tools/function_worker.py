@@ -29,21 +29,30 @@ def main() -> None:
         answers.flush()
 
     answer(ready="")
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            result = function(**asked["arguments"])
-            if inspect.isawaitable(result):
-                result = asyncio.run(_await(result))
-            text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
-        except Exception as error:  # what a function raises is its answer
-            answer(id=asked["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
-        else:
-            answer(id=asked["id"], result=text[: said["most"]])
+    # One event loop for all calls: a client that the module keeps open belongs to the loop that it was first used in.
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            try:
+                result = function(**asked["arguments"])
+                if inspect.isawaitable(result):
+                    result = runner.run(_await(result))
+                text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            except Exception as error:  # what a function raises is its answer
+                answer(id=asked["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
+            else:
+                answer(id=asked["id"], result=text[: said["most"]])
 
 
 async def _await(result: Awaitable[Any]) -> Any:
-    return await result
+    """What it gives. Tasks that it has left are cancelled: they would go on in the middle of another call."""
+    try:
+        return await result
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,25 @@ def test_what_a_call_leaves_behind_costs_no_other_call(how: str) -> None:
     asyncio.run(play())
 
 
+def test_calls_of_a_coroutine_function_share_an_event_loop_and_no_task() -> None:
+    async def play() -> None:
+        async with offering(
+            function("echoes", workers=1), function("leaves", workers=1), function("later", workers=1, deadline_s=1.0)
+        ) as tools:
+            assert [await ask(tools, "echoes", text=text) for text in ("one", "two", "three")] == [
+                "one",
+                "two",
+                "three",
+            ]
+            assert await ask(tools, "leaves", how="a task") == ""
+            assert await ask(tools, "leaves", how="nothing") == "over"
+            late = await ask(tools, "later", seconds=100.0)
+            assert isinstance(late, ToolError) and "no answer within 1 s" in late.text
+            assert await ask(tools, "later", seconds=0.0) == '{"waited": 0.0}'
+
+    asyncio.run(play())
+
+
 def test_floods_are_cut() -> None:
     async def play() -> None:
         async with offering(function("goes_wrong", deadline_s=60.0)) as tools:
