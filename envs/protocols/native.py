@@ -31,6 +31,7 @@ PYTHON_TAG = "<|python_tag|>"
 THOUGHT, THOUGHT_CLOSE = "<think>", "</think>"
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_CALLS = 64  # of one message that are read
+MAX_DEPTH = 4  # of a schema, to find the types that it takes
 CALL_ID = re.compile("[A-Za-z0-9]{9}")  # the only ids that every chat template takes
 NOT_JSON = "the call is not valid JSON"
 
@@ -74,11 +75,35 @@ def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
     properties = schema.get("properties")
     read: dict[str, Any] = {}
     for key, text in call.arguments.items():
-        wanted = properties.get(key, {}) if isinstance(properties, Mapping) else {}
-        kind = wanted.get("type") if isinstance(wanted, Mapping) else None
-        value = text if kind == "string" else _json(text)
-        read[key] = text if value is _BROKEN else value
+        wanted = properties.get(key) if isinstance(properties, Mapping) else None
+        read[key] = _value_of(text, wanted if isinstance(wanted, Mapping) else {})
     return replace(call, arguments=read)
+
+
+def _value_of(text: str, wanted: Mapping[str, Any]) -> Any:
+    """A text wherever the schema takes one: "01234" is no number there. `null` is none where it takes that too."""
+    value, among = _json(text), wanted.get("enum")
+    if value is _BROKEN or (isinstance(among, list) and text in among):
+        return text
+    if isinstance(among, list) and value in among:
+        return value
+    kinds = _kinds_of(wanted, MAX_DEPTH)
+    return text if "string" in kinds and not (value is None and "null" in kinds) else value
+
+
+def _kinds_of(wanted: Any, depth: int) -> set[str]:
+    """Names of the types that a schema takes, as far as it says so."""
+    if not isinstance(wanted, Mapping) or not depth:
+        return set()
+    named, among = wanted.get("type"), wanted.get("enum")
+    found = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
+    if isinstance(among, list) and any(isinstance(each, str) for each in among):
+        found.add("string")
+    for key in ("anyOf", "oneOf"):
+        several = wanted.get(key)
+        for each in several if isinstance(several, list) else ():
+            found |= _kinds_of(each, depth - 1)
+    return found
 
 
 # -- JSON that a model wrote -----------------------------------------------------------------------------------------

@@ -83,6 +83,34 @@ def test_the_family_without_types_reads_texts_as_the_schema_says(made: list[tupl
     assert call.arguments == {"a": 5, "b": "5", "c": [1, "x"]}
 
 
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "01", "01"),
+        ({"type": ["string", "null"]}, "12", "12"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": "string"}, "null", "null"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "12", "12"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "null", None),
+        ({"oneOf": [{"type": "integer"}, {"anyOf": [{"type": "string"}]}]}, "12", "12"),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({"enum": ["1", "2", None]}, "null", None),
+        ({"enum": ["1", 2]}, "2", 2),
+        ({"enum": ["1", "2"]}, "3", "3"),
+        ({"enum": [1, 2]}, "3", 3),
+        ({"type": ["integer", "null"]}, "12", 12),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "12", 12),
+        ({"anyOf": 5, "type": 5, "enum": 5}, "12", 12),
+        ({}, "12", 12),
+    ],
+)
+def test_a_text_stays_one_wherever_the_schema_takes_a_text(schema: dict[str, Any], text: str, value: Any) -> None:
+    family = FAMILIES["qwen3_coder"]
+    said = family.write("", calls(("f", {"a": text})))
+    (call,) = read_calls(family, said, [{"function": {"name": "f", "parameters": {"properties": {"a": schema}}}}])
+    assert call.arguments == {"a": value} and type(call.arguments["a"]) is type(value)
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text() | st.lists(st.sampled_from(BITS) | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_read_and_every_call_can_be_carried_out_or_says_why_not(text: str) -> None:
