@@ -76,6 +76,8 @@ def kind_of_hint(hint: Any) -> dict[str, Any]:
         if not all(isinstance(each, str) for each in named):
             return {}
         return (others[0] if len(others) == 1 else {}) | {"type": named}
+    if origin is tuple and arguments and arguments[1:] != (...,):  # of each place its own
+        return {"type": "array", "prefixItems": [kind_of_hint(each) for each in arguments]}
     if origin in (list, tuple, set) and arguments:
         return {"type": "array", "items": kind_of_hint(arguments[0])}
     kind = _NAMES.get(origin or hint)
@@ -112,8 +114,13 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     ]
     if kinds and not any(_is(value, kind) for kind in kinds):
         return " or ".join(kinds)
-    for each in value if isinstance(value, list) else ():
-        if wrong := _wrong(schema.get("items"), each, depth - 1):
+    first = schema.get("prefixItems")
+    first = first if isinstance(first, list) else []
+    for at, each in enumerate(value if isinstance(value, list) else ()):
+        if at < len(first):
+            if wrong := _wrong(first[at], each, depth - 1):
+                return f"a list with {wrong} in place {at + 1}"
+        elif wrong := _wrong(schema.get("items"), each, depth - 1):
             return f"a list of {wrong}"
     return ""
 

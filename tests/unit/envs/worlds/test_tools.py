@@ -294,7 +294,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-KEYWORDS = st.sampled_from(["type", "properties", "required", "enum", "items", "additionalProperties", "a"])
+KEYWORDS = st.sampled_from(
+    ["type", "properties", "required", "enum", "items", "prefixItems", "additionalProperties", "a"]
+)
 
 
 @settings(max_examples=30, deadline=None)
@@ -310,3 +312,14 @@ def test_arguments_are_compared_with_types_and_enumerations() -> None:
     wrong: list[dict[str, Any]] = [{}, {"n": "1"}, {"n": True}, {"n": 1.5}, {"n": 1, "c": "b"}, {"n": 1, "c": []}]
     assert all(find_problem(schema, given) for given in wrong)
     assert find_problem(schema | {"additionalProperties": False}, {"n": 1, "x": 2})
+
+
+def test_each_place_of_a_tuple_has_its_own_type() -> None:
+    def takes(pair: tuple[int, str], several: tuple[int, ...] = (), texts: set[str] | None = None) -> None: ...
+
+    parameters = schema_of(takes, "takes")["function"]["parameters"]
+    right: list[dict[str, Any]] = [{"pair": [1, "a"]}, {"pair": [1, "a"], "several": [1, 2, 3], "texts": ["a", "b"]}]
+    assert [find_problem(parameters, each) for each in right] == ["", ""]
+    wrong = [{"pair": ["a", 1]}, {"pair": [1, 2]}, {"pair": [1, "a"], "several": [1, "a"]}, {"pair": "a"}]
+    assert all(find_problem(parameters, each) for each in wrong)
+    assert "string in place 2" in find_problem(parameters, {"pair": [1, 2]})
