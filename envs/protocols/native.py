@@ -45,28 +45,37 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """`read` finds the calls of a message behind its thoughts; `write` is a message with calls behind `content`."""
+    """`read` finds the calls of a message behind its thoughts; `write` is a message with calls behind `content`.
+
+    `end` is where the call that begins at a place, with `opening`, ends: the place itself where none is whole there.
+    """
 
     name: str
     tags: tuple[str, ...]  # each becomes one token where a tokenizer is trained
     read: Callable[[str], tuple[ToolCall, ...]]
     write: Callable[[str, Sequence[ToolCall]], str]
+    opening: str
+    end: Callable[[str, int], int]
     typed: bool = True  # arguments are JSON; False: texts, which the tool's schema gives types
 
 
 def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> tuple[ToolCall, ...]:
     """The calls of a message, in order; none where it is an answer. schemas: those of the tools that are offered."""
-    calls = family.read(_after_thought(text))
+    calls = family.read(_after_thought(family, text))
     if family.typed:
         return calls
     known = {each["function"]["name"]: each["function"].get("parameters", {}) for each in schemas}
     return tuple(_typed(call, known.get(call.name, {})) for call in calls)
 
 
-def _after_thought(text: str) -> str:
-    _, closed, after = text.partition(THOUGHT_CLOSE)
-    if closed:
-        return after
+def _after_thought(family: Family, text: str) -> str:
+    """Behind the first tag that closes a thought, but for one inside of a call: that is a text of an argument."""
+    at, tried = 0, 0
+    while (closed := text.find(THOUGHT_CLOSE, at)) >= 0:
+        begun = text.find(family.opening, at, closed)
+        if begun < 0 or tried == MAX_CALLS:  # a bound, for each try may look at the whole text
+            return text[closed + len(THOUGHT_CLOSE) :]
+        at, tried = max(family.end(text, begun), begun + 1), tried + 1
     return "" if text.lstrip().startswith(THOUGHT) else text
 
 
@@ -171,6 +180,12 @@ def _read_tagged(text: str, read_one: Callable[[str, int], tuple[ToolCall, int]]
     return tuple(calls)
 
 
+def _end_tagged(text: str, at: int, read_one: Callable[[str, int], tuple[ToolCall, int]]) -> int:
+    call, end = read_one(text, _skip_space(text, at + len(CALL_OPEN)))
+    end = _skip_space(text, end)
+    return end if not call.problem and (text.startswith(CALL_CLOSE, end) or end == len(text)) else at
+
+
 def _read_object(text: str, at: int) -> tuple[ToolCall, int]:
     value, end = _decode(text, at)
     return _call_of(value, "arguments", "parameters"), end
@@ -205,6 +220,12 @@ def _read_function(text: str, at: int) -> tuple[ToolCall, int]:
     return ToolCall(name=name, arguments=arguments), at + len(FUNCTION_CLOSE)
 
 
+def _end_function(text: str, at: int) -> int:
+    """A value is any text: one that holds another call's tag belongs to a call that was broken off."""
+    end = _end_tagged(text, at, _read_function)
+    return at if CALL_OPEN in text[at + len(CALL_OPEN) : end] else end
+
+
 def _write_function(content: str, calls: Sequence[ToolCall]) -> str:
     def write(call: ToolCall) -> str:
         parameters = [
@@ -234,6 +255,14 @@ def _read_mistral(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls[:MAX_CALLS])
 
 
+def _end_mistral(text: str, at: int) -> int:
+    begun = _skip_space(text, at + len(TOOL_CALLS))
+    if not text.startswith("[", begun):
+        begun = text.find("{", begun, begun + MAX_NAME + len(ARGS) + 1)
+    value, end = _decode(text, begun) if begun >= 0 else (_BROKEN, at)
+    return at if value is _BROKEN else end
+
+
 def _write_mistral(content: str, calls: Sequence[ToolCall]) -> str:
     listed = [
         {"name": call.name, "arguments": call.arguments} | ({"id": call.call_id} if call.call_id else {})
@@ -261,6 +290,19 @@ def _read_llama(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
+def _end_llama(text: str, at: int) -> int:
+    """Of the object there, and of those that follow it: what a thought says of calls is objects too."""
+    end = at
+    while True:
+        value, after = _decode(text, at)
+        if value is _BROKEN:
+            return end
+        end, at = after, _skip_space(text, after)
+        if not text.startswith(";", at):
+            return end
+        at = _skip_space(text, at + 1)
+
+
 def _write_llama(content: str, calls: Sequence[ToolCall]) -> str:
     """Content has no place in a message of this family that calls."""
     return "; ".join(_dump({"name": call.name, "parameters": call.arguments}) for call in calls)
@@ -271,16 +313,27 @@ HERMES = Family(
     tags=(CALL_OPEN, CALL_CLOSE),
     read=lambda text: _read_tagged(text, _read_object),
     write=_write_hermes,
+    opening=CALL_OPEN,
+    end=lambda text, at: _end_tagged(text, at, _read_object),
 )
 QWEN3_CODER = Family(
     name="qwen3_coder",
     tags=(CALL_OPEN, CALL_CLOSE, FUNCTION, FUNCTION_CLOSE, PARAMETER, PARAMETER_CLOSE),
     read=lambda text: _read_tagged(text, _read_function),
     write=_write_function,
+    opening=CALL_OPEN,
+    end=_end_function,
     typed=False,
 )
-MISTRAL = Family(name="mistral", tags=(TOOL_CALLS,), read=_read_mistral, write=_write_mistral)
-LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama)
+MISTRAL = Family(
+    name="mistral",
+    tags=(TOOL_CALLS,),
+    read=_read_mistral,
+    write=_write_mistral,
+    opening=TOOL_CALLS,
+    end=_end_mistral,
+)
+LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_end_llama)
 
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (HERMES, QWEN3_CODER, MISTRAL, LLAMA3)}
 

@@ -111,6 +111,22 @@ def test_a_text_stays_one_wherever_the_schema_takes_a_text(schema: dict[str, Any
     assert call.arguments == {"a": value} and type(call.arguments["a"]) is type(value)
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_a_tag_that_closes_a_thought_is_text_inside_of_a_call(family: Family) -> None:
+    asked = calls(("f", {"a": "what is </think>?"}), ("g", {"b": "</think></think>"}))
+    written = family.write("", asked)
+    for text in (written, f"perhaps {written} then\n</think>\n\n{written}", f"<think>{written}</think>{written}"):
+        assert read_calls(family, text) == asked, text
+    assert read_calls(family, f"<think>perhaps {written} then</think>It is 5.") == ()
+    broken = written[: written.index("?")]  # of no call: it closes the thought
+    assert read_calls(family, f"<think>perhaps {broken}\n{written}") == asked
+
+
+def test_the_other_form_of_a_mistral_call_may_hold_one_too() -> None:
+    (call,) = read_calls(FAMILIES["mistral"], '[TOOL_CALLS]f[ARGS]{"a": "</think>"}')
+    assert (call.name, call.arguments) == ("f", {"a": "</think>"})
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text() | st.lists(st.sampled_from(BITS) | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_read_and_every_call_can_be_carried_out_or_says_why_not(text: str) -> None:
@@ -136,6 +152,9 @@ def test_long_texts_are_read_in_one_pass(family: Family) -> None:
         "[",
         "<tool_call>",
         "<tool_call><function=f><parameter=a>",
+        f"{opening}</think>",
+        f"{opening[:-9]}</think>",
+        '<tool_call>["',
     ):
         assert len(read_calls(family, piece * (200_000 // len(piece)))) <= MAX_CALLS
 
