@@ -4,8 +4,8 @@
 demonstrations of which three in five call a tool that does not fit, and then trains it by GRPO on the answers alone. In
 the arm `mcp` (`worlds/tools_mcp`) an MCP server of the reference SDK answers for one of the tools. Held-out errands are
 asked before and after the rl stage. Runs that are done are not repeated. Writes the numbers into
-`docs/tool_calls.json`, prints them with the spread over seeds and what became of the predictions; `--draw` takes what
-is there.
+`docs/tool_calls.json`, draws `docs/tool_calls.svg`, prints them with the spread over seeds and what became of the
+predictions; `--draw` takes what is there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ import study
 from report import Report
 from study import ROOT, Prediction
 
+from launch.analysis.draw import COLOURS, GREY
+
 RESULTS = ROOT / "docs" / "tool_calls.json"
 ARMS = {"function": "worlds/tools", "mcp": "worlds/tools_mcp"}
+TITLES = {"function": "price is a function", "mcp": "price is behind an MCP server"}
+AWAY = 0.22  # of a kind's place, where before and after stand
 KINDS = ("price", "made", "sum", "both")  # of errands: one tool each, and two calls in one message with a third after
 
 
@@ -66,5 +70,20 @@ def tell(report: Report, found: study.Found) -> None:
     study.tell_gains(report, "held-out accuracy of sampled answers", found, asked)
 
 
+def draw(found: study.Found, path: Path) -> None:
+    """Each kind of errand: a dot for each seed before and after the rl stage, and a line between the two."""
+    note = f"{len(found)} seeds, two dots and a line each; grey: before the rl stage, coloured: after it"
+    with study.picture(path, "Held-out accuracy of sampled answers, by kind of errand", note, sharey=True) as grid:
+        for axis, arm, colour in zip(grid, ARMS, COLOURS, strict=False):
+            for place, kind in enumerate(KINDS):
+                for arms in found.values():
+                    ends = [_accuracy(arms, arm, when, kind) for when in ("before", "after")]
+                    axis.plot([place - AWAY, place + AWAY], ends, color=colour, linewidth=0.7, alpha=0.5)
+                    axis.plot(place - AWAY, ends[0], "o", markersize=4, color=GREY, alpha=0.8)
+                    axis.plot(place + AWAY, ends[1], "o", markersize=4, color=colour, alpha=0.8)
+            axis.set(title=TITLES[arm], ylim=(0, 1.03), xlim=(-0.5, len(KINDS) - 0.5))
+            axis.set_xticks(range(len(KINDS)), list(KINDS))
+
+
 if __name__ == "__main__":
-    study.main(__doc__, RESULTS, play_seed, tell, predictions=PREDICTIONS, seeds=(1, 2, 3, 4))
+    study.main(__doc__, RESULTS, play_seed, tell, draw=draw, predictions=PREDICTIONS, seeds=(1, 2, 3, 4))
