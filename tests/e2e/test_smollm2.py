@@ -5,6 +5,7 @@ Slow: the model is fetched and unpacked once (tests/smollm2.py), and its two ste
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -15,10 +16,14 @@ import pytest
 import torch
 
 from actors.renderer import ChatRenderer
+from envs.tools.offered import ToolEntry
+from envs.worlds.tools import ToolsConfig, ToolsWorld
 from learners.policy import load_policy, pack_ids
-from rlsys.types import Completion, Message, TurnStop, VersionSpan
-from tests import smollm2
+from rlsys.samples import sample_trajectory
+from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan
+from tests import made, smollm2
 from tests.e2e.runs import rlsys
+from tests.played import episode
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -60,6 +65,45 @@ def test_its_template_renders_a_conversation_once_and_extends_it_token_by_token(
         tokenize=False, add_generation_prompt=True,
     )  # fmt: skip
     assert renderer.tokenizer.decode(continued.context_ids) == whole
+
+
+def test_a_list_of_tools_in_its_own_words(model: str) -> None:
+    """Its template shows no tools and writes no calls: native is refused before anything starts, and hermes plays."""
+    done = rlsys("train", "worlds/tools", "--dry-run", f"model.path={model}")
+    assert done.code == 2 and "Traceback" not in done.output, done.output
+    last = done.output.strip().splitlines()[-1]
+    assert "chat template" in last and "env.protocol=hermes" in last, done.output
+
+    renderer = ChatRenderer(model)
+    tools = [ToolEntry(name="calculator"), ToolEntry(function="envs.problems.errands.price", workers=1)]
+    world = ToolsWorld(ToolsConfig(tools=tools, protocol="hermes", train_tasks=8, held_out_tasks=2))
+    calls = (
+        '<tool_call>\n{"name": "calculator", "arguments": {"expression": "48 / 2"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "price", "arguments": {"item": "no lamp"}}\n</tool_call>'
+    )
+    said = [f"Both at once.\n{calls}", "<answer>24</answer>"]
+
+    async def play() -> Trajectory:
+        try:
+            return await episode(world, world.tasks("train")[0], said, renderer, plan=made.plan(max_context=2048))
+        finally:
+            await world.close()
+
+    played = asyncio.run(play())
+    assert played.end is EpisodeEnd.ANSWERED
+    assert played.state == {"calls": [{"name": "calculator", "ok": True}, {"name": "price", "ok": True}]}
+    assert [each.role for each in played.messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert '"calculator"' in played.messages[0].content and '"price"' in played.messages[0].content
+    results = "<tool_response>\n24.0\n</tool_response>\n<tool_response>\nno such item\n</tool_response>"
+    assert played.messages[3].content == results
+    whole = renderer.tokenizer.apply_chat_template(
+        [{"role": each.role, "content": each.content} for each in played.messages], tokenize=False
+    )
+    seen = [token for turn in played.turns for token in (*turn.added_ids, *turn.completion.token_ids)]
+    assert seen == list(renderer.encode(whole.removesuffix("\n")))
+    (sample,) = sample_trajectory(played, 1.0)
+    ended = "".join(f"{text}<|im_end|>" for text in said)
+    assert renderer.decode(sample.token_ids[sample.loss_mask].tolist()) == ended
 
 
 def test_packed_rows_and_the_tied_head_give_transformers_numbers(model: str) -> None:
