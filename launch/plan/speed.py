@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launch.checks.gpu_memory import BYTES, ModelShape, engine_memory
+from launch.checks.gpu_memory import BYTES, ModelShape, adapter_parameters, engine_memory
 from launch.checks.gpu_plan import engine_plan
 from launch.plan.nodes import Nodes
 from learners.algorithms import make_algorithm
@@ -103,6 +103,10 @@ def estimate(
         raise BadInput("no data sheet of this card: memory is planned, time is not", where=nodes.describe())
     learner, ways = recipe.learner, recipe.engine.tensor_parallel
     copy, context = shape.parameters * BYTES[dtype], answers.packed
+    trained = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank) or shape.parameters
+    version = trained * BYTES[dtype]  # what is written, carried and loaded
+    # Each process of a divided engine reads an adapter whole, and of a model its own part.
+    loaded = version / ways if trained == shape.parameters else version
     flops = token_flops(recipe, shape, context)
     limits = engine_plan(recipe, dtype, card.memory_gb)
     _, cache = engine_memory(shape, limits)
@@ -111,7 +115,7 @@ def estimate(
     rate = card.bandwidth * OF_BANDWIDTH
     algorithm = make_algorithm(recipe.algorithm)
     steps = algorithm.epochs * algorithm.minibatches  # of the optimizer
-    offloaded = 0.0 if learner.offload == "none" else steps * OFFLOADED * shape.parameters / learner.ranks / HOST
+    offloaded = 0.0 if learner.offload == "none" else steps * OFFLOADED * trained / learner.ranks / HOST
     away = learner.ranks + recipe.rollout.workers * ways > nodes.gpus and nodes.count > 1
     return Speed(
         token_s=flops / (learner.ranks * card.flops * OF_PEAK),
@@ -120,9 +124,9 @@ def estimate(
         base_s=copy / ways / rate + STEP_S,
         each_s=kv * context / 2 / rate,
         seats=seats,
-        export_s=copy / learner.ranks / WRITES,
-        carry_s=copy * 8 / ((network or USUAL_NETWORK) * 1e9 * OF_NETWORK) if away else 0.0,
-        load_s=copy / ways / LOADS,
+        export_s=version / learner.ranks / WRITES,
+        carry_s=version * 8 / ((network or USUAL_NETWORK) * 1e9 * OF_NETWORK) if away else 0.0,
+        load_s=loaded / LOADS,
         token_flops=flops,
     )
 

@@ -114,3 +114,19 @@ def test_of_a_card_without_a_data_sheet_and_of_cpus_no_time_is_known(seven: RunC
     for nodes in (bare, parse_nodes("1x2cpu-24G")):
         with pytest.raises(BadInput):
             timed(seven, source(nodes, 8192), 10, 6)
+
+
+def test_an_adapter_is_what_is_written_carried_loaded_and_offloaded(seven: RunConfig) -> None:
+    """Of rank 32: 80.7 M parameters, 161 MB a version, of which each of ten ranks writes a part."""
+    keys = ["model.lora.rank=32", "learner.ranks=10", "rollout.workers=3", "engine.tensor_parallel=2"]
+    config, version = compose(SEVEN, [*keys, "learner.offload=optimizer"]), 161.5e6
+    recipe = rl_recipe(config, TWO)
+    assert recipe is not None
+    found = time_step(recipe, source(TWO, 2048)).speed
+    assert found.export_s == pytest.approx(version / 10 / 1.1e9, rel=0.01)
+    assert found.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
+    assert found.load_s == pytest.approx(version / 4e9, rel=0.01)  # whole, by both processes of an engine
+    assert found.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
+    whole = rl_recipe(compose(SEVEN, keys[1:]), TWO)
+    assert whole is not None
+    assert found.base_s == time_step(whole, source(TWO, 2048)).speed.base_s  # an engine still reads the whole model
