@@ -29,12 +29,13 @@ class Calibration:
     def speed_for(
         self, *, ranks: int, seats: int, engine_cores: float, learner_cores: float, cores: float | None
     ) -> Speed:
-        """For another division of machines of the same kind: ranks divide an update among themselves."""
+        """For another division of machines of the same kind: ranks divide an update and the writing of a version."""
         share = self.trace.setting.ranks / ranks
         return replace(
             self.speed,
             token_s=self.speed.token_s * share,
             build_s=self.speed.build_s * share,
+            export_s=self.speed.export_s * share,
             seats=seats,
             cores=cores,
             engine_cores=engine_cores,

@@ -62,10 +62,11 @@ def test_a_replayed_run_takes_what_it_took() -> None:
     assert predict(found, workers=2).seconds <= found.replayed.seconds + 1e-9
 
 
-def test_another_number_of_ranks_divides_an_update() -> None:
+def test_another_number_of_ranks_divides_an_update_and_the_writing_of_a_version() -> None:
     found = calibrate(made(), cores=None)
     other = found.speed_for(ranks=2, seats=8, engine_cores=1.0, learner_cores=1.0, cores=None)
     assert other.token_s == pytest.approx(found.speed.token_s / 2)
+    assert other.export_s == pytest.approx(found.speed.export_s / 2) and found.speed.export_s > 0
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
