@@ -64,25 +64,41 @@ def parameters(recipe: RecipeConfig) -> int | None:
     return None if shape is None else shape.parameters
 
 
+def adapter_of(recipe: RecipeConfig) -> int | None:
+    """Parameters of the adapter that is all that a run trains; None where a stage trains all weights, or may, and where
+    the model's sizes are not known. recipe: of the run, which no stage has changed."""
+    lora, path = recipe.model.lora, recipe.model.path
+    if not lora.rank or lora.begins is not None or path is None:  # one that is built from nothing is taught whole
+        return None
+    shape = shape_of(load_model_config(path) or {})
+    return None if shape is None else adapter_parameters(shape, lora.targets, lora.rank)
+
+
 def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
-    """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters."""
-    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + 16 * count // 2**20
+    """MiB of an engine and of a rank on a CPU, for a policy of `count` parameters.
+
+    fp32 on a CPU: an engine holds the weights and their packed copy. A rank holds the weights, and for each number that
+    it trains a gradient and two moments besides: of an adapter they are few.
+    """
+    adapter = adapter_of(recipe)
+    rank = 16 * count if adapter is None else 4 * count + 16 * adapter
+    return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + rank // 2**20
 
 
 def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = None) -> tuple[list[MemoryRow], int]:
     """A row for each kind of process and one of their sum, and its MiB, on one machine without a GPU.
 
-    there: bytes of the machine's RAM. fp32 on a CPU: an engine holds the weights and their packed copy, a learner has
-    gradients and two moments.
+    there: bytes of the machine's RAM.
     """
     known = parameters(recipe)
     count = known or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     engine_mb, rank_mb = memory_of_parts(recipe, count)
     store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    held = "weights, gradients, moments" if adapter_of(recipe) is None else "weights, and what the adapter trains"
     parts = {
         "engine": (engines, (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb)), "weights", engine_mb),
-        "learner": (ranks, (("process", LEARNER_MB),), "weights, gradients, moments", rank_mb),
+        "learner": (ranks, (("process", LEARNER_MB),), held, rank_mb),
         "driver": (1, (("process", DRIVER_MB), ("object store", store_mb)), "", DRIVER_MB + store_mb),
     }
     rows, sums = [], []
@@ -116,12 +132,9 @@ def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
     count = parameters(recipe)
     if count is None:
         return None
-    lora = recipe.model.lora
-    if lora.rank and lora.begins is None and recipe.model.path is not None:  # else a stage sends all weights
-        shape = shape_of(load_model_config(recipe.model.path) or {})
-        if shape is not None:
-            count = adapter_parameters(shape, lora.targets, lora.rank)
-            return VERSIONS_IN_MEMORY * count * BYTES[dtype_of(recipe.model.dtype, device)]
+    adapter = adapter_of(recipe)
+    if adapter is not None:
+        return VERSIONS_IN_MEMORY * adapter * BYTES[dtype_of(recipe.model.dtype, device)]
     if recipe.model.path is not None:
         config = load_model_config(recipe.model.path) or {}
         # a tied head is one tensor in the files, and two in a version

@@ -10,7 +10,7 @@ import pytest
 from launch.checks import preflight
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.cluster import ClusterConfig
-from rlsys.config.model import ModelConfig
+from rlsys.config.model import LoraConfig, ModelConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES
 from tests.refused import refused
@@ -70,3 +70,18 @@ def test_a_place_without_room_for_them_is_one_line(tmp_path: Path) -> None:
         preflight.check_room(None, 10**18)
     with refused("cluster.weights_dir", expected="a whole path"):
         ClusterConfig(weights_dir="here")
+
+
+def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qwen2.5-7B: 4 bytes of each parameter, and 16 of each of the 80,740,352 of its adapter."""
+    plan = recipe(Path("Qwen/Qwen2.5-7B"))
+    adapted = replace(plan, model=replace(plan.model, lora=LoraConfig(rank=32)))
+    later = replace(plan, model=replace(plan.model, lora=LoraConfig(rank=32, begins="rl")))
+    scratch = replace(adapted, model=replace(adapted.model, path=None))
+    count = preflight.parameters(plan)
+    assert count == pytest.approx(7_615_616_512, rel=1e-4)
+    whole, small = 900 + 16 * count // 2**20, 900 + (4 * count + 16 * 80_740_352) // 2**20
+    found = [preflight.memory_of_parts(each, count)[1] for each in (plan, adapted, later, scratch)]
+    assert found == [whole, small, whole, whole]
+    sums = [preflight.memory_plan(each, learner=True)[1] for each in (plan, adapted)]
+    assert sums[0] - sums[1] == whole - small
