@@ -16,6 +16,7 @@ from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MODEL = "model"  # in a run directory: the policy that it built from nothing, on which an adapter may stand too
 BASES = "bases"  # in a run directory: models that a stage with all weights trained made, and adapters stand on
 # In parameters' names: peft's layers, and what peft's files have in front of a module's name.
 MARKS, PREFIX = (".lora_A.", ".lora_B."), "base_model.model."
@@ -91,12 +92,16 @@ def read_adapter(folder: str | Path) -> Adapter | None:
 
 
 def _moved(folder: Path, base: str) -> str:
-    """Where the model lies now, of a run directory that was moved with its adapters and bases."""
+    """Where the model lies now, of a run directory that was moved with its adapters and what they stand on."""
+    name = Path(base).name
     if Path(base).is_absolute() and not Path(base).is_dir():
         for parent in folder.resolve().parents:
-            there = parent / BASES / Path(base).name
+            there = parent / BASES / name
             if there.is_dir():
                 return str(there)
+            # A kept base has a name that no other weights have. This one has not: only a run's own folder is meant.
+            if name == MODEL and (parent / "checkpoints").is_dir() and (parent / MODEL / "config.json").is_file():
+                return str(parent / MODEL)
     return base
 
 

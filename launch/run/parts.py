@@ -32,6 +32,7 @@ from launch.run.record import begin_record, place_parts
 from launch.run.run import Run
 from launch.run.rundir import METRICS, RunDir
 from learners.rope import copy_scaled
+from rlsys.adapters import MODEL
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
 from rlsys.journal import Journal
@@ -124,7 +125,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     """`model.path`, or the scratch policy, built once per run directory."""
     given = wire.resolved_model_path(recipe)
     scale = recipe.learner.rope_theta_scale
-    folder = directory.path / "model"
+    folder = directory.path / MODEL
     if given is not None:
         return copy_scaled(given, scale, folder) if scale != 1.0 else given
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now

@@ -232,17 +232,29 @@ def test_a_damaged_adapter_is_not_loaded_in_part(source, adapted, tmp_path, chan
         lora.load_adapter(adapted.model, folder)
 
 
-def test_an_adapter_of_another_kind_is_refused_and_a_moved_run_finds_its_base(source, adapted, tmp_path) -> None:
-    base = tmp_path / "run" / "bases" / "abc"
+@pytest.mark.parametrize("stands_on", ["bases/abc", "model"])
+def test_an_adapter_of_another_kind_is_refused_and_a_moved_run_finds_its_base(source, stands_on, tmp_path) -> None:
+    base = tmp_path / "run" / stands_on
     shutil.copytree(source, base)
     folder = tmp_path / "run" / "checkpoints" / "step-000001" / "hf"
     folder.mkdir(parents=True)
     adapter_on(base).write(folder)
     moved = (tmp_path / "run").rename(tmp_path / "moved")
     found = read_adapter(moved / "checkpoints" / "step-000001" / "hf")
-    assert found is not None and found.base == str(moved / "bases" / "abc")
+    assert found is not None and found.base == str(moved / stands_on)
     config = moved / "checkpoints" / "step-000001" / "hf" / CONFIG
     config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
     with pytest.raises(BadInput, match="another kind"):
         read_adapter(config.parent)
     assert read_adapter(source) is None
+
+
+def test_a_model_above_a_moved_run_is_not_taken_for_its_own(source, tmp_path) -> None:
+    """Any folder may be called model: only that of the run directory is meant, and one with a model in it."""
+    shutil.copytree(source, tmp_path / "model")
+    folder = tmp_path / "moved" / "checkpoints" / "step-000001" / "hf"
+    folder.mkdir(parents=True)
+    (tmp_path / "moved" / "model").mkdir()
+    adapter_on(tmp_path / "run" / "model").write(folder)
+    found = read_adapter(folder)
+    assert found is not None and found.base == str(tmp_path / "run" / "model")
