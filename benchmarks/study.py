@@ -93,24 +93,28 @@ def collect(
 ) -> Found:
     """Plays the seeds asked for, and writes the results after each: a study that is interrupted loses no seed.
 
-    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs. Raises
-    BadInput where the file has seeds and its predictions are not `predictions`: those were made before the runs. And
-    where there is no seed at all. planned: the seeds of the whole study; a prediction counts those that are missing
-    as seeds in which it did not come true.
+    Seeds that stand in the file already are kept. A seed's runs are the folders `SEED-ARM` of options.runs, whose
+    minutes are written together (`minutes`) and by arm (`minutes_by_run`). Raises BadInput where the file has seeds and
+    its predictions are not `predictions`: those were made before the runs. And where there is no seed at all. planned:
+    the seeds of the whole study; a prediction counts those that are missing as seeds in which it did not come true.
     """
     results: Path = options.results
     kept = json.loads(results.read_text()) if results.is_file() else {}
     found = {int(seed): arms for seed, arms in kept.get("seeds", {}).items()}
     _check_unchanged(results, kept.get("predictions", []), predictions, found)
     minutes = {int(seed): value for seed, value in kept.get("minutes", {}).items()}
+    by_run = {int(seed): value for seed, value in kept.get("minutes_by_run", {}).items()}
     for seed in [] if options.draw else options.seeds:
         found[seed] = play_seed(seed, options.runs)
-        minutes[seed] = round(_seconds(options.runs, seed) / 60, 1)
+        seconds = _seconds(options.runs, seed)
+        minutes[seed] = round(sum(seconds.values()) / 60, 1)
+        by_run[seed] = {name: round(each / 60, 1) for name, each in seconds.items()}
         found = dict(sorted(found.items()))
         record = {
             "format": 1,
             "predictions": [_outcome(each, found, planned) for each in predictions],
             "minutes": {str(each): minutes[each] for each in found if each in minutes},
+            "minutes_by_run": {str(each): by_run[each] for each in found if each in by_run},
             "seeds": {str(each): arms for each, arms in found.items()},
         }
         replace_file(results, json.dumps(record, indent=1) + "\n")
@@ -119,10 +123,11 @@ def collect(
     return found
 
 
-def _seconds(runs: Path, seed: int) -> float:
-    """Of all its runs together; what it costs on a machine that does nothing else, if it did nothing else."""
-    folders = [path for path in runs.glob(f"{seed}-*") if path.is_dir()]
-    return sum(float(done["wall_s"]) for folder in folders if (done := summary(folder)) is not None)
+def _seconds(runs: Path, seed: int) -> dict[str, float]:
+    """Of each of its runs, by arm; what it costs on a machine that does nothing else, if it did nothing else."""
+    folders = sorted(path for path in runs.glob(f"{seed}-*") if path.is_dir())
+    done = {folder.name.removeprefix(f"{seed}-"): summary(folder) for folder in folders}
+    return {name: float(each["wall_s"]) for name, each in done.items() if each is not None}
 
 
 def _check_unchanged(

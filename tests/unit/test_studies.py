@@ -34,9 +34,10 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
             broken.clear()
             raise OSError("the disk is full")
         played.append(seed)
-        folder = runs / f"{seed}-a"
-        folder.mkdir(parents=True)
-        (folder / "summary.json").write_text(json.dumps({"status": "done", "wall_s": 90}))
+        for arm, seconds in (("a", 90), ("b-c", 36)):
+            folder = runs / f"{seed}-{arm}"
+            folder.mkdir(parents=True)
+            (folder / "summary.json").write_text(json.dumps({"status": "done", "wall_s": seconds}))
         return {"a": seed / 10}
 
     with pytest.raises(OSError):
@@ -44,7 +45,12 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
     study.collect(asked(tmp_path, 2), play_seed)
     found = study.collect(asked(tmp_path, 9, draw=True), play_seed)
     assert found == {1: {"a": 0.1}, 2: {"a": 0.2}} and played == [1, 2]
-    assert json.loads(results.read_text())["minutes"] == {"1": 1.5, "2": 1.5}
+    written = json.loads(results.read_text())
+    assert written["minutes"] == {"1": 2.1, "2": 2.1}
+    assert written["minutes_by_run"] == dict.fromkeys(("1", "2"), {"a": 1.5, "b-c": 0.6})
+    results.write_text(json.dumps({key: each for key, each in written.items() if key != "minutes_by_run"}))
+    study.collect(asked(tmp_path, 3), play_seed)  # into a file of an earlier version
+    assert json.loads(results.read_text())["minutes_by_run"] == {"3": {"a": 1.5, "b-c": 0.6}}
 
 
 @pytest.mark.parametrize(("share", "needed", "shown"), [(0.8, 4, True), (1.0, 5, False)])
