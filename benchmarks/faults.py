@@ -39,6 +39,7 @@ from study import (
     add_options,
     collect,
     picture,
+    plan_of,
     summary,
     tell_predictions,
     train,
@@ -296,14 +297,15 @@ def main() -> None:
         if options.results == RESULTS:
             options.results = options.runs / RESULTS.name
     try:
-        found = collect(options, lambda seed, runs: play(seed, runs, size), predictions, (0,))
+        planned = plan_of(options, RESULTS, (0,))
+        found = collect(options, lambda seed, runs: play(seed, runs, size), predictions, planned)
     except BadInput as error:
         sys.exit(f"error: {error}")
     draw(found, options.results.with_suffix(".svg"))
     with Report(options) as report:
         tell(report, found, size)
         if predictions:
-            tell_predictions(report, found, predictions, (0,))
+            tell_predictions(report, found, predictions, planned)
 
 
 if __name__ == "__main__":

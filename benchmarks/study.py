@@ -1,4 +1,8 @@
-"""Studies: runs of `rlsys train` that are compared over seeds, and predictions that were written down before them."""
+"""Studies: runs of `rlsys train` that are compared over seeds, and predictions that were written down before them.
+
+A study has planned seeds, and its published numbers are of them alone: `--seeds` with others, drawn afterwards, asks
+for a file of their own (`--results FILE`), in which their outcome of the predictions stands too.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,8 @@ def main(
     """The command of a study: plays the seeds, draws, prints what `tell` says and what became of the predictions."""
     options = add_options(parser(description), results, seeds).parse_args()
     try:
-        found = collect(options, play_seed, predictions, seeds)
+        planned = plan_of(options, results, seeds)
+        found = collect(options, play_seed, predictions, planned)
     except BadInput as error:
         sys.exit(f"error: {error}")
     if draw is not None:
@@ -62,11 +67,24 @@ def main(
     with Report(options) as report:
         tell(report, found)
         if predictions:
-            tell_predictions(report, found, predictions, seeds)
+            tell_predictions(report, found, predictions, planned)
+
+
+def plan_of(options: argparse.Namespace, published: Path, seeds: Sequence[int]) -> Sequence[int]:
+    """Over which seeds predictions are counted: those of the study, and of a file that is not `published` those that
+    are asked for. Raises BadInput for others in the published file, whose intervals they would move."""
+    if options.results.resolve() != published.resolve():
+        return [] if options.draw else list(options.seeds)  # what is drawn has run
+    others = sorted({*options.seeds} - {*seeds})
+    if others and not options.draw:
+        found, those = (" ".join(map(str, each)) for each in (others, seeds))
+        why = f"no seeds of the study, whose published numbers are of {those}"
+        raise BadInput(why, key="--seeds", found=found, expected="--results FILE with them, for a file of their own")
+    return seeds
 
 
 def add_options(parser: argparse.ArgumentParser, results: Path, seeds: Sequence[int]) -> argparse.ArgumentParser:
-    """Those of a study whose numbers stand in `results`. Trials on other seeds belong elsewhere: `--results FILE`."""
+    """Those of a study whose numbers stand in `results`."""
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=list(seeds), metavar="N", help="which to run (default: %(default)s)"
     )

@@ -53,6 +53,20 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
     assert json.loads(results.read_text())["minutes_by_run"] == {"3": {"a": 1.5, "b-c": 0.6}}
 
 
+def test_seeds_that_are_not_planned_do_not_move_published_numbers(study: ModuleType, tmp_path: Path) -> None:
+    published, planned = tmp_path / "results.json", (5, 6, 7)
+    assert study.plan_of(asked(tmp_path, 5, 7), published, planned) == planned
+    with pytest.raises(BadInput, match="--seeds 0 1: .* of 5 6 7, .*--results FILE"):
+        study.plan_of(asked(tmp_path, 0, 1, 5), published, planned)
+    assert study.plan_of(asked(tmp_path, 0, draw=True), published, planned) == planned  # plays none
+    own = tmp_path / "own.json"
+    options = argparse.Namespace(seeds=[8702], runs=tmp_path / "runs", results=own, draw=False)
+    asked_for = study.plan_of(options, published, planned)
+    study.collect(options, lambda seed, _: {"a": 1}, [study.Prediction("most", lambda arms: True)], asked_for)
+    (outcome,) = json.loads(own.read_text())["predictions"]
+    assert (outcome["of"], outcome["needed"], outcome["shown"]) == ([8702], 1, True)
+
+
 @pytest.mark.parametrize(("share", "needed", "shown"), [(0.8, 4, True), (1.0, 5, False)])
 def test_a_prediction_is_shown_by_its_share_of_the_seeds(
     study: ModuleType, tmp_path: Path, share: float, needed: int, shown: bool
