@@ -78,8 +78,10 @@ class Disturber:
                     break
                 self._say(f"the run ended with exit code {found.code}: it is started again")
         finally:
-            self._machines.end()
-            self._end()
+            try:
+                self._machines.end()
+            finally:
+                self._end()
         found.ended = time.time()
         return found
 
@@ -124,11 +126,13 @@ class Disturber:
     def _end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=120.0)
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=120.0)
+            finally:  # also where a second Ctrl-C breaks the wait off
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
 
 
 def was_stopped(found: Disturbed) -> bool:

@@ -35,10 +35,13 @@ class Hand:
     def __init__(self) -> None:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._stopped: list[psutil.Process] = []  # at some time
 
     def disturb(self, owner: str, fault: Fault) -> int:
         """How many processes were hit. owner: how the tag of the run's driver begins."""
         processes = find_target(owner, fault.target)
+        if fault.kind not in SIGNALS:
+            self._stopped += processes  # before they are: a signal to this process may come in between
         hit = signal_all(processes, SIGNALS.get(fault.kind, signal.SIGSTOP))
         if hit and fault.lasts_s is not None:
             lasts_s, slowly = fault.lasts_s, fault.kind == "slow"
@@ -51,10 +54,13 @@ class Hand:
         try:
             with path.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(run_dir).free - LEFT_BYTES))
+            self._begin(lambda: self._empty(path, lasts_s))
         except OSError:
             path.unlink(missing_ok=True)
             return 0
-        self._begin(lambda: self._empty(path, lasts_s))
+        except BaseException:  # a signal to this process: nobody else would empty it
+            path.unlink(missing_ok=True)
+            raise
         return 1
 
     def why_no_cut(self, address: str) -> str:
@@ -81,6 +87,7 @@ class Hand:
         self._over.set()
         for thread in self._threads:
             thread.join(timeout=5.0)
+        signal_all(self._stopped, signal.SIGCONT)
 
     def _begin(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from launch.chaos.disturb import Disturber
@@ -101,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
         command = ["train", options.config, *options.overrides]
         disturber = Disturber(command, path, output, _say, machines, most_starts=options.starts)
         most = float("inf") if options.most is None else options.most
-        found = disturber.play(given, drawn, stage, most)
+        with _orderly_stop():
+            found = disturber.play(given, drawn, stage, most)
     if found.code == 2 and len(found.starts) <= 1:
         *_, why = ["", *log.read_text(errors="replace").splitlines()]
         raise BadInput(f"the run was refused: {why.removeprefix('rlsys: error: ')}", where=str(log))
@@ -111,6 +114,27 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(as_json(outcome), indent=1) + "\n")
     return 0 if outcome.holds else 1
+
+
+@contextmanager
+def _orderly_stop() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is gone, unwind as Ctrl-C does: the run, which has a session of its own,
+    ends, what is stopped continues, and the disk has its room."""
+    caught = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+    ]  # as under nohup
+
+    def stop(*_: object) -> None:
+        for each in caught:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not break into what the first has begun
+        sys.exit(128 + signal.SIGTERM)
+
+    before = {each: signal.signal(each, stop) for each in caught}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _draw(options: argparse.Namespace, members: Members) -> Iterator[Fault]:
