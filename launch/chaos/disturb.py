@@ -21,6 +21,7 @@ from launch.chaos.machines import Machines
 from launch.chaos.rows import Rows
 from rlsys.system.parts import owner_of
 
+CUT_S = 120.0  # after which Ray has given up a node that is cut off for good
 LOOK_S = 0.02  # the smallest checkpoints are written in a fifth of a second
 Phase = Literal["start", "checkpoint", ""]
 
@@ -44,6 +45,7 @@ class Disturbed:
     ended: float
     done: list[Done] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)  # of each process of the run, since 1970
+    failed_alone: bool = False  # its newest process, without a fault and before it got any further
 
 
 class Disturber:
@@ -76,6 +78,9 @@ class Disturber:
                 rows.leave()
                 if found.code in (0, 2) and not was_stopped(found):
                     break
+                found.failed_alone = has_failed_alone(found, rows.newest)
+                if found.failed_alone:
+                    break
                 self._say(f"the run ended with exit code {found.code}: it is started again")
         finally:
             try:
@@ -100,6 +105,8 @@ class Disturber:
                 if queue.next is not None and rows.is_due(queue.next, time.time()):
                     queue.count(self._inject(queue.next, rows, found))
             time.sleep(LOOK_S)
+        rows.look()  # what was written since the last time
+        found.began = rows.began
         return self._process.returncode
 
     def _inject(self, fault: Fault, rows: Rows, found: Disturbed) -> int:
@@ -141,6 +148,20 @@ def was_stopped(found: Disturbed) -> bool:
         each.fault.kind == "stop" and each.fault.target == DRIVER and each.processes and each.time >= found.starts[-1]
         for each in found.done
     )
+
+
+def has_failed_alone(found: Disturbed, newest: float) -> bool:
+    """Whether the newest process failed by itself: it met no fault, nor what is left of one, and wrote no row, so that
+    another start would end in the same way. newest: when a row was last written."""
+    started = found.starts[-1]
+    disturbed = any(each.processes and each.time + _lasts_s(each.fault) >= started for each in found.done)
+    return found.code == 1 and not disturbed and newest < started
+
+
+def _lasts_s(fault: Fault) -> float:
+    if fault.lasts_s is not None:
+        return fault.lasts_s
+    return CUT_S if fault.kind == "cut" else 0.0
 
 
 class _Queue:

@@ -25,6 +25,7 @@ class Rows:
         self._half: set[tuple[str, int]] = set()  # checkpoints that are not whole, by name and inode
         self._seen: tuple[int, int] | None = None  # the file's size, and when it was changed
         self.began = self.last = 0.0  # when the first row was written, and the newest, since 1970
+        self.newest = 0.0  # when a row of any stage was written, since 1970
         self.after = -1  # rows that were written after the first
         self.step_s = 0.0  # of the newest step
         self.checkpoints = 0  # that were begun after the first row
@@ -62,6 +63,7 @@ class Rows:
 
     def _take(self, row: dict[str, Any]) -> None:
         time = float(row["time"])
+        self.newest = max(self.newest, time)
         if time <= self.last or (not self.began and row["stage"] != self._stage):
             return
         self.began, self.last, self.step_s = self.began or time, time, float(row["time/step"])

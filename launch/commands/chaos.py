@@ -32,7 +32,7 @@ from launch.config.compose import compose
 from launch.stages.base import needs_engines
 from launch.stages.train import services_of
 from rlsys.config.recipe import RunConfig
-from rlsys.errors import BadInput, require
+from rlsys.errors import BadInput, RunFailed, require
 
 HELP = "train with faults injected, and say what each of them cost"
 EXAMPLES = """examples:
@@ -106,14 +106,22 @@ def run(options: argparse.Namespace) -> int:
         with _orderly_stop():
             found = disturber.play(given, drawn, stage, most)
     if found.code == 2 and len(found.starts) <= 1:
-        *_, why = ["", *log.read_text(errors="replace").splitlines()]
-        raise BadInput(f"the run was refused: {why.removeprefix('rlsys: error: ')}", where=str(log))
+        raise BadInput(f"the run was refused: {_last_line(log).removeprefix('rlsys: error: ')}", where=str(log))
+    alone = f"{log}: the run failed without a fault: {_last_line(log).removeprefix('rlsys: failed: ')}"
+    if found.failed_alone and not found.done:
+        raise RunFailed(alone)
     outcome = settle(found, path)
     for line in describe(outcome):
         print(line)
     if options.json:
         Path(options.json).write_text(json.dumps(as_json(outcome), indent=1) + "\n")
+    if found.failed_alone:
+        raise RunFailed(alone)
     return 0 if outcome.holds else 1
+
+
+def _last_line(log: Path) -> str:
+    return ["", *log.read_text(errors="replace").splitlines()][-1]
 
 
 @contextmanager
