@@ -71,7 +71,7 @@ def settle(found: Disturbed, run_dir: Path) -> Outcome:
     wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
     return Outcome(
         code=found.code,
-        costs=_costs(found, rows, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
+        costs=count_costs(found, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
         starts=len(found.starts),
         wall_s=wall_s,
         steps=len(during),
@@ -96,14 +96,13 @@ def read_lines(path: Path) -> list[Mapping[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _costs(
-    found: Disturbed,
-    rows: Sequence[Mapping[str, Any]],
-    events: Sequence[Mapping[str, Any]],
-    journal: Sequence[Mapping[str, Any]],
+def count_costs(
+    found: Disturbed, events: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]
 ) -> list[Cost]:
+    """events, journal: the lines of these files. The rows of metrics are those that survive: when all were written
+    the journal knows."""
     hits = [done.time for done in found.done if done.processes]
-    again = _again(journal)
+    again, written = _again(journal), [time for time, _ in _written(journal)]
     costs = []
     for done in found.done:
         own = [each for each in events if _is_of(each, done.fault.target)]
@@ -122,7 +121,7 @@ def _costs(
                 during=done.during,
                 detected_s=_after(found.starts if done.fault.target == DRIVER else noticed, done),
                 replaced_s=_after(replaced, done),
-                next_step_s=_after([float(row["time"]) for row in rows], done),
+                next_step_s=_after(written, done),
                 prompts_again=len(prompts),
                 steps_again=len(steps),
             )
@@ -141,11 +140,17 @@ def _again(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[floa
             if prompt in prompts:
                 found[0].append(float(row["time"]))
             prompts.add(prompt)
-        elif row["event"] == "seal" and row["name"].startswith(METRICS):
-            if row["name"] in rows:
-                found[1].append(float(row["time"]))
-            rows.add(row["name"])
+    for time, name in _written(journal):
+        if name in rows:
+            found[1].append(time)
+        rows.add(name)
     return found
+
+
+def _written(journal: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """When each row of metrics was written, and its name in the journal; those that were taken back later, too."""
+    seals = [row for row in journal if row["event"] == "seal" and row["name"].startswith(METRICS)]
+    return [(float(row["time"]), row["name"]) for row in seals]
 
 
 def role_of(target: str) -> str:
