@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -35,7 +35,8 @@ class Cost:
     at_s: float  # after the first step of a stage that plays
     hit: bool
     during: Phase
-    detected_s: float | None  # until an event of the run said so; of a driver: until it was started again
+    # Until an event of the run said so, before the part was hit again; of a driver: until it was started again.
+    detected_s: float | None
     replaced_s: float | None  # until an event said that the part serves again; of a driver: that the run begins
     next_step_s: float | None  # until the next row of metrics
     prompts_again: int  # started once more before the next fault
@@ -101,14 +102,16 @@ def count_costs(
 ) -> list[Cost]:
     """events, journal: the lines of these files. The rows of metrics are those that survive: when all were written
     the journal knows."""
-    hits = [done.time for done in found.done if done.processes]
+    hits = [done for done in found.done if done.processes]
+    starts = [{"time": time, "kind": "begin", "who": DRIVER} for time in found.starts]
     again, written = _again(journal), [time for time, _ in _written(journal)]
     costs = []
     for done in found.done:
-        own = [each for each in events if _is_of(each, done.fault.target)]
-        noticed = [float(each["time"]) for each in own if each["kind"] in NOTICED]
-        replaced = [float(each["time"]) for each in own if each["kind"] in REPLACED]
-        until = min((time for time in hits if time > done.time), default=float("inf"))
+        own = _events_of(done, events, hits)
+        noticed = [each for each in own if each["kind"] in NOTICED]
+        if done.fault.target == DRIVER:
+            noticed = _events_of(done, starts, hits)
+        until = min((each.time for each in hits if each.time > done.time), default=float("inf"))
         prompts, steps = (
             [time for time in times if done.time <= time < until] if done.processes else [] for times in again
         )
@@ -119,8 +122,8 @@ def count_costs(
                 at_s=round(done.time - found.began, 1),
                 hit=done.processes > 0,
                 during=done.during,
-                detected_s=_after(found.starts if done.fault.target == DRIVER else noticed, done),
-                replaced_s=_after(replaced, done),
+                detected_s=_after(_times(noticed), done),
+                replaced_s=_after(_times(each for each in own if each["kind"] in REPLACED), done),
                 next_step_s=_after(written, done),
                 prompts_again=len(prompts),
                 steps_again=len(steps),
@@ -160,12 +163,33 @@ def role_of(target: str) -> str:
 def _is_of(event: Mapping[str, Any], target: str) -> bool:
     """Whether an event says something of a part. A disk or a node that is cut off concerns all of them."""
     who, (role, _, number) = str(event["who"]), target.partition(":")
-    if role in PLACES.values():
+    if _is_place(target):
         return True
     if role == DRIVER:
         return bool(event["kind"] == "begin")
     said = SAID.get(role, target).format(number=number)
     return who == said if number else who.startswith(said)
+
+
+def _events_of(done: Done, events: Iterable[Mapping[str, Any]], hits: Sequence[Done]) -> list[Mapping[str, Any]]:
+    """What was said of a fault's part, until the part is hit again: what comes later is of that hit. Of a disk or a
+    node it is what was said of any part that was not hit itself in the meantime."""
+    target, place = done.fault.target, _is_place(done.fault.target)
+    later = [each for each in hits if each.time > done.time and (place or not _is_place(each.fault.target))]
+    return [
+        event
+        for event in events
+        if _is_of(event, target)
+        and not any(each.time <= float(event["time"]) and _is_of(event, each.fault.target) for each in later)
+    ]
+
+
+def _is_place(target: str) -> bool:
+    return role_of(target) in PLACES.values()
+
+
+def _times(events: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [float(each["time"]) for each in events]
 
 
 def _after(times: Sequence[float], done: Done) -> float | None:

@@ -42,3 +42,32 @@ def test_the_next_step_is_the_next_one_written_though_a_later_fault_takes_it_bac
     first, second = costs(hit("kill", "rollout:0@120s"), hit("kill", "learner:0@130s"), journal=[*journal, row(160, 8)])
     assert (first.next_step_s, second.next_step_s) == (3.0, 30.0)
     assert (first.steps_again, second.steps_again) == (0, 1)
+
+
+def test_an_event_is_of_the_last_hit_on_its_part() -> None:
+    """The environments die together with their worker at 89 s, which nobody says; their death at 122 s is noticed."""
+    worlds = "rollout:0 environments"
+    said = [event(89.5, "lost", "rollout:0"), event(103, "restart", "rollout:0"), event(124, "lost", worlds)]
+    killed = [hit("kill", f"{text}s") for text in ("worlds:0@89", "rollout:0@89", "worlds:1@90", "worlds:0@122")]
+    found = costs(*killed, events=said)
+    assert [each.detected_s for each in found] == [None, 0.5, None, 2.0]
+    assert [each.replaced_s for each in found] == [None, 14.0, None, None]
+    engine, worker = costs(hit("kill", "engine:0@10s"), hit("kill", "rollout:0@89s"), events=said)
+    assert (engine.detected_s, engine.replaced_s, worker.detected_s) == (None, None, 0.5)
+
+
+def test_a_driver_that_went_on_is_not_known_by_the_start_after_its_death() -> None:
+    begin = event(150, "begin", "driver")
+    hung, killed = costs(
+        hit("hang", "driver@30s+20s"), hit("kill", "driver@130s"), events=[begin], starts=(-50.0, 134.0)
+    )
+    assert (hung.detected_s, hung.replaced_s) == (None, None)
+    assert (killed.detected_s, killed.replaced_s) == (4.0, 20.0)
+
+
+def test_what_is_said_of_a_part_that_was_hit_itself_is_not_of_a_full_disk() -> None:
+    said = [event(40, "lost", "rollout:0"), event(70, "refused", "learner")]
+    full, killed = costs(hit("fill", "disk@20s"), hit("kill", "rollout:0@39s"), events=said)
+    assert (full.detected_s, killed.detected_s) == (50.0, 1.0)
+    killed, full = costs(hit("kill", "rollout:0@30s"), hit("fill", "disk@39s"), events=said)
+    assert killed.detected_s == 10.0
