@@ -39,7 +39,7 @@ class Cost:
     detected_s: float | None
     replaced_s: float | None  # until an event said that the part serves again; of a driver: that the run begins
     next_step_s: float | None  # until the next row of metrics
-    prompts_again: int  # started once more before the next fault
+    prompts_again: int  # started once more before the next fault, in a lineage that was taken back later too
     steps_again: int  # taken once more before the next fault
 
 
@@ -51,7 +51,7 @@ class Outcome:
     wall_s: float  # from the first row of a stage that plays to the last
     steps: int  # that survive, of this time
     steps_again: int  # that were taken, and taken back
-    again: int  # groups of the surviving lineage that were started more than once
+    again: int  # starts of prompts in the surviving lineage beyond the first of each; steps taken back add none
     lost: int  # prompts of the surviving lineage without an outcome
     repeated: int  # prompts of the surviving lineage with more than one
     effective: float  # share of wall_s that went into steps that survive
@@ -229,8 +229,10 @@ def describe(outcome: Outcome) -> list[str]:
             known, serves, after = (_seconds(own[name]) for name in SECONDS)
             name = f"{role}, {own['faults']} faults"
             lines.append(f"{'':>8}  {name:<28} {known:>12} {serves:>13} {after:>16} {own['prompts_again']:>8}")
+    again = sum(each.prompts_again for each in outcome.costs)
     lines.append(
-        f"{len(outcome.costs)} faults, {outcome.starts} starts; {outcome.again} groups were started again, "
+        f"{len(outcome.costs)} faults, {outcome.starts} starts; prompts were started again {again} times "
+        f"({outcome.again} in the lineage that survives), "
         f"{outcome.lost} prompts lost, {outcome.repeated} trained twice, {outcome.steps_again} steps taken again; "
         f"{outcome.effective:.0%} of the time went into steps that survive"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.chaos.disturb import Disturbed, Done
 from launch.chaos.faults import parse_fault
-from launch.chaos.table import Cost, count_costs
+from launch.chaos.table import Cost, Outcome, count_costs, describe
 
 BEGAN = 1000.0  # since 1970
 
@@ -71,3 +71,19 @@ def test_what_is_said_of_a_part_that_was_hit_itself_is_not_of_a_full_disk() -> N
     assert (full.detected_s, killed.detected_s) == (50.0, 1.0)
     killed, full = costs(hit("kill", "rollout:0@30s"), hit("fill", "disk@39s"), events=said)
     assert killed.detected_s == 10.0
+
+
+def test_prompts_are_counted_once_in_the_table_and_below_it() -> None:
+    """Three starts that were not the first, of which a return to a checkpoint took one back."""
+    journal = [
+        {"event": "dispatch", "stage": "rl", "sequence": sequence, "time": BEGAN + at}
+        for at, sequence in ((1, 0), (1, 1), (11, 0), (21, 0), (22, 1), (23, 2))
+    ]
+    found = costs(hit("kill", "rollout:0@10s"), hit("kill", "learner:0@20s"), journal=journal)
+    outcome = Outcome(
+        code=0, costs=found, starts=1, wall_s=30.0, steps=3, steps_again=1, again=2, lost=0, repeated=0, effective=0.5,
+        audit=[],
+    )  # fmt: skip
+    lines = describe(outcome)
+    assert [each.prompts_again for each in found] == [1, 2]
+    assert "started again 3 times (2 in the lineage that survives)" in lines[-2]
