@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import netrc
 import os
 import re
@@ -19,10 +20,12 @@ from rlsys.config.cluster import LIKE_KEY, SECRET, WITH_PASSWORD
 HIDDEN = "***"
 HOST = "this-host"
 HOME = re.compile(r"(?<![\w./])(?:/[\w.-]+)*/(?:home|Users)/[^/\s]+")
-INSIDE = re.compile(r"([\w.-]*(?:key|token|secret|password)\w*['\"]?\s*:\s*)[^,}\]]+", re.IGNORECASE)  # {api_key: x}
+INSIDE = re.compile(
+    r"([\w.-]*(?:key|token|secret|password|passphrase)\w*['\"]?\s*:\s*)[^,}\]]+", re.IGNORECASE
+)  # {api_key: x}
 SHORTEST = 6  # characters of a value that is looked for: a shorter one is a word of many lines
 TOKEN_FILES = ("~/.cache/huggingface/token", "~/.huggingface/token", "~/.ray/auth_token")
-_NAME = r"[\w.-]{0,60}?(?:api_?key|access_?key|token|secret|passw(?:or)?d|pwd|credentials?|authorization)"
+_NAME = r"[\w.-]{0,60}?(?:api_?key|access_?key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|authorization)"
 # api_key=x, "token": "x", --password x, Authorization: Bearer x; not max_tokens: 12, token_ids: [..]
 GIVEN = re.compile(
     rf"(?P<name>\b{_NAME}['\"]?(?:\s*[=:]\s*|\s+(?=Bearer\s)))(?P<mark>['\"]?(?:Bearer\s+|Basic\s+)?)"
@@ -60,7 +63,8 @@ class Hider:
     """Takes out of a text every known value of a secret, whatever looks like one, home folders and the host's name."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        longest_first = sorted({each for each in values if len(each) >= SHORTEST}, key=len, reverse=True)
+        written = {form for each in values if len(each) >= SHORTEST for form in _forms(each)}
+        longest_first = sorted(written, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         host = socket.gethostname()
         self._host = re.compile(rf"(?<![\w-]){re.escape(host)}(?![\w-])") if len(host) > 3 else None
@@ -73,6 +77,12 @@ class Hider:
         if self._host is not None:
             text = self._host.sub(HOST, text)
         return without_home(text)
+
+
+def _forms(value: str) -> set[str]:
+    """How a value may stand in a file: as it is, and between the quotes of JSON, YAML and Python."""
+    in_json = (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
+    return {value, *in_json, value.replace("'", "''"), repr(value)[1:-1]}
 
 
 def known_secrets(environments: Iterable[Mapping[str, str]], named: Iterable[str] = ()) -> set[str]:

@@ -9,8 +9,12 @@ from typing import Literal, Optional
 
 from rlsys.errors import BadInput, require, require_bounds
 
+# A part of a name between underscores; of some words also with letters before them, as in PGPASSWORD. Not TOKENS, which
+# are counted, and PAT (personal access token) only at the end.
 SECRET = re.compile(
-    r"(?:^|_)(?:[A-Z0-9]*KEYS?|TOKEN|SECRETS?|PASS|PASSW\w*|PWD|AUTH|CREDENTIALS?)(?:_|$)", re.IGNORECASE
+    r"(?<![^_])(?:[A-Z0-9]*(?:KEYS?|TOKEN|SECRETS?|PASSW\w*|PASSPHRASES?|CREDENTIALS?)"
+    r"|(?:SSH)?PASS|PWD|O?AUTH|CREDS?|PAT$)(?![^_])",
+    re.IGNORECASE,
 )
 LIKE_KEY = re.compile(r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|eyJ)[\w-]{12,}")  # of well-known services
 WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")

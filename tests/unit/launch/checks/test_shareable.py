@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
+import yaml
 
-from launch.checks.shareable import HIDDEN, Hider, known_secrets
+from launch.checks.shareable import HIDDEN, Hider, known_secrets, shareable
 
 KEY = "Zk81-plain-value/x"  # of no known form: it is found because it is known
 
@@ -27,6 +29,7 @@ KEY = "Zk81-plain-value/x"  # of no known form: it is found because it is known
         "aws AKIAIOSFODNN7EXAMPLE0 in a log",
         f"a stack that says {KEY} in the middle",
         "password: hunter2hunter2",
+        "ssh-passphrase=opensesame99",
     ],
 )
 def test_a_secret_is_taken_out_of_a_line(line: str) -> None:
@@ -35,6 +38,7 @@ def test_a_secret_is_taken_out_of_a_line(line: str) -> None:
     planted = (
         KEY, "abcDEF12345678", "Q1w2e3r4t5", "pa55word", "ghp0123456789abcdef", "9f8e7d6c5b4a", "y7y7y7y7",
         "local-0123456789", "s3cr3t-t0k", "sk-abcdefghijklmnop1234", "AKIAIOSFODNN7EXAMPLE0", "hunter2hunter2",
+        "opensesame99",
     )  # fmt: skip
     assert not [each for each in planted if each in found]
 
@@ -75,3 +79,43 @@ def test_secrets_are_known_by_the_names_of_variables_and_from_the_files_of_clien
     given = {"MY_API_KEY": "v1v1v1v1", "JUDGE": "v2v2v2v2", "PATH": "/bin:/usr/bin", "SSH_AUTH_SOCK": str(tmp_path)}
     found = known_secrets([given], named=["JUDGE"])
     assert found == {"v1v1v1v1", "v2v2v2v2", "netrc-0123456789", "hub-0123456789"}
+
+
+@pytest.mark.parametrize(
+    "secret", ['pa"ss\\word-1', "it's-a-secret", "two\nlines-of-it", "schlüssel-1234", "both'\"quotes"]
+)
+def test_a_known_value_is_taken_out_however_a_file_quotes_it(secret: str) -> None:
+    """A line of JSON, the configuration as YAML, and what Python prints of a text."""
+    given = {"said": secret}
+    written = [json.dumps(given), json.dumps(given, ensure_ascii=False), repr(given), secret]
+    if "\n" not in secret:  # YAML folds lines
+        written += [yaml.safe_dump(given, default_style=style, allow_unicode=True) for style in ("'", '"')]
+    for text in written:
+        hidden = Hider([secret]).hide(text)
+        assert HIDDEN in hidden and not any(part in hidden for part in ("word", "secret", "lines", "1234", "quotes"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PGPASSWORD", "MYTOKEN", "SSH_PASSPHRASE", "GH_PAT", "GITHUB_PAT", "SSHPASS", "CLIENTSECRET", "AWS_CREDS",
+        "SMTP_PASSWD", "OPENAI_API_KEY", "APIKEY", "HF_TOKEN", "WANDB_API_KEY", "DB_PWD", "BASIC_AUTH", "api_token",
+        "GIT_OAUTH_TOKEN", "AWS_SECRET_ACCESS_KEY",
+    ],
+)  # fmt: skip
+def test_a_name_says_that_its_value_is_secret(name: str) -> None:
+    assert known_secrets([{name: "v1v1v1v1"}]) >= {"v1v1v1v1"}
+    assert shareable([f"--{name}=v1v1v1v1"]) == [f"--{name}={HIDDEN}"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM", "KEYBOARD", "MAX_TOKENS", "TOKENS_PER_ROW", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH",
+        "OLDPWD", "COMPASS", "BYPASS", "AUTHOR", "GIT_AUTHOR_NAME", "KEYMAP", "PASSED", "PASSENGERS", "PATCH",
+        "PATTERN", "CREDIT", "SECRETARY", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "TOKENIZER", "COMPAT", "SPAT",
+    ],
+)  # fmt: skip
+def test_a_name_of_no_secret_is_none(name: str) -> None:
+    assert "v1v1v1v1" not in known_secrets([{name: "v1v1v1v1"}])
+    assert shareable([f"{name}=v1v1v1v1"]) == [f"{name}=v1v1v1v1"]
