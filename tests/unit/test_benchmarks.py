@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 from launch.config.compose import compose
@@ -125,14 +126,61 @@ def test_what_fails_is_told_and_what_is_done_is_kept(
     slow = everything.Bench("graphs", ("--seconds", "no number"), (rates,))
     kept = everything.Bench("products", ("--nonsense",), (rates,))
     (tmp_path / "products.json").write_text(
-        json.dumps({"tables": [{"columns": ["what", "rate"], "rows": [["a", 2.0], ["b", 5.0]]}]})
+        json.dumps(
+            {
+                "tables": [{"columns": ["what", "rate"], "rows": [["a", 2.0], ["b", 5.0]]}],
+                "measured": {"commit": "0ld", "load": "7.5 before", "processor": "another, 2 cores"},
+            }
+        )
     )
     monkeypatch.setattr(everything, "BENCHES", (slow, kept))
     options = argparse.Namespace(out=tmp_path, only=["graphs", "products"], again=False, json=None)
     assert everything.run(options) == 1
     assert "no number" in (tmp_path / "graphs.log").read_text()
     rows = json.loads((tmp_path / "all.json").read_text())["tables"][1]["rows"]
-    assert rows == [["graphs", "failed", None, None], ["products", "two to one", "2.50", "kept"]]
+    kept_from = "kept: commit 0ld, load 7.5 before, another, 2 cores"
+    assert rows == [["graphs", "failed", None, None], ["products", "two to one", "2.50", kept_from]]
+
+
+def test_what_is_measured_is_kept_with_its_commit_and_its_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = load("everything")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "quick.py").write_text(
+        "import sys; open(sys.argv[sys.argv.index('--json') + 1], 'w').write('{\"tables\": []}')"
+    )
+    monkeypatch.setattr(everything, "ROOT", tmp_path)
+    monkeypatch.setattr(everything, "describe_machine", lambda: {"commit": "abc", "load": "0.1 before", "memory": "1"})
+    bench = everything.Bench("quick", (), ())
+    assert everything.measure(bench, tmp_path, again=False) > 0
+    assert everything.measure(bench, tmp_path, again=False) == 0
+    found = json.loads((tmp_path / "quick.json").read_text())
+    assert found["measured"] == everything.describe_machine()
+    assert everything.told_of(found) == "kept: commit abc, load 0.1 before, processor unknown"
+    assert everything.told_of({}) == "kept: commit unknown, load unknown, processor unknown"
+
+
+def test_what_a_script_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ends in order, and one that does not listen."""
+    everything = load("everything")
+    monkeypatch.setattr(everything, "END_S", 2.0)
+    trains = "import pathlib, signal, sys, time\n"
+    trains += "def end(*_):\n    pathlib.Path('ended').touch()\n    sys.exit(143)\n"
+    trains += "signal.signal(signal.SIGTERM, end)\npathlib.Path('up').touch()\ntime.sleep(600)\n"
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    script = "import subprocess, sys, time\n"
+    script += "print(*[subprocess.Popen([sys.executable, '-c', code]).pid for code in sys.argv[1:]], flush=True)\n"
+    script += "time.sleep(600)\n"
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "log").open("w") as log:
+        assert everything.run_script([sys.executable, "-c", script, trains, deaf], log, 3.0) is None
+    pids = [int(pid) for pid in (tmp_path / "log").read_text().split()]
+    assert len(pids) == 2 and not [pid for pid in pids if lives(pid)]
+    assert (tmp_path / "ended").exists() or not (tmp_path / "up").exists()
+
+
+def lives(pid: int) -> bool:
+    """One that is gone may wait for whoever reaps it."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_growth_is_told_from_noise() -> None:
