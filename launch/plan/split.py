@@ -62,8 +62,12 @@ def split_of(recipe: RecipeConfig) -> Split:
 
 def keys_for(recipe: RecipeConfig, split: Split) -> list[str]:
     """What to add to the command of a recipe for this division: with fewer engines than it needs, that number too."""
-    least = [f"rollout.min_workers={split.workers}"] * (split.workers < recipe.rollout.min_workers)
-    return split.overrides(split_of(recipe)) + least
+    return split.overrides(split_of(recipe)) + fewer_needed(split.workers, recipe.rollout.min_workers)
+
+
+def fewer_needed(workers: int, needed: int) -> list[str]:
+    """The key without which a run that needs more engines than that is refused."""
+    return [f"rollout.min_workers={workers}"] if workers < needed else []
 
 
 def with_split(config: RunConfig, split: Split) -> RunConfig:

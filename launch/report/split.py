@@ -9,6 +9,7 @@ import numpy as np
 
 from launch.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
 from launch.plan.cards import card_of
+from launch.plan.split import fewer_needed
 from launch.plan.trace import trace_of
 from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Rule, Situation
@@ -126,12 +127,14 @@ def move_gpus(run: Situation) -> Advice | None:
         else f"The engines are {share(busy)} busy and the learner waits {share(waits)} of the time: "
         "move GPUs to the learner"
     )
+    least = stage.setting("rollout.min_workers")
+    needed = fewer_needed(workers, least) if type(least) is int else []
     step = mean(stage.rows.known("time/step")) or 0.0
     return Advice(
         rule="move_gpus",
         level="slow",
         text=f"{what}. A step takes {number(step)} s; {number(seconds)} s {how}.",
-        key=f"rollout.workers={workers} learner.ranks={ranks}",
+        key=" ".join([f"rollout.workers={workers}", f"learner.ranks={ranks}", *needed]),
         label="busy shares",
         href="#chart/busy",
         steps=_all_steps(stage),

@@ -50,7 +50,11 @@ def test_the_advised_division_is_the_fastest_of_those_that_are_simulated(
     assert (ranks > 2) == (update_s > busy_s)
 
 
-def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("needed", "more"), [({}, ""), ({"min_workers": 1}, ""), ({"min_workers": 2}, " rollout.min_workers=1")]
+)
+def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path, needed: dict[str, int], more: str) -> None:
+    """And what it advises is not refused: a run that needs two engines is to need one."""
     trace = traced(9.0, 2.0, 0.2)
     columns = {"time/step": "step_s", "time/wait_rollout": "wait_s", "time/update": "update_s",
                "weights/publish_s": "publish_s", "weights/pause_s": "pause_s", "tokens/packed": "packed",
@@ -62,7 +66,8 @@ def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path) -> None:
     ]
     config = {
         "stages": [{"name": "rl", "kind": "rl", "steps": 12}], "cluster": {"device": "cuda"},
-        "rollout": {"workers": 2}, "learner": {"ranks": 2}, "engine": {"tensor_parallel": 1, "max_num_seqs": 16},
+        "rollout": {"workers": 2} | needed, "learner": {"ranks": 2},
+        "engine": {"tensor_parallel": 1, "max_num_seqs": 16},
         "loop": {"groups_per_step": 8, "group_size": 4, "max_policy_lag": 1},
     }  # fmt: skip
     run = run_directory(tmp_path / "run", rows, summary={"status": "done", "steps": 12}, **config)
@@ -75,7 +80,7 @@ def test_a_report_simulates_where_the_episodes_are_kept(tmp_path: Path) -> None:
         jsonl(run / "trajectories" / f"step-{n:06d}.jsonl", lines)
     read = read_directory(run)
     (found,) = advise(read, Verdict(level="unknown", text=""), read_episodes(read))
-    assert found.rule == "move_gpus" and found.key == "rollout.workers=1 learner.ranks=3"
+    assert found.rule == "move_gpus" and found.key == f"rollout.workers=1 learner.ranks=3{more}"
     assert found.numbers["seconds"] < 9.2
     (without,) = advise(read, Verdict(level="unknown", text=""), None)
     assert without.text != found.text
