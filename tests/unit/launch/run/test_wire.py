@@ -263,5 +263,5 @@ def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
     assert server.config.max_model_len == trained.engine.max_model_len
     assert server.config.engine.gpu_memory_utilization == VLLM_SHARE  # of GPUs of its own, whatever a rollout's has
     assert wire.services([trained]).servers == []  # as of an evaluation
-    loaded = replace(trained, learner=replace(trained.learner, serve_reference=False))
+    loaded = replace(trained, learner=replace(trained.learner, serve_reference=False, reference_gpus=1))
     assert wire.services([trained], [loaded]).servers == []
