@@ -39,6 +39,7 @@ def rlsys(
     when: Callable[[], bool] = lambda: False,
     said: str | None = None,
     module: str = "launch",
+    deadline_s: float = DEADLINE_S,
 ) -> Result:
     """Run `python -m MODULE ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed.
 
@@ -70,7 +71,7 @@ def rlsys(
         if send is not None:
             watcher.start()
         try:
-            process.wait(timeout=DEADLINE_S)
+            process.wait(timeout=deadline_s)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,29 @@
+"""What Graph-RL's tiny recipe of shortest paths shows: the process reward brings steps that exist back, and the answer.
+
+Its study has more seeds, the other reward and the other algorithm. There right by real steps rose by 0.38 or more, to
+0.58 or more, and the share of invented steps fell by 0.36 or more.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import rlsys
+
+SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were chosen on this one
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_more_answers_are_right_by_steps_that_exist(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = rlsys("train", "graph_rl/ablations/tiny-paths", "--run-dir", str(run), *SEED, deadline_s=1200)
+    assert done.code == 0, done.output[-3000:]
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    found = {each["when"]: each for each in lines if each["stage"] == "rl"}
+    before, after = found["before"], found["after"]
+    real, invented = "graphs/sampled/right_by_real_steps", "graphs/sampled/hallucinated_steps"
+    assert after[real] > max(before[real] + 0.2, 0.4)
+    assert after[invented] < before[invented] - 0.15
+    assert after["graphs/sampled/accuracy"] > 0.85
