@@ -24,6 +24,7 @@ from envs.tasks.splits import is_held_out
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
+from tests.e2e.runs import rlsys
 from tests.paths import ROOT
 from tests.refused import refused
 
@@ -203,3 +204,22 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
     assert [each for each in both if each[1] != each[2]] == []
     assert sum(there == Scored(1.0, How.SCORER) for _, there, _ in both) > len(both) / 2
     assert in_scorer(judge, SandboxConfig(workers=2, timeout_s=10.0)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_sampled_answers_become_right_by_the_scorers_scores(tmp_path: Path) -> None:
+    """In five seeds of the study sampled accuracy of aiw rose by 0.34 or more, to 0.84 or more, and greedy stayed."""
+    entry = {"question": "q", "answer": "1 + 2", "metadata": {"numbers": [1, 2], "target": 3}}
+    in_scorer(lambda scorer: scorer.score(asked("countdown", entry), "2 + 1"))  # skips where there is no sandbox
+    seed = ["seed=101", "env.seed=101"]  # none of the study's
+    done = rlsys("train", "worlds/reasoning_gym", "--run-dir", str(tmp_path / "run"), *seed, deadline_s=1200)
+    assert done.code == 0, done.output[-3000:]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    before, after = (
+        next(each for each in lines if (each["stage"], each["when"]) == ("rl", when)) for when in ("before", "after")
+    )
+    aiw, family = (f"accuracy_by_level/{name} 0" for name in ("aiw", "family_relationships"))
+    assert after[f"sampled/{aiw}"] > max(before[f"sampled/{aiw}"] + 0.2, 0.7)
+    assert after[f"sampled/{family}"] > before[f"sampled/{family}"]
+    assert after[f"greedy/{aiw}"] > before[f"greedy/{aiw}"] - 0.1
