@@ -5,11 +5,12 @@ from __future__ import annotations
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from launch.audit.files import JOURNAL, Looked, list_checkpoints
 from launch.audit.lengths import compare_lengths
+from launch.audit.policy_lag import lag
+from launch.audit.property import Property, Show, number_of
 from launch.checkpoints.best import BEST
 from launch.checkpoints.checkpoint import Damaged, read_state, verify
 from launch.reading.episodes import read_episodes
@@ -28,20 +29,6 @@ FATES = {  # of a sampled token
 }
 ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
 CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
-    name: str
-    says: str
-    offenders: tuple[str, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        return not self.offenders
-
-
-Show = Callable[[str], None]
 
 
 # -- the journal ------------------------------------------------------------------------------------------------------
@@ -91,11 +78,11 @@ def _miscounted(looked: Looked) -> list[str]:
     """Two accounts of the same groups: a step's row is made of what was trained, the journal of what was decided."""
     found = Counter((row.step, row.outcome) for row in looked.surviving if isinstance(row, Finished))
     return [
-        f"step {row['step']}: its row counts {_number(row, f'groups/{outcome}'):g} {outcome} groups, "
+        f"step {row['step']}: its row counts {number_of(row, f'groups/{outcome}'):g} {outcome} groups, "
         f"the journal {found[row['step'], outcome]}"
         for row in (line.row for line in looked.metrics)
         for outcome in get_args(Outcome)
-        if f"groups/{outcome}" in row and _number(row, f"groups/{outcome}") != found[row["step"], outcome]
+        if f"groups/{outcome}" in row and number_of(row, f"groups/{outcome}") != found[row["step"], outcome]
     ]
 
 
@@ -176,67 +163,22 @@ def tokens(looked: Looked, show: Show) -> Property:
     for row in (line.row for line in looked.metrics):
         if "tokens/generated" not in row:
             continue
-        whole = _number(row, "tokens/generated")
-        found = {name: _number(row, f"tokens/{name}") for name in FATES}
-        skipped = found["trained"] == 0 and _number(row, "learner/skipped") > 0  # no gradient was finite
+        whole = number_of(row, "tokens/generated")
+        found = {name: number_of(row, f"tokens/{name}") for name in FATES}
+        skipped = found["trained"] == 0 and number_of(row, "learner/skipped") > 0  # no gradient was finite
         closes = sum(found.values()) == whole or skipped or "tokens/without_signal" not in row  # of an earlier rlsys
-        groups = sum(_number(row, f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
+        groups = sum(number_of(row, f"tokens/in_{name}_groups") for name in ("trained", "filtered", "failed"))
         if groups != whole or not closes:
             offenders.append(f"step {row['step']}: {whole:g} tokens were sampled, {sum(found.values()):g} have a fate")
-        totals.update(found | {"sampled": whole, "discarded": _number(row, "tokens/discarded")})
+        totals.update(found | {"sampled": whole, "discarded": number_of(row, "tokens/discarded")})
     said = looked.run.summary.get("tokens")
-    everything = sum(_number(line.row, "tokens/trained") for line in looked.metrics)
+    everything = sum(number_of(line.row, "tokens/trained") for line in looked.metrics)
     if looked.is_over and isinstance(said, dict) and said.get("trained") != everything:
         offenders.append(f"summary.json counts {said.get('trained')} trained tokens, the rows {everything:g}")
     parts = " + ".join(f"{totals[name]:,.0f} {what}" for name, what in FATES.items() if totals[name])
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
-
-
-def _number(row: Mapping[str, Any], key: str) -> float:
-    """0 where the row has none: a damaged row is reported as such."""
-    found = row.get(key)
-    return float(found) if isinstance(found, int | float) else 0.0
-
-
-def lag(looked: Looked, show: Show) -> Property:
-    """No token is trained on weights further from its own than `loop.max_policy_lag`: by the row, and by the journal,
-    which has the version that each group was started with and the version that each step has made."""
-    offenders, most, bounds = [], 0.0, set()
-    oldest = _oldest(looked)
-    for line in looked.metrics:
-        if "lag/max" not in line.row:
-            continue
-        found, stage = _number(line.row, "lag/max"), str(line.row.get("stage"))
-        bound = looked.run.setting("loop.max_policy_lag", stage)
-        if "version" in line.row and line.row["step"] in oldest:
-            behind = _number(line.row, "version") - 1 - oldest[line.row["step"]]
-            if found > behind:
-                offenders.append(f"step {line.row['step']}: {found:g} versions, by the journal at most {behind:g}")
-            found = max(found, behind)
-        most = max(most, found)
-        bounds.add(str(bound))
-        if type(bound) is not int:
-            offenders.append(f"step {line.row['step']}: config.yaml has no number of loop.max_policy_lag")
-        elif found > bound:
-            offenders.append(f"step {line.row['step']}: {found:g} versions (loop.max_policy_lag={bound})")
-    allowed = " or ".join(sorted(bounds))
-    says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
-    return Property(name="lag", says=says, offenders=tuple(offenders))
-
-
-def _oldest(looked: Looked) -> dict[int, int]:
-    """Of each step, the oldest version with which a group was started that it has trained."""
-    started: dict[tuple[str, int], int] = {}
-    oldest: dict[int, int] = {}
-    for row in looked.surviving:
-        if isinstance(row, Dispatched):
-            started[row.stage, row.sequence] = row.version
-        elif isinstance(row, Finished) and row.outcome == "trained" and (row.stage, row.sequence) in started:
-            version = started[row.stage, row.sequence]
-            oldest[row.step] = min(version, oldest.get(row.step, version))
-    return oldest
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

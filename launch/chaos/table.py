@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 from launch.audit.files import JOURNAL, read_run
-from launch.audit.properties import Property, audit
+from launch.audit.properties import audit
+from launch.audit.property import Property
 from launch.chaos.disturb import Disturbed, Done, Phase
 from launch.chaos.faults import DRIVER, PLACES
 from launch.observe.events import EVENTS

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from launch.audit.files import read_run
-from launch.audit.properties import Property, audit
+from launch.audit.properties import audit
+from launch.audit.property import Property
 from rlsys.untrusted import visible
 
 HELP = "prove that nothing of a run was lost, trained twice or changed"

@@ -16,7 +16,8 @@ from launch.audit import files
 from launch.audit.at_end import audit_lines
 from launch.audit.files import read_run
 from launch.audit.lengths import compare_lengths
-from launch.audit.properties import Property, audit
+from launch.audit.properties import audit
+from launch.audit.property import Property
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
 from launch.run.rundir import RunDir
