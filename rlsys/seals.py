@@ -9,16 +9,29 @@ mistakes; a program that writes all of the files can write all of the digests to
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 LENGTH = 16  # letters of a digest
 KEY = ', "chain": "'
+OWN = "sha256"  # in a JSON object that stands alone in its file: of its other keys
 
 
 def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:LENGTH]
+
+
+def own_digest(content: Mapping[str, Any]) -> str:
+    """Of an object with or without its `OWN`."""
+    said = {key: value for key, value in content.items() if key != OWN}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def with_own_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {**content, OWN: own_digest(content)}
 
 
 def chained(line: str, before: str) -> tuple[str, str]:

@@ -23,13 +23,13 @@ from typing import Any
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object, kind_of
+from rlsys.seals import OWN, own_digest, with_own_digest
 
 FOLDER = re.compile(r"step-\d{6,}")
 STATE = "driver.json"
 RESERVE = ".reserve"  # next to the checkpoints: room on a full disk for the end of the journal and the summary
 FILES = "files"  # in driver.json: {"hf/config.json": {"bytes": 700, "sha256": "..."}}
 CARD = Path("hf") / "README.md"  # for people, who may write in it; an evaluation adds a line to it
-OWN = "sha256"  # in driver.json: of its other keys
 READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take longer than reading them
 BLOCK_BYTES = 2**23  # read at once
 LONG_BYTES = 2**30  # more is worth a line that says why one waits
@@ -118,8 +118,7 @@ def write_state(folder: Path, state: DriverState, files: Mapping[str, Mapping[st
     """`driver.json`, which appears whole. files: of `digests`; None where the checkpoint was saved without."""
     content: dict[str, Any] = asdict(state)
     if files is not None:
-        content[FILES] = dict(files)
-        content[OWN] = _own_digest(content)
+        content = with_own_digest(content | {FILES: dict(files)})
     replace_file(folder / STATE, json.dumps(content, indent=1))
 
 
@@ -205,7 +204,7 @@ def _read(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{path}: damaged: it cannot be read ({error.strerror})") from error
     except BadInput as error:
         raise Damaged(str(error)) from error
-    if (OWN in content or FILES in content) and content.get(OWN) != _own_digest(content):
+    if (OWN in content or FILES in content) and content.get(OWN) != own_digest(content):
         raise Damaged(f"{path}: damaged: its content is not what was saved")
     return content
 
@@ -222,8 +221,3 @@ def _digest(path: Path, unwanted: Callable[[], bool] = lambda: False) -> str | N
         return found.hexdigest()
     except OSError as error:
         raise Damaged(f"{path}: it cannot be read ({error.strerror})") from error
-
-
-def _own_digest(content: Mapping[str, Any]) -> str:
-    said = {key: value for key, value in content.items() if key != OWN}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
