@@ -57,7 +57,7 @@ class Finished:
     stage: str
     sequence: int
     outcome: Outcome
-    step: int
+    step: int  # that took it; of a group that none took, the last one before: `split_late`
     lineage: int = 0
 
 
@@ -227,6 +227,22 @@ def surviving(rows: Iterable[Row]) -> list[Row]:
 def until_step(rows: Iterable[Row], step: int) -> list[Row]:
     """Without the outcomes of later steps: a step in which a run failed has no row of metrics, and is taken again."""
     return [row for row in rows if not (isinstance(row, Finished) and row.step > step)]
+
+
+def split_late(rows: Iterable[Row]) -> tuple[list[Finished], list[Finished]]:
+    """(outcomes that the process which took their step wrote, outcomes that a later one added to that step).
+
+    rows: `surviving` ones. A process that goes on from a checkpoint accounts for groups without signal that were played
+    before it and that no step had taken. Their step is the last one before it, whose row is written, and does not count
+    them.
+    """
+    first: dict[int, int] = {}
+    own: list[Finished] = []
+    late: list[Finished] = []
+    for row in rows:
+        if isinstance(row, Finished):
+            (own if first.setdefault(row.step, row.lineage) == row.lineage else late).append(row)
+    return own, late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.state import State
 from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from rlsys.errors import BadInput
-from rlsys.journal import Ledger, Other, Row, Sealed, ledger, read_row, surviving
+from rlsys.journal import Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
 from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, links
 
@@ -66,6 +66,11 @@ class Looked:
     @cached_property
     def book(self) -> Ledger:
         return ledger(self.surviving)
+
+    @cached_property
+    def outcomes(self) -> tuple[list[Finished], list[Finished]]:
+        """Those that rows of metrics count, and those that no step has taken."""
+        return split_late(self.surviving)
 
     @cached_property
     def seals(self) -> Mapping[str, Sequence[str]]:

@@ -76,8 +76,13 @@ def prompts(looked: Looked, show: Show) -> Property:
 
 def _miscounted(looked: Looked) -> list[str]:
     """Two accounts of the same groups: a step's row is made of what was trained, the journal of what was decided."""
-    found = Counter((row.step, row.outcome) for row in looked.surviving if isinstance(row, Finished))
+    own, late = looked.outcomes
+    found = Counter((row.step, row.outcome) for row in own)
+    trained = [row for row in late if row.outcome != "filtered"]  # only what has no signal can be left to a later one
     return [
+        f"step {row.step}: {(row.stage, row.sequence)} was {row.outcome} in it by a process that did not take it"
+        for row in trained
+    ] + [
         f"step {row['step']}: its row counts {number_of(row, f'groups/{outcome}'):g} {outcome} groups, "
         f"the journal {found[row['step'], outcome]}"
         for row in (line.row for line in looked.metrics)

@@ -310,7 +310,10 @@ class Stepper:
 
 
 def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
-    """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone."""
+    """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone.
+
+    The step that they get has its row already: who compares the two leaves them out (`rlsys.journal.split_late`).
+    """
     state = run.state
     for sequence, (tokens, reward) in state.dull.items():
         run.journal.outcome(stage.name, int(sequence), "filtered", step=state.step)

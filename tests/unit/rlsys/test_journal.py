@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Dispatched, Journal, ledger, read_journal, surviving
+from rlsys.journal import Begin, Dispatched, Finished, Journal, ledger, read_journal, split_late, surviving
 from tests.made import ticket
 
 
@@ -176,3 +176,13 @@ def test_a_row_without_a_lineage_is_of_the_first(tmp_path: Path, row: str) -> No
     path.write_text(f"{row}\n")
     assert read_journal(path)[0].lineage == 0
     assert Journal(path).lineage == 1
+
+
+def test_a_step_has_the_outcomes_of_the_process_that_took_it() -> None:
+    """Those that another one added to it are apart, also where a step of its own follows."""
+    rows = [
+        Finished(stage="rl", sequence=sequence, outcome="filtered", step=step, lineage=lineage)
+        for sequence, step, lineage in ((0, 1, 0), (1, 2, 0), (2, 2, 0), (3, 2, 2), (4, 3, 2))
+    ]
+    own, late = split_late([Begin(keep=0), *rows])
+    assert ([row.sequence for row in own], [row.sequence for row in late]) == ([0, 1, 2, 4], [3])

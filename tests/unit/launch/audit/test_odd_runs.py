@@ -1,0 +1,105 @@
+"""Runs that went another way than straight on, and lost nothing: an audit finds nothing in them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.config.compose import to_yaml
+from launch.run.run import Run
+from rlsys.errors import LearnerLost
+from rlsys.journal import Finished, read_journal, surviving
+from rlsys.seals import with_own_digest
+from tests.fakes import BanditPool
+from tests.unit.launch.audit.test_audit import broken, chain_again
+from tests.unit.launch.stages.test_rl import Outcome, play
+
+OVERSAMPLE = "stages: [{name: rl, kind: rl, steps: 8, loop: {oversample: 2.5}, learner: {lr: 0.1}}]\n"
+LATE = (3, 5, 6)  # steps after which groups without signal are left over
+
+
+class Alike(BanditPool):
+    """Every second group has no signal; the others keep theirs, with a small learning rate."""
+
+    async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+        return await super().group(ticket, replace(plan, temperature=0.0) if ticket.sequence % 2 else plan, on_retry)
+
+
+def stop_after(step: int) -> Callable[[Run, dict[str, Any]], None]:
+    return lambda run, row: run.tasks.stop.set() if row["step"] == step else None
+
+
+def leave(outcome: Outcome) -> Path:
+    """The rest of what a process leaves. Returns the run directory."""
+    folder = outcome.run.dir.path
+    (folder / "config.yaml").write_text(to_yaml(outcome.run.config))
+    said = outcome.summary if outcome.error is None else outcome.summary | {"status": "stopped"}
+    (folder / "summary.json").write_text(json.dumps(with_own_digest(said)))
+    return folder
+
+
+def late_outcomes(run: Path) -> list[Finished]:
+    """Those of a process that did not take their step."""
+    found = [row for row in surviving(read_journal(run / "journal.jsonl")) if isinstance(row, Finished)]
+    first: dict[int, int] = {}
+    return [row for row in found if first.setdefault(row.step, row.lineage) != row.lineage]
+
+
+def offenders(run: Path, name: str) -> tuple[str, ...]:
+    """Of one property. The others say that rows were changed, where a test has changed them."""
+    return broken(run).get(name, ())
+
+
+# -- groups that gave their places away --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def left_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped while groups without signal waited for the next step."""
+    folder = tmp_path_factory.mktemp("stopped")
+    for step in LATE:
+        play(folder, stages=OVERSAMPLE, pool=Alike(), on_row=stop_after(step))
+    return leave(play(folder, stages=OVERSAMPLE, pool=Alike()))
+
+
+def test_groups_without_signal_that_a_stop_left_over_are_no_offence(left_over: Path) -> None:
+    """No step has taken them: the next process accounts for them, when the row of the last step is written."""
+    late = late_outcomes(left_over)
+    assert late and {row.outcome for row in late} == {"filtered"}
+    assert broken(left_over) == {}
+
+
+def test_groups_without_signal_that_a_rank_left_over_are_no_offence(tmp_path: Path) -> None:
+    dies = {4}
+
+    def die(run: Run, row: dict[str, Any]) -> None:
+        if row["step"] in dies:
+            dies.clear()
+            update = run.learner.update
+
+            async def lost(version: int) -> Any:
+                run.learner.update = update  # type: ignore[method-assign]
+                raise LearnerLost("learner in update: a rank died")
+
+            run.learner.update = lost  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, stages=OVERSAMPLE, pool=Alike(), on_row=die)
+    run = leave(outcome)
+    assert outcome.error is None and outcome.summary["restarts"]["learner"] == 1 and late_outcomes(run)
+    assert broken(run) == {}
+
+
+def test_a_group_that_another_process_trained_into_a_step_is_found(left_over: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(left_over, tmp_path / "run"))
+    late = late_outcomes(run)[0]
+    path = run / "journal.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    is_late = {"event": "outcome", "sequence": late.sequence, "lineage": late.lineage}.items()
+    chain_again(path, [row | {"outcome": "trained"} if is_late <= row.items() else row for row in lines])
+    assert any(each.startswith(f"step {late.step}: ('rl', {late.sequence})") for each in offenders(run, "prompts"))
