@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -13,12 +14,15 @@ import pytest
 
 from launch.config.compose import to_yaml
 from launch.run.run import Run
+from rlsys.batch import UpdateReport
 from rlsys.errors import LearnerLost
 from rlsys.journal import Finished, read_journal, surviving
+from rlsys.metrics import Sum
 from rlsys.seals import with_own_digest
-from tests.fakes import BanditPool
+from rlsys.types import Failure, FailureKind
+from tests.fakes import BanditLearner, BanditPool
 from tests.unit.launch.audit.test_audit import broken, chain_again
-from tests.unit.launch.stages.test_rl import Outcome, play
+from tests.unit.launch.stages.test_rl import Outcome, play, rows
 
 OVERSAMPLE = "stages: [{name: rl, kind: rl, steps: 8, loop: {oversample: 2.5}, learner: {lr: 0.1}}]\n"
 LATE = (3, 5, 6)  # steps after which groups without signal are left over
@@ -103,3 +107,47 @@ def test_a_group_that_another_process_trained_into_a_step_is_found(left_over: Pa
     is_late = {"event": "outcome", "sequence": late.sequence, "lineage": late.lineage}.items()
     chain_again(path, [row | {"outcome": "trained"} if is_late <= row.items() else row for row in lines])
     assert any(each.startswith(f"step {late.step}: ('rl', {late.sequence})") for each in offenders(run, "prompts"))
+
+
+# -- the lag ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_skipped_update_makes_no_version_and_is_no_offence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row has the version that it has trained, and a lag from there."""
+    update, count = BanditLearner.update, 0
+
+    async def skipping(learner: BanditLearner, version: int) -> UpdateReport:
+        nonlocal count
+        count += 1
+        if count not in (3, 4):
+            return await update(learner, version)
+        return UpdateReport(applied=False, metrics={"learner/skipped": Sum(1.0)}, seconds=0.0)
+
+    monkeypatch.setattr(BanditLearner, "update", skipping)
+    run = leave(play(tmp_path, steps=6))
+    skipped = [row for row in rows(tmp_path) if row.get("learner/skipped")]
+    assert [row["tokens/trained"] for row in skipped] == [0, 0] and max(row["lag/max"] for row in skipped) == 1
+    assert broken(run) == {}
+
+
+class Slow(BanditPool):
+    """Groups 4 to 7 begin with the first weights and end with the next ones, and none of them is trained."""
+
+    async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+        if plan.purpose.startswith("eval") or ticket.sequence not in range(4, 8):
+            return await super().group(ticket, plan, on_retry)
+        group = await super().group(ticket, replace(plan, temperature=0.0), on_retry)
+        while self.version < 2:
+            await asyncio.sleep(0.001)
+        if ticket.sequence < 7:
+            return group
+        failed = Failure(kind=FailureKind.TIMEOUT, where="fake", detail="its scoring took too long")
+        return replace(group, trajectories=tuple(replace(each, reward=failed) for each in group.trajectories))
+
+
+def test_the_oldest_groups_of_a_step_count_if_they_were_filtered_or_failed_too(tmp_path: Path) -> None:
+    run = leave(play(tmp_path, stages=OVERSAMPLE, pool=Slow()))
+    second = rows(tmp_path)[1]
+    assert (second["groups/trained"], second["groups/failed"], second["lag/max"]) == (3, 1, 1)
+    assert second["groups/filtered"] >= 3  # and the places of these went to groups of newer weights
+    assert broken(run) == {}
