@@ -21,7 +21,7 @@ def lag(looked: Looked, show: Show) -> Property:
         offenders += _against_journal(row, behind)
         found, bound = max(number_of(row, "lag/max"), behind or 0), _bound(looked, row)
         most = max(most, found)
-        bounds.add(str(bound))
+        bounds.add(f"{bound:g}" if type(bound) is float else str(bound))
         offenders += _against_bound(row, found, bound)
     allowed = " or ".join(sorted(bounds))
     says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
@@ -36,13 +36,18 @@ def _against_journal(row: Mapping[str, Any], behind: int | None) -> Iterator[str
 
 
 def _against_bound(row: Mapping[str, Any], found: float, bound: Any) -> Iterator[str]:
-    if type(bound) is not int:
-        yield f"step {row['step']}: config.yaml has no number of loop.max_policy_lag"
+    if type(bound) not in (int, float):
+        place = "the row" if "lag/bound" in row else "config.yaml"
+        yield f"step {row['step']}: {place} has no number of loop.max_policy_lag"
     elif found > bound:
-        yield f"step {row['step']}: {found:g} versions (loop.max_policy_lag={bound})"
+        yield f"step {row['step']}: {found:g} versions (loop.max_policy_lag={bound:g})"
 
 
 def _bound(looked: Looked, row: Mapping[str, Any]) -> Any:
+    """As it was when the step was taken: config.yaml has that of the newest process, and rows of an earlier rlsys have
+    none."""
+    if "lag/bound" in row:
+        return row["lag/bound"]
     return looked.run.setting("loop.max_policy_lag", str(row.get("stage")))
 
 

@@ -70,6 +70,10 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "versions between a trajectory's oldest token and the weights it trains; never above `loop.max_policy_lag`",
     ),
     Meaning(
+        ("lag/bound",),
+        "`loop.max_policy_lag` as it was in this step: a run may be continued with another one",
+    ),
+    Meaning(
         ("lag/mixed_versions",),
         "share of trajectories that an update caught in flight",
     ),

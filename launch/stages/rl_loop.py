@@ -45,7 +45,7 @@ from rlsys.config.recipe import StageConfig
 from rlsys.curriculum import Curriculum, make_curriculum
 from rlsys.errors import RunFailed
 from rlsys.harvest import Harvest, check_failures, check_streams, first_exception, harvest_groups, metrics_by_env
-from rlsys.metrics import Metrics, Sum, merge, values
+from rlsys.metrics import Max, Metrics, Sum, merge, values
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
 from rlsys.plan import BatchPlan, plan_batch
 from rlsys.rollout import RolloutPlan
@@ -143,6 +143,7 @@ class Stepper:
             await self.wait_published()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
+        metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
         metrics += [metrics_by_env(groups, harvest.outcomes, self.stage.config.envs, state.version)]
         trained, packed, credit = 0, 0, TokenCredit()
         if plan is not None:

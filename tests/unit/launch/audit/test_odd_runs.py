@@ -21,7 +21,7 @@ from rlsys.metrics import Sum
 from rlsys.seals import with_own_digest
 from rlsys.types import Failure, FailureKind
 from tests.fakes import BanditLearner, BanditPool
-from tests.unit.launch.audit.test_audit import broken, chain_again
+from tests.unit.launch.audit.test_audit import broken, chain_again, edited
 from tests.unit.launch.stages.test_rl import Outcome, play, rows
 
 OVERSAMPLE = "stages: [{name: rl, kind: rl, steps: 8, loop: {oversample: 2.5}, learner: {lr: 0.1}}]\n"
@@ -151,3 +151,24 @@ def test_the_oldest_groups_of_a_step_count_if_they_were_filtered_or_failed_too(t
     assert (second["groups/trained"], second["groups/failed"], second["lag/max"]) == (3, 1, 1)
     assert second["groups/filtered"] >= 3  # and the places of these went to groups of newer weights
     assert broken(run) == {}
+
+
+def lag_of(bound: int) -> str:
+    return f"stages: [{{name: rl, kind: rl, steps: 8, loop: {{max_policy_lag: {bound}}}}}]\n"
+
+
+def test_a_bound_that_was_lowered_is_none_of_earlier_steps(tmp_path: Path) -> None:
+    play(tmp_path, stages=lag_of(3), on_row=stop_after(5))
+    run = leave(play(tmp_path, stages=lag_of(0)))
+    found = {row["lag/bound"]: row["lag/max"] for row in rows(tmp_path)}
+    assert found.keys() == {3, 0} and found[0] == 0
+    assert max(row["lag/max"] for row in rows(tmp_path)) > 0
+    assert broken(run) == {}
+
+
+def test_a_bound_that_was_raised_hides_no_earlier_step(tmp_path: Path) -> None:
+    play(tmp_path, stages=lag_of(0), on_row=stop_after(5))
+    run = leave(play(tmp_path, stages=lag_of(3)))
+    assert broken(run) == {}
+    edited(run, "metrics.jsonl", lambda row: row.update({"lag/max": 2.0}), which=1)
+    assert "step 2: 2 versions (loop.max_policy_lag=0)" in offenders(run, "lag")
