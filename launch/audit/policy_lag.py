@@ -23,6 +23,10 @@ def lag(looked: Looked, show: Show) -> Property:
         most = max(most, found)
         bounds.add(f"{bound:g}" if type(bound) is float else str(bound))
         offenders += _against_bound(row, found, bound)
+    said = looked.run.summary.get("lag")
+    stated = max((number_of(line.row, "lag/max") for line in looked.metrics), default=0)
+    if looked.is_over and isinstance(said, dict) and said.get("max") != stated:
+        offenders.append(f"summary.json has a lag of {said.get('max')} versions, the rows {stated:g}")
     allowed = " or ".join(sorted(bounds))
     says = f"at most {most:g} versions, {allowed} allowed" if bounds else "no step of an rl stage"
     return Property(name="lag", says=says, offenders=tuple(offenders))

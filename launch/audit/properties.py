@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
 
 from launch.audit.files import JOURNAL, Looked, list_checkpoints
@@ -17,7 +17,7 @@ from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
 from rlsys.journal import Begin, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
-from rlsys.seals import digest_of
+from rlsys.seals import OWN, digest_of, own_digest
 
 FATES = {  # of a sampled token
     "trained": "trained",
@@ -28,6 +28,7 @@ FATES = {  # of a sampled token
     "in_failed_groups": "in failed groups",
 }
 ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
+PROMPTS = ("dispatched", "trained", "filtered", "failed", "in_flight")  # of a summary and of the journal
 CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
 
 
@@ -64,7 +65,7 @@ def prompts(looked: Looked, show: Show) -> Property:
     if looked.is_over and isinstance(said, dict):
         counted = _counted(looked)
         for name, number in said.items():
-            if name in ("dispatched", "trained", "filtered", "failed") and number != getattr(counted, name):
+            if name in PROMPTS and number != getattr(counted, name):
                 offenders.append(f"summary.json counts {number} {name}, the journal {getattr(counted, name)}")
     parts = (
         f"{getattr(book, name):,} {name.replace('_', ' ')}" for name in ("trained", "filtered", "failed", "in_flight")
@@ -176,14 +177,27 @@ def tokens(looked: Looked, show: Show) -> Property:
         if groups != whole or not closes:
             offenders.append(f"step {row['step']}: {whole:g} tokens were sampled, {sum(found.values()):g} have a fate")
         totals.update(found | {"sampled": whole, "discarded": number_of(row, "tokens/discarded")})
-    said = looked.run.summary.get("tokens")
-    everything = sum(number_of(line.row, "tokens/trained") for line in looked.metrics)
-    if looked.is_over and isinstance(said, dict) and said.get("trained") != everything:
-        offenders.append(f"summary.json counts {said.get('trained')} trained tokens, the rows {everything:g}")
+    offenders += _misadded(looked)
     parts = " + ".join(f"{totals[name]:,.0f} {what}" for name, what in FATES.items() if totals[name])
     lost = f"; {totals['discarded']:,.0f} more lost with attempts that broke" if totals["discarded"] else ""
     says = f"{totals['sampled']:,.0f} sampled = {parts}{lost}" if totals["sampled"] else "none sampled for training"
     return Property(name="tokens", says=says, offenders=tuple(offenders))
+
+
+def _misadded(looked: Looked) -> Iterator[str]:
+    """The summary against the rows. What evaluations and stages that generate have sampled is in no row."""
+    said = looked.run.summary.get("tokens")
+    if not looked.is_over or not isinstance(said, dict):
+        return
+    trained, sampled = (
+        sum(number_of(line.row, key) for line in looked.metrics) for key in ("tokens/trained", "tokens/generated")
+    )
+    if said.get("trained") != trained:
+        yield f"summary.json counts {said.get('trained')} trained tokens, the rows {trained:g}"
+    more = looked.evaluations or looked.run.summary.get("generated")
+    found = number_of(said, "generated")
+    if found < sampled or (found > sampled and not more):
+        yield f"summary.json counts {said.get('generated')} sampled tokens, the rows {sampled:g}"
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -207,8 +221,11 @@ def checkpoints(looked: Looked, show: Show) -> Property:
 
 
 def files(looked: Looked, show: Show) -> Property:
-    """Files of episodes and of evaluations, and config.yaml, as they were written; and a summary that can be read."""
+    """Files of episodes and of evaluations, config.yaml and summary.json, as they were written."""
     offenders, checked = [each for each in looked.run.damage if each.startswith("summary.json")], 0
+    summary = looked.run.summary
+    if OWN in summary and summary[OWN] != own_digest(summary):
+        offenders.append("summary.json is not what was written")
     steps = {each.row["step"] for each in looked.metrics}
     for name, known in looked.seals.items():
         if name.startswith((METRICS, EVALUATIONS)) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
@@ -227,7 +244,8 @@ def files(looked: Looked, show: Show) -> Property:
             offenders.append(f"{path.relative_to(looked.path)} is not what was written")
         if not checked % 100:
             show(f"files: {checked}")
-    says = looked.lacks_digests or f"{checked:,} files as written"
+    without = "; summary.json without a digest" if summary and OWN not in summary else ""  # of an earlier rlsys
+    says = looked.lacks_digests or f"{checked + (OWN in summary):,} files as written{without}"
     return Property(name="files", says=says, offenders=tuple(offenders))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from launch.checkpoints.checkpoint import FOLDER, RESERVE, step_of
 from launch.observe.events import EVENTS, Events
 from rlsys.files import replace_file
+from rlsys.seals import with_own_digest
 from rlsys.system.orphans import die_with
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -155,7 +156,7 @@ def report_failure(code: int, facts: Mapping[str, Any]) -> None:
     if run is not None and "summary" not in facts:
         (run / RESERVE).unlink(missing_ok=True)  # kept for this
         summary = {"status": "failed", "reason": reason, "steps": _steps(run), "by": "parent"}
-        replace_file(run / "summary.json", json.dumps(summary, indent=1) + "\n")
+        replace_file(run / "summary.json", json.dumps(with_own_digest(summary), indent=1) + "\n")
     if run is not None:
         events = Events(run / EVENTS, lambda: (_steps(run), ""))
         events.add("end", f"failed: {reason}")

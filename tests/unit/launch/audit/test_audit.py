@@ -23,7 +23,7 @@ from launch.config.compose import to_yaml
 from launch.run.rundir import RunDir
 from rlsys.errors import RunFailed
 from rlsys.journal import Journal, ledger, read_journal, surviving
-from rlsys.seals import chained, last_chain, links
+from rlsys.seals import chained, last_chain, links, with_own_digest
 from tests.unit.launch.stages.test_rl import play
 
 SEALED = ("journal.jsonl", "metrics.jsonl", "evaluations.jsonl", "trajectories/*.jsonl", "evaluations/*.json")
@@ -38,7 +38,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outcome = play(folder, losing={40, 41})
     directory = RunDir(folder / "run")
     directory.write("config.yaml", to_yaml(outcome.run.config))
-    directory.write("summary.json", json.dumps(outcome.summary))
+    directory.write("summary.json", json.dumps(with_own_digest(outcome.summary)))
     directory.close()
     return folder / "run"
 
@@ -129,6 +129,47 @@ def test_files_that_cannot_be_read_are_named_and_end_no_audit(copied: Path) -> N
     assert len(broken(copied)["lag"]) == 12
 
 
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [(("eval", "after", "sampled"), 0.5), (("lag", "max"), 0), (("tokens", "generated"), 9999), (("steps",), 11)],
+)
+def test_a_summary_that_was_changed_is_found(copied: Path, keys: tuple[str, ...], value: float) -> None:
+    assert set_key(copied, keys, value) != value
+    assert broken(copied)["files"] == ("summary.json is not what was written",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "name"),
+    [
+        (("lag", "max"), 0, "lag"),
+        (("tokens", "generated"), 12 * 16 - 1, "tokens"),
+        (("prompts", "in_flight"), 1, "prompts"),
+    ],
+)
+def test_a_summary_that_counts_otherwise_than_the_rows_is_found_without_its_digest(
+    copied: Path, keys: tuple[str, ...], value: int, name: str
+) -> None:
+    set_key(copied, keys, value)
+    edited(copied, "summary.json", lambda row: row.pop("sha256"))
+    (offender,) = broken(copied)[name]
+    assert offender.startswith("summary.json ")
+    assert "summary.json without a digest" in properties(copied, "files")["files"].says
+
+
+def set_key(run: Path, keys: tuple[str, ...], value: float) -> Any:
+    """In the summary. Returns what it was."""
+    before: list[Any] = []
+
+    def change(row: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            row = row[key]
+        before.append(row[keys[-1]])
+        row[keys[-1]] = value
+
+    edited(run, "summary.json", change)
+    return before[0]
+
+
 def test_a_journal_without_rows_is_not_one_of_an_earlier_rlsys(copied: Path) -> None:
     (copied / "journal.jsonl").write_text("")
     found = properties(copied, "journal", "files")
@@ -163,6 +204,7 @@ def test_tokens_that_are_nowhere_and_weights_that_are_too_old_are_found(copied: 
     assert found["lag"].offenders == (
         "step 5: 2 versions, by the journal at most 1",
         "step 5: 2 versions (loop.max_policy_lag=1)",
+        "summary.json has a lag of 1 versions, the rows 2",
     )
     edited(copied, "metrics.jsonl", lambda row: row.update({"groups/trained": row["groups/trained"] - 1}), which=6)
     (offender,) = properties(copied, "prompts")["prompts"].offenders
@@ -234,7 +276,7 @@ def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_continues_with_diges
     assert last_chain(path) == ""
     for file in copied.glob("checkpoints/*/driver.json"):
         shutil.rmtree(file.parent)
-    edited(copied, "summary.json", lambda row: row.pop("journal"))
+    edited(copied, "summary.json", lambda row: [row.pop(key) for key in ("journal", "sha256")])
     found = audit(read_run(copied))
     assert all(each.holds for each in found) and "no digests" in found[0].says
     Journal(path).close()

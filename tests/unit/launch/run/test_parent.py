@@ -15,6 +15,7 @@ import pytest
 from launch.checkpoints.checkpoint import RESERVE
 from launch.run import cleanup, parent
 from launch.run.parent import HEAD, NODE, finish_run, why
+from rlsys.seals import own_digest
 
 DRIVER = """
 import os, signal, subprocess, sys, time
@@ -189,6 +190,7 @@ def test_a_driver_that_ray_ended_gets_its_line_its_summary_and_no_processes(tmp_
     assert "the same command continues the run from step 4" in said
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"], HEAD in summary["reason"]) == ("failed", 5, True)
+    assert summary["sha256"] == own_digest(summary)
     (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert (event["kind"], event["step"], HEAD in event["text"]) == ("end", 5, True)
     assert not child.is_running()

@@ -24,6 +24,7 @@ from launch.run.tasks import Tasks
 from launch.stages.train import train
 from rlsys.errors import BadInput, RunFailed, describe_error, last_line
 from rlsys.journal import ledger, read_journal, surviving
+from rlsys.seals import own_digest
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
@@ -75,7 +76,7 @@ def test_a_run_that_is_done_leaves_a_summary_and_no_reserve(tmp_path: Path, monk
     run = bandit(tmp_path, monkeypatch)
     assert (run.dir.path / RESERVE).stat().st_size == 2**16
     assert asyncio.run(go_through(run, train, engines=True)) == 0
-    assert summary(run)["status"] == "done"
+    assert summary(run)["status"] == "done" and summary(run)["sha256"] == own_digest(summary(run))
     assert not (run.dir.path / RESERVE).exists()
     events = [json.loads(line) for line in (run.dir.path / "events.jsonl").read_text().splitlines()]
     kinds = [event["kind"] for event in events]
