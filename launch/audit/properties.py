@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import get_args
 
 from launch.audit.files import JOURNAL, Looked, list_checkpoints
@@ -29,6 +30,7 @@ FATES = {  # of a sampled token
 }
 ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
 PROMPTS = ("dispatched", "trained", "filtered", "failed", "in_flight")  # of a summary and of the journal
+SHOW_EVERY = 100  # files
 CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
 
 
@@ -242,7 +244,7 @@ def files(looked: Looked, show: Show) -> Property:
         checked += 1
         if found != known[-1]:
             offenders.append(f"{path.relative_to(looked.path)} is not what was written")
-        if not checked % 100:
+        if not checked % SHOW_EVERY:
             show(f"files: {checked}")
     without = "; summary.json without a digest" if summary and OWN not in summary else ""  # of an earlier rlsys
     says = looked.lacks_digests or f"{checked + (OWN in summary):,} files as written{without}"
@@ -258,9 +260,10 @@ def _is_due(name: str, steps: set[int], *, evaluated: bool) -> bool:
 def lengths(looked: Looked, show: Show) -> Property:
     """Whether long episodes count for training as often as short ones. Those that failed do not. Those that a limit cut
     off and `algorithm.truncated` leaves out are long by that very rule: they are counted, and are no offence. Nor
-    is it one where the short ones failed: nothing was lost by being slow."""
+    is it one where the short ones failed: nothing was lost by being slow. The index of the episodes has no digest:
+    their files have."""
     show("lengths: of all episodes")
-    found = read_episodes(looked.run)
+    found = read_episodes(looked.run, partial(_show_files, show), indexed=False)
     offenders, says = [], []
     for stage in looked.run.stages:
         of_stage = found.in_training & found.has("stage", stage)
@@ -276,6 +279,11 @@ def lengths(looked: Looked, show: Show) -> Property:
         if result.p < CERTAIN and result.trained_mean < result.played_mean:
             offenders.append(f"{stage}: {result.describe()}")
     return Property(name="lengths", says="; ".join(says) or "no episodes of training", offenders=tuple(offenders))
+
+
+def _show_files(show: Show, what: str, done: int, total: int | None) -> None:
+    if not done % SHOW_EVERY:
+        show(f"lengths: {done:,} of {total:,} files")
 
 
 CHEAP: Mapping[str, Callable[[Looked, Show], Property]] = {

@@ -90,11 +90,13 @@ def _by_file(files: Column, rows: Sequence[int]) -> Iterator[tuple[int, list[int
             begin = at
 
 
-def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None) -> Episodes:
-    """Of the whole run. show: hears how far it is."""
+def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None, *, indexed: bool = True) -> Episodes:
+    """Of the whole run. show: hears how far it is. indexed: whether the index may stand for a file, which takes longer
+    to read, and which has a digest in the journal."""
     damage, folder, builder = DamageLog(), run.path / "trajectories", _Builder()
     sizes = dict(_sizes(folder, damage))
-    for number, row in enumerate(read_lines_if_there(folder / INDEX, damage), start=1):
+    index = read_lines_if_there(folder / INDEX, damage) if indexed else ()
+    for number, row in enumerate(index, start=1):
         builder.add(row)
         if not number % EVERY:
             show("episodes", number, None)

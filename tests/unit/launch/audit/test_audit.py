@@ -296,20 +296,36 @@ def test_lengths_differ_where_the_long_ones_are_dropped() -> None:
 
 
 def test_long_episodes_may_be_left_out_by_the_algorithm_and_not_by_failing(copied: Path) -> None:
-    index = copied / "trajectories" / "index.jsonl"
-    rows = [json.loads(line) for line in index.read_text().splitlines()]
-    for row in rows:
-        row["tokens"] = 100 if row["sibling"] == 1 else 10
-        row["truncated"] = row["sibling"] == 1
-    index.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    def change(episode: dict[str, Any], fails: bool) -> None:
+        long = episode["sibling"] == 1
+        episode |= {"num_tokens": 100 if long else 10, "truncated": long}
+        episode |= {"failure": {"kind": "infra", "where": "", "detail": ""}} if long and fails else {}
+
+    def change_all(fails: bool) -> None:
+        for path in (copied / "trajectories").glob("step-*.jsonl"):
+            episodes = [json.loads(line) for line in path.read_text().splitlines()]
+            for episode in episodes:
+                change(episode, fails)
+            path.write_text("".join(f"{json.dumps(episode)}\n" for episode in episodes))
+
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("truncated: train", "truncated: mask"))
+    change_all(fails=False)
     found = properties(copied, "lengths")["lengths"]
     assert found.holds and "algorithm.truncated=mask leaves out 48" in found.says
-    for row in rows:
-        row["failure"] = "infra" if row["truncated"] else None
-    index.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    change_all(fails=True)
     assert not properties(copied, "lengths")["lengths"].holds
+
+
+def test_lengths_are_those_of_the_files_and_not_of_their_index(copied: Path) -> None:
+    """Which has no digest: reports take lists from it."""
+    before = properties(copied, "lengths")["lengths"].says
+    index = copied / "trajectories" / "index.jsonl"
+    rows = [json.loads(line) for line in index.read_text().splitlines()]
+    index.write_text("".join(f"{json.dumps(row | {'tokens': 1000, 'failure': None})}\n" for row in rows))
+    assert properties(copied, "lengths")["lengths"].says == before
+    index.unlink()
+    assert properties(copied, "lengths")["lengths"].says == before
 
 
 def test_an_audit_that_breaks_costs_a_run_no_end(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
