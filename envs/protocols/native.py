@@ -259,6 +259,9 @@ def _end_mistral(text: str, at: int) -> int:
     begun = _skip_space(text, at + len(TOOL_CALLS))
     if not text.startswith("[", begun):
         begun = text.find("{", begun, begun + MAX_NAME + len(ARGS) + 1)
+    before = text[at + len(TOOL_CALLS) : begun]
+    if TOOL_CALLS in before or THOUGHT_CLOSE in before:
+        return at  # a mention of the mark, and not a call
     value, end = _decode(text, begun) if begun >= 0 else (_BROKEN, at)
     return at if value is _BROKEN else end
 

@@ -122,6 +122,13 @@ def test_a_tag_that_closes_a_thought_is_text_inside_of_a_call(family: Family) ->
     assert read_calls(family, f"<think>perhaps {broken}\n{written}") == asked
 
 
+@pytest.mark.parametrize("begun", ["<think>", ""])
+def test_a_mention_of_the_mark_in_a_thought_hides_no_mistral_call(begun: str) -> None:
+    family, asked = FAMILIES["mistral"], calls(("f", {"a": 1}))
+    for thought in ("use [TOOL_CALLS] now", "[TOOL_CALLS]"):
+        assert read_calls(family, f"{begun}{thought}</think>{family.write('', asked)}") == asked
+
+
 def test_the_other_form_of_a_mistral_call_may_hold_one_too() -> None:
     (call,) = read_calls(FAMILIES["mistral"], '[TOOL_CALLS]f[ARGS]{"a": "</think>"}')
     assert (call.name, call.arguments) == ("f", {"a": "</think>"})
