@@ -77,7 +77,8 @@ def kind_of_hint(hint: Any) -> dict[str, Any]:
             return {}
         return (others[0] if len(others) == 1 else {}) | {"type": named}
     if origin is tuple and arguments and arguments[1:] != (...,):  # of each place its own
-        return {"type": "array", "prefixItems": [kind_of_hint(each) for each in arguments]}
+        places = [kind_of_hint(each) for each in arguments]
+        return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
     if origin in (list, tuple, set) and arguments:
         return {"type": "array", "items": kind_of_hint(arguments[0])}
     kind = _NAMES.get(origin or hint)
@@ -114,6 +115,8 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     ]
     if kinds and not any(_is(value, kind) for kind in kinds):
         return " or ".join(kinds)
+    if isinstance(value, list) and (wanted := _wrong_length(schema, len(value))):
+        return wanted
     first = schema.get("prefixItems")
     first = first if isinstance(first, list) else []
     for at, each in enumerate(value if isinstance(value, list) else ()):
@@ -122,6 +125,15 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
                 return f"a list with {wrong} in place {at + 1}"
         elif wrong := _wrong(schema.get("items"), each, depth - 1):
             return f"a list of {wrong}"
+    return ""
+
+
+def _wrong_length(schema: Mapping[str, Any], length: int) -> str:
+    least, most = schema.get("minItems"), schema.get("maxItems")
+    if isinstance(least, int) and length < least:
+        return f"a list of {least} items at least"
+    if isinstance(most, int) and length > most:
+        return f"a list of {most} items at most"
     return ""
 
 

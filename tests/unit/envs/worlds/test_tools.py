@@ -321,5 +321,6 @@ def test_each_place_of_a_tuple_has_its_own_type() -> None:
     right: list[dict[str, Any]] = [{"pair": [1, "a"]}, {"pair": [1, "a"], "several": [1, 2, 3], "texts": ["a", "b"]}]
     assert [find_problem(parameters, each) for each in right] == ["", ""]
     wrong = [{"pair": ["a", 1]}, {"pair": [1, 2]}, {"pair": [1, "a"], "several": [1, "a"]}, {"pair": "a"}]
+    wrong += [{"pair": []}, {"pair": [1]}, {"pair": [1, "a", 3]}]
     assert all(find_problem(parameters, each) for each in wrong)
     assert "string in place 2" in find_problem(parameters, {"pair": [1, 2]})
