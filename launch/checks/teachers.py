@@ -43,9 +43,14 @@ def check_serving(recipe: RecipeConfig, gpus: int) -> None:
 def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:
     """The first of the stages that ask a reference model with an engine of its own, which is one for the whole run.
 
-    trained: those that learn from what engines play. Raises BadInput where they want different ones.
+    trained: those that learn from what engines play. Raises BadInput where they want different ones, and for GPUs of
+    one that no stage serves.
     """
+    trained = list(trained)
     asking = [each for each in trained if each.learner.served_teacher is not None]
+    for idle in trained if not asking else ():
+        if (gpus := idle.learner.reference_gpus) != 1:
+            raise BadInput(key="learner.reference_gpus", found=gpus, expected="1 without learner.serve_reference=true")
     for name in ("reference", "reference_gpus"):
         found = list(dict.fromkeys(getattr(each.learner, name) for each in asking))
         if len(found) > 1:

@@ -110,8 +110,6 @@ class LearnerConfig:
         another = self.teacher is not None or not self.serve_reference
         require(another, "learner.serve_reference", True, "false without another model as learner.reference")
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus")
-        own = self.serve_reference or self.reference_gpus == 1
-        require(own, "learner.reference_gpus", self.reference_gpus, "1 without learner.serve_reference=true")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
         seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launch.checks.gpu_memory import RankPlan, host_memory, rank_memory, shape_of
-from launch.checks.teachers import check_teachers, compare_tokens, teachers_of
+from launch.checks.teachers import check_teachers, compare_tokens, served_to, teachers_of
 from launch.config.compose import compose
 from rlsys.config.learner import LearnerConfig
 from tests.refused import refused
@@ -109,10 +109,20 @@ def test_an_engine_of_its_own_is_for_a_teacher_at_temperature_1(keys: list[str],
 
 
 def test_gpus_of_an_engine_that_is_not_there_are_refused() -> None:
+    asked = compose("quickstart", ["learner.reference_gpus=4"]).recipe
     with refused("learner.reference_gpus", found=4):
-        compose("quickstart", ["learner.reference_gpus=4"])
-    given = LearnerConfig(reference="/teacher", serve_reference=True, reference_gpus=4)
-    assert given.served_teacher == "/teacher"
+        served_to([asked])
+    served = compose(
+        "quickstart",
+        [
+            "learner.reference_gpus=4",
+            "learner.reference=/teacher",
+            "learner.serve_reference=true",
+            "algorithm.kl_coef=0.1",
+        ],
+    ).recipe
+    without = replace(served, learner=replace(served.learner, serve_reference=False))
+    assert served_to([without, served]) is served  # a stage that asks no engine may lie between those that do
 
 
 def test_a_teacher_that_is_served_is_not_loaded_by_the_ranks() -> None:
