@@ -28,7 +28,7 @@ class ServedReference:
         """patience_s: without an answer to any request, as while it is started again."""
         self.address = address
         self._patience_s = patience_s
-        self._why = ""  # the last request failed
+        self._why = ""  # the last request got no answer
 
     def connect(self, address: ReferenceAddress) -> None:
         """It was started again elsewhere. From another thread, during a pass, too."""

@@ -245,6 +245,9 @@ def split_late(rows: Iterable[Row]) -> tuple[list[Finished], list[Finished]]:
     return own, late
 
 
+PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")  # of a ledger and of a summary
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """Every prompt of the surviving lineage, once: dispatched = trained + filtered + failed + in_flight."""

@@ -17,7 +17,7 @@ from launch.checkpoints.checkpoint import Damaged, read_state, verify
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
-from rlsys.journal import Begin, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
+from rlsys.journal import PROMPTS, Begin, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
 from rlsys.seals import OWN, digest_of, own_digest
 
 FATES = {  # of a sampled token
@@ -29,7 +29,6 @@ FATES = {  # of a sampled token
     "in_failed_groups": "in failed groups",
 }
 ENDINGS = {"trajectories": ".jsonl", "evaluations": ".json"}  # of the files in these folders
-PROMPTS = ("dispatched", "trained", "filtered", "failed", "in_flight")  # of a summary and of the journal
 SHOW_EVERY = 100  # files
 CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a thousand runs
 

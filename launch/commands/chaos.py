@@ -128,9 +128,8 @@ def _last_line(log: Path) -> str:
 def _orderly_stop() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that is gone, unwind as Ctrl-C does: the run, which has a session of its own,
     ends, what is stopped continues, and the disk has its room."""
-    caught = [
-        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
-    ]  # as under nohup
+    # Under nohup SIGHUP is ignored, and stays so.
+    caught = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
 
     def stop(*_: object) -> None:
         for each in caught:

@@ -25,12 +25,11 @@ from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
 from rlsys.errors import SEE, BadInput, describe_error
-from rlsys.journal import ledger, read_journal, surviving, until_step
+from rlsys.journal import PROMPTS, ledger, read_journal, surviving, until_step
 from rlsys.seals import with_own_digest
 
 END_DEADLINE_S = 15.0  # of the parts
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
-PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")
 
 
 async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engines: bool) -> int:

@@ -47,8 +47,6 @@ def test_a_reference_that_moves_while_the_ranks_load_is_found_at_its_new_address
         run.learner = SimpleNamespace(begin=begin, connect=connect)
         run.tasks.pool_start = asyncio.create_task(connect_pool())
         await run.begin_stage(config.stages[0])
-        begun.clear()
-        addresses["reference"] = "http://10.0.0.2:1"
 
     async def connect_pool(*_: object) -> None: ...
 
