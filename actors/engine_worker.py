@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actors.one_adapter import add_adapter
 from rlsys.adapters import WEIGHTS, Adapter
 from rlsys.system.orphans import die_with, unname
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
@@ -74,9 +75,9 @@ class ReloadExtension:
         from vllm.lora.peft_helper import PEFTHelper
 
         if self.vllm_config.device_config.device_type == "cpu":
-            from actors.one_adapter import multiply_by_one_adapter  # torch behind it, which the driver's side lacks
+            from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-            multiply_by_one_adapter()
+            PunicaWrapperCPU.add_lora_linear = add_adapter
         manager = self.model_runner.lora_manager
         inner, seen = manager._adapter_manager, set[str]()
         helper = PEFTHelper.from_dict(adapter.peft_config())

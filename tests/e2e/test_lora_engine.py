@@ -100,14 +100,14 @@ def served(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ada
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_products_with_one_adapter_are_those_of_vllm(dtype: torch.dtype) -> None:
     """Of three layers next to each other; and a request without an adapter gets none of it."""
+    from vllm.lora.layers import LoRAMapping
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
     torch.manual_seed(0)
     tokens, width, rank, widths = 7, 24, 5, (16, 8, 8)
     wrapper = PunicaWrapperCPU(max_num_batched_tokens=32, max_batches=8, device="cpu")
-    places = torch.zeros(tokens, dtype=torch.long)
-    wrapper._token_lora_indices[:tokens], wrapper.indices_len[0], wrapper.is_prefill = places, tokens, True
-    wrapper._update_prefill_metadata(places)
+    of = [1] * tokens  # the number of each token's adapter
+    wrapper.update_metadata(LoRAMapping(tuple(of), tuple(of), is_prefill=True), [1], 1, 32)
     inputs, base = torch.randn(tokens, width, dtype=dtype), torch.randn(tokens, sum(widths), dtype=dtype)
     down = [torch.randn(1, 1, rank, width, dtype=dtype) for _ in widths]
     up = [torch.randn(1, 1, each, rank, dtype=dtype) for each in widths]
@@ -117,7 +117,8 @@ def test_the_products_with_one_adapter_are_those_of_vllm(dtype: torch.dtype) -> 
     torch.testing.assert_close(ours, theirs)
     assert not torch.equal(ours, base)
 
-    wrapper._token_lora_indices[2] = -1
+    of[2] = 0
+    wrapper.update_metadata(LoRAMapping(tuple(of), tuple(of), is_prefill=True), [1], 1, 32)
     mixed = base.clone()
     add_adapter(wrapper, mixed, inputs, down, up, 0.5, widths)
     assert torch.equal(mixed[2], base[2]) and torch.equal(mixed[3], ours[3])
