@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from launch.report.facts import Stage, count_groups, gap_limit
 from launch.report.words import mean, number, plural, score, share, total
 
@@ -56,13 +58,16 @@ def _signal(stage: Stage) -> Tile | None:
 
 
 def _lag(stage: Stage) -> Tile | None:
-    found, bound = stage.rows.known("lag/max"), stage.setting("loop.max_policy_lag")
-    if not len(found):
+    """Each step is compared with the bound that it had: a run may be continued with another one."""
+    found, set_now = stage.rows.column("lag/max"), stage.setting("loop.max_policy_lag")
+    if np.isnan(found).all():
         return None
-    most = float(found.max())
-    known = type(bound) in (int, float)
-    level = "none" if not known else "ok" if most <= bound else "bad"
-    return _tile("policy lag, most", number(most), f"bound {number(bound)}" if known else "", level, "lag")
+    given = stage.rows.column("lag/bound")
+    bounds = np.where(np.isnan(given), set_now if type(set_now) in (int, float) else np.nan, given)
+    known = not np.isnan(bounds).all()
+    level = "none" if not known else "bad" if (found > bounds).any() else "ok"
+    note = f"bound {number(float(np.nanmax(bounds)))}" if known else ""
+    return _tile("policy lag, most", number(float(np.nanmax(found))), note, level, "lag")
 
 
 def _gap(stage: Stage) -> Tile | None:

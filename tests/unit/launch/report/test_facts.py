@@ -115,6 +115,19 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
     assert sum(each["seconds"] for each in report["time"]["parts"]) == pytest.approx(seconds, abs=0.01)
 
 
+@pytest.mark.parametrize(("lags", "bounds", "level"), [([3, 1], [3, 1], "ok"), ([3, 2], [3, 1], "bad")])
+def test_the_lag_of_a_step_is_compared_with_the_bound_that_it_had(
+    lags: list[int], bounds: list[int], level: str, tmp_path: Path
+) -> None:
+    run = whole(tmp_path / "run", loop=LOOP | {"max_policy_lag": 1})
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line, lag, bound in zip([each for each in lines if each["stage"] == "rl"], lags, bounds, strict=False):
+        line |= {"lag/max": lag, "lag/bound": bound}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tiles = {each["label"]: each for each in build_report([read_directory(run)], [None])["tiles"]}
+    assert (tiles["policy lag, most"]["level"], tiles["policy lag, most"]["note"]) == (level, "bound 3")
+
+
 def test_the_verdict_is_the_paired_test_over_the_tasks_of_both(tmp_path: Path) -> None:
     """20 of 40 before, 35 after: 15 tasks are new, none is lost, and p is 2 / 2^15."""
     found = judge(opened(tmp_path))
