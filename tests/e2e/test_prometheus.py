@@ -74,7 +74,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, flo
         dashboard = f"cluster.dashboard_port={free_port()}"
         done = subprocess.run(
             [sys.executable, "-m", "launch", "train", "quickstart", *SHORT, dashboard, "--run-dir", str(folder / "q1")],
-            cwd=ROOT, env={**os.environ, **fast}, capture_output=True, text=True, timeout=420,
+            cwd=ROOT, env={**os.environ, **fast}, capture_output=True, text=True, timeout=1200,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         yield api, started, time.time(), folder / "q1"
