@@ -1,5 +1,5 @@
 """Products with the one adapter of an engine on a CPU, in the place of vLLM's, which serve many adapters at once and
-copy the adapter's matrices for every token: four fifths of an engine's time."""
+copy the adapter's matrices for every token."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ ratios of two sides that took turns in one run, so that they mean something on a
 not. Numbers of the docs come from the same scripts with their default settings.
 
 What each script wrote lies in `--out`, and is not measured again: a run that was interrupted continues. What is kept is
-told with its own commit, load and processor. A script that fails, or takes too long, is told at its place with all
+shown with its own commit, load and processor. A script that fails, or takes too long, is reported at its place with all
 that it started ended, the others go on, and the exit code is 1. `--only` names the scripts to run, `--again` measures
 them again.
 """
@@ -223,7 +223,7 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def told_of(found: dict[str, Any]) -> str:
+def origin_of(found: dict[str, Any]) -> str:
     """Where a kept figure is from: the machine of this moment is not its own."""
     measured = found.get("measured", {})
     return "kept: " + ", ".join(
@@ -287,7 +287,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_left(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether after so many seconds there is still a process of its group, if only one that nobody has reaped."""
+    """Whether after so many seconds there is still a process of its group, if only one that is still to be reaped."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         process.poll()
@@ -334,7 +334,9 @@ def run(options: argparse.Namespace) -> int:
                 continue
             found = json.loads((options.out / f"{bench.name}.json").read_text())
             for figure in bench.figures:
-                report.row(bench.name, figure.says, figure.take(found["tables"]), seconds[bench.name] or told_of(found))
+                report.row(
+                    bench.name, figure.says, figure.take(found["tables"]), seconds[bench.name] or origin_of(found)
+                )
         report.note("Left out: " + "; ".join(f"{name} ({why})" for name, why in sorted(OTHERS.items())) + ".")
     return 1 if failed else 0
 

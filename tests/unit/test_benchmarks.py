@@ -157,8 +157,8 @@ def test_what_is_measured_is_kept_with_its_commit_and_its_load(tmp_path: Path, m
     assert everything.measure(bench, tmp_path, again=False) == 0
     found = json.loads((tmp_path / "quick.json").read_text())
     assert found["measured"] == everything.describe_machine()
-    assert everything.told_of(found) == "kept: commit abc, load 0.1 before, processor unknown"
-    assert everything.told_of({}) == "kept: commit unknown, load unknown, processor unknown"
+    assert everything.origin_of(found) == "kept: commit abc, load 0.1 before, processor unknown"
+    assert everything.origin_of({}) == "kept: commit unknown, load unknown, processor unknown"
 
 
 def test_what_a_script_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
