@@ -192,8 +192,8 @@ OTHERS = {
     "differences": "asks about correctness, not about speed",
 } | dict.fromkeys(
     (
-        "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot", "lora",
-        "reasoning_gym", "research", "swirl", "tools",
+        "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot",
+        "long_cot_rechecks", "lora", "reasoning_gym", "research", "swirl", "tools",
     ),
     "a study over seeds",
 )  # fmt: skip

@@ -38,8 +38,8 @@ WORD = "recheck"  # how a line that is written again begins
 COLUMN = ": "  # in an addition by columns
 
 
-def numbers(folder: Path) -> dict[str, Any]:
-    """Held-out accuracy over the steps of the rl stage, and what its training answers were, in parts of some steps."""
+def numbers(folder: Path, every: int = EVERY) -> dict[str, Any]:
+    """Held-out accuracy over the steps of the rl stage, and what its training answers were, in parts of so many."""
     steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
     begin = steps[0]["step"] - 1
     curve = [
@@ -47,7 +47,7 @@ def numbers(folder: Path) -> dict[str, Any]:
         for row in study.rows(folder, "evaluations")
         if row["stage"] == "rl"
     ]
-    parts = [of_answers(folder, steps[start : start + EVERY]) for start in range(0, len(steps), EVERY)]
+    parts = [of_answers(folder, steps[start : start + every]) for start in range(0, len(steps), every)]
     return {"curve": curve, "parts": parts}
 
 
@@ -65,17 +65,23 @@ def of_answers(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
 def play_seed(seed: int, runs: Path) -> Arms:
     """Three rewards from one start, then one reward from two starts."""
     own = [f"seed={seed}", f"env.seed={seed}", "stages.test=null", "checkpoint.keep=9", "report=none"]
-    found = {}
-    taught = folder_of(runs, seed, FIRST)
-    for name, changes in REWARDS.items():
-        folder = folder_of(runs, seed, name)
-        start = [] if name == FIRST else ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
-        study.train("long_cot/tiny", folder, [*own, *start, *changes])
-        found[name] = numbers(folder)
+    found = play_rewards(seed, runs, own)
     for name, share in STARTS.items():
         folder = folder_of(runs, seed, name)
         study.train("long_cot/tiny", folder, [*own, *OF_STARTS, f"env.demo_column_rate={share}"])
         found[name] = numbers(folder)
+    return found
+
+
+def play_rewards(seed: int, runs: Path, settings: Sequence[str], every: int = EVERY) -> Arms:
+    """The first teaches a policy, from which the others begin."""
+    taught = folder_of(runs, seed, FIRST)
+    found = {}
+    for name, changes in REWARDS.items():
+        folder = folder_of(runs, seed, name)
+        start = [] if name == FIRST else ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
+        study.train("long_cot/tiny", folder, [*settings, *start, *changes])
+        found[name] = numbers(folder, every)
     return found
 
 
@@ -157,8 +163,21 @@ DIFFERENCES: dict[str, Callable[[Arms], float]] = {  # paired by seed
 
 def tell(report: Report, found: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest; then differences of two arms of the same seed."""
+    tell_rewards(report, found)
+    report.head("starts: accuracy", "before rl", "after", "gain", "tokens before", "after")
+    for name in STARTS:
+        arms = [each[name] for each in found.values()]
+        lengths = ([arm["curve"][end]["tokens"] for arm in arms] for end in (0, -1))
+        values = [map(before, arms), map(after, arms), map(gain, arms), *lengths]
+        report.row(name, *(spread(list(each)) for each in values))
+    report.head("difference over the seeds", "with its 95 % interval")
+    for name, difference in DIFFERENCES.items():
+        report.row(name, paired(found, difference))
+
+
+def tell_rewards(report: Report, found: study.Found, every: int = EVERY) -> None:
     count = len(next(iter(found.values()))[FIRST]["parts"])
-    spans = [f"{EVERY * part + 1}-{EVERY * (part + 1)}" for part in range(count)]
+    spans = [f"{every * part + 1}-{every * (part + 1)}" for part in range(count)]
     report.head(
         "rewards: accuracy", *(f"after {point['step']} steps" for point in next(iter(found.values()))[FIRST]["curve"])
     )
@@ -171,36 +190,32 @@ def tell(report: Report, found: study.Found) -> None:
             report.row(
                 name, *(spread([arms[name]["parts"][part][number] for arms in found.values()]) for part in range(count))
             )
-    report.head("starts: accuracy", "before rl", "after", "gain", "tokens before", "after")
-    for name in STARTS:
-        arms = [each[name] for each in found.values()]
-        lengths = ([arm["curve"][end]["tokens"] for arm in arms] for end in (0, -1))
-        values = [map(before, arms), map(after, arms), map(gain, arms), *lengths]
-        report.row(name, *(spread(list(each)) for each in values))
-    report.head("difference over the seeds", "with its 95 % interval")
-    for name, difference in DIFFERENCES.items():
-        report.row(name, paired(found, difference))
 
 
 def draw(found: study.Found, path: Path) -> None:
     note = f"lines: means of {len(found)} seeds; dots: each of them; held-out sums, sampled answers"
     with study.picture(path, "Long CoT in miniature", note, columns=3) as (cut, accuracy, starts):
-        for name, colour in zip(REWARDS, COLOURS, strict=False):
-            arms = [each[name] for each in found.values()]
-            steps = [point["step"] for point in arms[0]["curve"]]
-            lines(accuracy, steps, [[point["accuracy"] for point in arm["curve"]] for arm in arms], colour, name)
-            middles = [(low + high) / 2 for low, high in zip(steps, steps[1:], strict=False)]
-            lines(cut, middles, [[part["cut off"] for part in arm["parts"]] for arm in arms], colour, name)
+        draw_rewards(cut, accuracy, found)
         for name, style in zip(STARTS, ("-", "--"), strict=True):
             values = [[before(each[name]), after(each[name])] for each in found.values()]
             lines(starts, (0, 1), values, COLOURS[0], name, style)
-        cut.set(title="Answers cut off in training", xlabel="step of PPO", ylabel="share of answers")
-        accuracy.set(title="Accuracy by reward", xlabel="step of PPO")
         starts.set(title="Accuracy by start: long, short (dashed)")
         starts.set_xticks((0, 1), ("before rl", "after"))
-        for axis in (accuracy, starts):
-            axis.set_ylim(0, 1)
-        cut.set_ylim(bottom=0)
+        starts.set_ylim(0, 1)
+
+
+def draw_rewards(cut: Any, accuracy: Any, found: study.Found) -> None:
+    """Two pairs of axes: what was cut off, and how much was right."""
+    for name, colour in zip(REWARDS, COLOURS, strict=False):
+        arms = [each[name] for each in found.values()]
+        steps = [point["step"] for point in arms[0]["curve"]]
+        lines(accuracy, steps, [[point["accuracy"] for point in arm["curve"]] for arm in arms], colour, name)
+        middles = [(low + high) / 2 for low, high in zip(steps, steps[1:], strict=False)]
+        lines(cut, middles, [[part["cut off"] for part in arm["parts"]] for arm in arms], colour, name)
+    cut.set(title="Answers cut off in training", xlabel="step of PPO", ylabel="share of answers")
+    accuracy.set(title="Accuracy by reward", xlabel="step of PPO")
+    accuracy.set_ylim(0, 1)
+    cut.set_ylim(bottom=0)
 
 
 def lines(
