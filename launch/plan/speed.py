@@ -134,9 +134,11 @@ def estimate(
 def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> float:
     """Of a packed token in an update, everything counted that is computed."""
     attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
+    matrices, head = shape.layers * (attention + 3 * shape.hidden * shape.intermediate), shape.vocab * shape.hidden
+    adapter = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank)
     once = training_flops(
-        matrices=shape.layers * (attention + 3 * shape.hidden * shape.intermediate),
-        head=shape.vocab * shape.hidden,
+        matrices=matrices + adapter,
+        head=head,
         layers=shape.layers,
         width=shape.heads * shape.head_dim,
         tokens=1,
@@ -148,7 +150,8 @@ def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> floa
     passes = ALL_FORWARD if require_resolved(recipe.model.gradient_checkpointing) else ALL_FORWARD - 1
     models = 2 if VALUES in algorithm.needs else 1
     others = (REFERENCE in algorithm.needs) + (recipe.learner.behavior == "learner")
-    return forward * (passes * models * algorithm.epochs + others)
+    no_gradient = 2 * (matrices + head) if adapter else 0  # of weights that are frozen
+    return forward * (passes * models * algorithm.epochs + others) - no_gradient * models * algorithm.epochs
 
 
 def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:

@@ -76,6 +76,15 @@ def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
     assert token_flops(compared, shape, 8192) == pytest.approx(63.1e9 * 5 / 4, rel=0.01)
 
 
+def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunConfig) -> None:
+    """Their gradient is left out: 2 x 7.07 G. Rank 32 has 80.7 M parameters, trained in all passes."""
+    recipe, shape = rl_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+    assert recipe is not None and shape is not None
+    adapted = replace(recipe, model=replace(recipe.model, lora=replace(recipe.model.lora, rank=32)))
+    whole, frozen = token_flops(recipe, shape, 8192), 2 * 7.07e9
+    assert token_flops(adapted, shape, 8192) == pytest.approx(whole + 4 * 2 * 80.7e6 - frozen, rel=0.001)
+
+
 def test_the_best_split_is_the_one_in_which_both_sides_wait_least() -> None:
     smaller = compose(SEVEN, ["stages.rl.loop.groups_per_step=96"])
     for tokens, best in ((8192, "10+6"), (2048, "12+4")):
