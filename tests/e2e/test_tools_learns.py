@@ -22,6 +22,6 @@ def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -
         assert after[key] > before[key] + 0.2
     steps = [row for row in rows(run) if row["stage"] == "rl"]
     assert steps[-1]["env/several_calls"] > 0  # two prices are asked for in one message
-    assert steps[-1]["env/valid_calls"] / steps[-1]["env/calls"] > 0.9
+    assert steps[-1]["episode/valid_calls"] / steps[-1]["episode/calls"] > 0.9
     found = summary(run)
     assert found["prompts"]["failed"] == 0 and not found["health"]
