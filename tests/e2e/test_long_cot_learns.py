@@ -37,8 +37,8 @@ def test_long_chains_are_right_more_often_than_short_ones_before_any_reward(tmp_
     """In the study 0.36 or more of 256 sums against 0.11 or fewer, with answers twice as long."""
     found = {}
     for name, share in (("long", 1.0), ("short", 0.0)):
-        run, demonstrations = tmp_path / name, f"env.demo_column_rate={share}"
-        done = rlsys("train", "long_cot/tiny", "--run-dir", str(run), *SEED, *OF_STARTS, demonstrations, deadline_s=1200)
+        run, shown = tmp_path / name, f"env.demo_column_rate={share}"
+        done = rlsys("train", "long_cot/tiny", "--run-dir", str(run), *SEED, *OF_STARTS, shown, deadline_s=1200)
         assert done.code == 0, done.output[-3000:]
         *_, found[name] = map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
     assert found["long"]["sampled/accuracy"] > found["short"]["sampled/accuracy"] + 0.15
