@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from learners.flop_count import training_flops
+from learners.flop_count import forward_flops, training_flops
 from rlsys.batch import MicroBatch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
     frozen_head = 0 if head is None or head.weight.requires_grad else of_head
     loss_tokens = float(row.loss_mask.sum())
     pairs = float(row.cu_seqlens.diff().double().square().sum()) / 2
-    whole = training_flops(
+    forward = forward_flops(
         matrices=matrices,
         head=of_head,
         layers=config.num_hidden_layers,
@@ -44,7 +44,7 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
         loss_tokens=loss_tokens,
         pairs=pairs,
     )
-    return whole - 2.0 * (frozen * row.num_tokens + frozen_head * loss_tokens)  # a frozen weight has no gradient
+    return training_flops(forward, 2.0 * (frozen * row.num_tokens + frozen_head * loss_tokens))
 
 
 def _numel(parameter: torch.nn.Parameter) -> int:

@@ -10,7 +10,7 @@ from launch.checks.gpu_plan import engine_plan
 from launch.plan.nodes import Nodes
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
-from learners.flop_count import training_flops
+from learners.flop_count import forward_flops, training_flops
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.mixed_curriculum import Turns, weights_of
@@ -25,7 +25,6 @@ LOADS = 4e9  # bytes/s from a node's memory to one card
 OF_NETWORK = 0.98
 HOST = 1e10  # bytes/s of a rank's optimizer in host memory
 OFFLOADED = 28  # bytes that a step of AdamW reads and writes for a parameter: gradient, master, two moments
-ALL_FORWARD = 4.0  # forward passes of training with recomputation: 1, 2 of the backward pass, 1 again
 USUAL_NETWORK = 100.0  # Gbit/s, where there are several nodes
 AT_LIMIT = " (all at their limit: give lengths with --answer-tokens or --from RUN)"
 
@@ -136,7 +135,7 @@ def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> floa
     attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
     matrices, head = shape.layers * (attention + 3 * shape.hidden * shape.intermediate), shape.vocab * shape.hidden
     adapter = adapter_parameters(shape, recipe.model.lora.targets, recipe.model.lora.rank)
-    once = training_flops(
+    forward = forward_flops(
         matrices=matrices + adapter,
         head=head,
         layers=shape.layers,
@@ -146,12 +145,11 @@ def token_flops(recipe: RecipeConfig, shape: ModelShape, context: float) -> floa
         pairs=context / 2,
     )
     algorithm = make_algorithm(recipe.algorithm)
-    forward = once / 3
-    passes = ALL_FORWARD if require_resolved(recipe.model.gradient_checkpointing) else ALL_FORWARD - 1
+    trained = training_flops(forward, 2.0 * (matrices + head) if adapter else 0.0)
+    again = forward if require_resolved(recipe.model.gradient_checkpointing) else 0.0
     models = 2 if VALUES in algorithm.needs else 1
     others = (REFERENCE in algorithm.needs) + (recipe.learner.behavior == "learner")
-    no_gradient = 2 * (matrices + head) if adapter else 0  # of weights that are frozen
-    return forward * (passes * models * algorithm.epochs + others) - no_gradient * models * algorithm.epochs
+    return (trained + again) * models * algorithm.epochs + forward * others
 
 
 def assumptions(speed: Speed, network: float | None) -> Mapping[str, str]:
