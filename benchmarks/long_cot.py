@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,12 @@ OF_STARTS = ["stages.sft.steps=300", "window.tokens=160", "env.sums.max_terms=4"
 OF_STARTS += ["env.demo_recheck_rate=0.1", "env.demo_doubt_rate=0"]
 # Evaluated as it is trained: at T 0.7 slips are hardly sampled.
 OF_STARTS += ["eval.temperature=1.0", "eval.top_p=1.0", "eval.samples=2"]
-EVERY = 8  # steps: of an evaluation, and of a mean over training
 WORD = "recheck"  # how a line that is written again begins
 COLUMN = ": "  # in an addition by columns
 
 
-def numbers(folder: Path, every: int = EVERY) -> dict[str, Any]:
-    """Held-out accuracy over the steps of the rl stage, and what its training answers were, in parts of so many."""
+def numbers(folder: Path) -> dict[str, Any]:
+    """Held-out accuracy over the steps of the rl stage, and what its training answers were between two evaluations."""
     steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
     begin = steps[0]["step"] - 1
     curve = [
@@ -47,7 +47,7 @@ def numbers(folder: Path, every: int = EVERY) -> dict[str, Any]:
         for row in study.rows(folder, "evaluations")
         if row["stage"] == "rl"
     ]
-    parts = [of_answers(folder, steps[start : start + every]) for start in range(0, len(steps), every)]
+    parts = [of_answers(folder, steps[low:high]) for low, high in pairwise(point["step"] for point in curve)]
     return {"curve": curve, "parts": parts}
 
 
@@ -64,24 +64,27 @@ def of_answers(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def play_seed(seed: int, runs: Path) -> Arms:
     """Three rewards from one start, then one reward from two starts."""
-    own = [f"seed={seed}", f"env.seed={seed}", "stages.test=null", "checkpoint.keep=9", "report=none"]
-    found = play_rewards(seed, runs, own)
+    found = play_rewards(seed, runs)
     for name, share in STARTS.items():
         folder = folder_of(runs, seed, name)
-        study.train("long_cot/tiny", folder, [*own, *OF_STARTS, f"env.demo_column_rate={share}"])
+        study.train("long_cot/tiny", folder, [*own(seed), *OF_STARTS, f"env.demo_column_rate={share}"])
         found[name] = numbers(folder)
     return found
 
 
-def play_rewards(seed: int, runs: Path, settings: Sequence[str], every: int = EVERY) -> Arms:
+def own(seed: int) -> list[str]:
+    return [f"seed={seed}", f"env.seed={seed}", "stages.test=null", "checkpoint.keep=9", "report=none"]
+
+
+def play_rewards(seed: int, runs: Path, changes: Sequence[str] = ()) -> Arms:
     """The first teaches a policy, from which the others begin."""
     taught = folder_of(runs, seed, FIRST)
     found = {}
-    for name, changes in REWARDS.items():
+    for name, reward in REWARDS.items():
         folder = folder_of(runs, seed, name)
         start = [] if name == FIRST else ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
-        study.train("long_cot/tiny", folder, [*settings, *start, *changes])
-        found[name] = numbers(folder, every)
+        study.train("long_cot/tiny", folder, [*own(seed), *changes, *start, *reward])
+        found[name] = numbers(folder)
     return found
 
 
@@ -175,12 +178,10 @@ def tell(report: Report, found: study.Found) -> None:
         report.row(name, paired(found, difference))
 
 
-def tell_rewards(report: Report, found: study.Found, every: int = EVERY) -> None:
-    count = len(next(iter(found.values()))[FIRST]["parts"])
-    spans = [f"{every * part + 1}-{every * (part + 1)}" for part in range(count)]
-    report.head(
-        "rewards: accuracy", *(f"after {point['step']} steps" for point in next(iter(found.values()))[FIRST]["curve"])
-    )
+def tell_rewards(report: Report, found: study.Found) -> None:
+    steps = [point["step"] for point in next(iter(found.values()))[FIRST]["curve"]]
+    spans = [f"{low + 1}-{high}" for low, high in pairwise(steps)]
+    report.head("rewards: accuracy", *(f"after {step} steps" for step in steps))
     for name in REWARDS:
         curves = [[point["accuracy"] for point in arms[name]["curve"]] for arms in found.values()]
         report.row(name, *(spread(values) for values in zip(*curves, strict=True)))
@@ -188,7 +189,8 @@ def tell_rewards(report: Report, found: study.Found, every: int = EVERY) -> None
         report.head(f"training answers: {number}", *(f"steps {span}" for span in spans))
         for name in REWARDS:
             report.row(
-                name, *(spread([arms[name]["parts"][part][number] for arms in found.values()]) for part in range(count))
+                name,
+                *(spread([arms[name]["parts"][part][number] for arms in found.values()]) for part in range(len(spans))),
             )
 
 
@@ -210,7 +212,7 @@ def draw_rewards(cut: Any, accuracy: Any, found: study.Found) -> None:
         arms = [each[name] for each in found.values()]
         steps = [point["step"] for point in arms[0]["curve"]]
         lines(accuracy, steps, [[point["accuracy"] for point in arm["curve"]] for arm in arms], colour, name)
-        middles = [(low + high) / 2 for low, high in zip(steps, steps[1:], strict=False)]
+        middles = [(low + high) / 2 for low, high in pairwise(steps)]
         lines(cut, middles, [[part["cut off"] for part in arm["parts"]] for arm in arms], colour, name)
     cut.set(title="Answers cut off in training", xlabel="step of PPO", ylabel="share of answers")
     accuracy.set(title="Accuracy by reward", xlabel="step of PPO")

@@ -4,7 +4,7 @@
 
 In `benchmarks/long_cot.py` most rechecks doubt a line that is right. Here most of them set a mistake right: of the
 demonstrations' slips two in three are noticed, and one right line in ten is doubted. One policy for each seed is taught
-so, and PPO goes on from it for 40 steps with each of the three rewards. Runs that are done are not repeated. Writes
+so, and PPO trains it for 40 steps with each of the three rewards. Runs that are done are not repeated. Writes
 every seed's numbers into `docs/long_cot_rechecks.json`, prints them with what became of the predictions, and draws
 `docs/long_cot_rechecks.svg`; `--draw` takes what is there.
 """
@@ -20,9 +20,8 @@ from report import Report
 from study import ROOT, Arms, Found, Prediction, paired
 
 RESULTS = ROOT / "docs" / "long_cot_rechecks.json"
-EVERY = 10  # steps: of an evaluation, and of a mean over training
 TEACHING = ["env.demo_error_rate=0.2", "env.demo_recheck_rate=0.4", "env.demo_doubt_rate=0.1"]
-PPO = ["stages.rl.steps=40", f"stages.rl.eval.every={EVERY}"]
+PPO = ["stages.rl.steps=40", "stages.rl.eval.every=10"]
 
 # Written before any run of this study; the last two are the paper's order.
 PREDICTIONS = (
@@ -50,12 +49,11 @@ PREDICTIONS = (
 
 
 def play_seed(seed: int, runs: Path) -> Arms:
-    own = [f"seed={seed}", f"env.seed={seed}", "stages.test=null", "checkpoint.keep=9", "report=none"]
-    return long_cot.play_rewards(seed, runs, [*own, *TEACHING, *PPO], EVERY)
+    return long_cot.play_rewards(seed, runs, [*TEACHING, *PPO])
 
 
 def tell(report: Report, found: Found) -> None:
-    long_cot.tell_rewards(report, found, EVERY)
+    long_cot.tell_rewards(report, found)
     report.head("difference over the seeds, after 40 steps", "with its 95 % interval")
     for first, second in (("cosine", "classic"), (FIRST, "cosine"), (FIRST, "classic")):
         difference = paired(found, lambda arms, a=first, b=second: after(arms[a]) - after(arms[b]))

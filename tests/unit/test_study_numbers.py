@@ -1,4 +1,4 @@
-"""What the studies of ICRL, ReSearch and SWiRL read out of a run directory, and when their predictions hold."""
+"""What the studies read out of a run directory, and when their predictions hold."""
 
 from __future__ import annotations
 
@@ -103,3 +103,38 @@ def test_judged_steps_are_read_from_a_run_of_swirl(script: ModuleType, tmp_path:
     turned = dict.fromkeys(learners, imitated) | dict.fromkeys(imitations, found)
     arms = turned | {"swirl-1": fewer, "swirl-10": fewer}
     assert [each.holds(arms) for each in script.PREDICTIONS] == [True, *[False] * 5, True, True, False, False]
+
+
+@pytest.mark.parametrize("script", ["long_cot"], indirect=True)
+def test_answers_between_two_evaluations_are_read_from_a_run_of_long_cot(script: ModuleType, tmp_path: Path) -> None:
+    texts = ["1 + 2 = 3", "recheck 3, recheck 3", "ones: 3", "recheck ones: 3"]
+    steps = [
+        {"stage": "rl", "step": 480 + at, "episode/token_limit": at / 10, "episode/tokens": 10.0 * at}
+        for at in range(1, 5)
+    ]
+    write(tmp_path / "metrics.jsonl", {"stage": "sft", "step": 480}, *steps)
+    for row, text in zip(steps, texts, strict=True):
+        write(tmp_path / "trajectories" / f"step-{row['step']:06d}.jsonl", {"messages": [{"content": text}]})
+    curve = [{"stage": "rl", "step": step, "sampled/accuracy": step / 1000, "sampled/tokens": 9} for step in (480, 482)]
+    ended = curve[-1] | {"step": 484}
+    write(tmp_path / "evaluations.jsonl", *curve, ended, ended | {"stage": "test"})
+    found = script.numbers(tmp_path)
+    assert [point["step"] for point in found["curve"]] == [0, 2, 4]
+    assert found["parts"] == [
+        {"cut off": pytest.approx(0.15), "tokens": 15.0, "rechecks": 1.0, "by columns": 0.0},
+        {"cut off": pytest.approx(0.35), "tokens": 35.0, "rechecks": 0.5, "by columns": 1.0},
+    ]
+
+
+@pytest.mark.parametrize("script", ["long_cot_rechecks"], indirect=True)
+def test_a_study_of_rechecks_asks_for_the_order_of_the_paper(script: ModuleType) -> None:
+    def arm(accuracy: float, first: float, last: float) -> dict[str, Any]:
+        return {
+            "curve": [{"accuracy": 0.5}, {"accuracy": accuracy}],
+            "parts": [{"tokens": 100 * first, "cut off": first}, {"tokens": 100 * last, "cut off": last}],
+        }
+
+    papers = {"classic": arm(0.6, 0.1, 0.3), "cosine": arm(0.7, 0.1, 0.1), "cosine, penalty": arm(0.8, 0.1, 0.1)}
+    assert [each.holds(papers) for each in script.PREDICTIONS] == [True] * 4
+    turned = {"classic": arm(0.8, 0.3, 0.1), "cosine": arm(0.7, 0.1, 0.1), "cosine, penalty": arm(0.6, 0.1, 0.1)}
+    assert [each.holds(turned) for each in script.PREDICTIONS] == [False] * 4
