@@ -27,7 +27,8 @@ import logging
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
@@ -211,11 +212,22 @@ def tell_prediction(report: Report, script: Script) -> None:
     report.note(f"The ceiling is {ceiling:.2f} s a step.")
 
 
+@contextmanager
+def own_cluster() -> Iterator[None]:
+    logging.getLogger("rlsys").setLevel(logging.WARNING)
+    start_ray(1.0)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 def sweep(script: Script) -> dict[str, Any]:
     points = {}
-    for name, each in scripts_of(script).items():
-        points[name] = measure(each)
-        print(f"  lag {name}: {points[name]['step_s']:.2f} s a step", file=sys.stderr, flush=True)
+    with own_cluster():
+        for name, each in scripts_of(script).items():
+            points[name] = measure(each)
+            print(f"  lag {name}: {points[name]['step_s']:.2f} s a step", file=sys.stderr, flush=True)
     ceiling = ceiling_of(script)
     return {
         "format": 1,
@@ -227,9 +239,11 @@ def sweep(script: Script) -> dict[str, Any]:
     }
 
 
-def measure_variant(name: str, script: Script) -> Point:
-    buffer, steps = VARIANTS[name]
-    return measure(replace(script, lag=1, steps=steps), buffer)
+def measure_variants(found: Mapping[str, Any], names: Sequence[str]) -> Points:
+    """With the setting of the results that they join."""
+    script = Script(**found["setting"])
+    with own_cluster():
+        return {name: measure(replace(script, lag=1, steps=VARIANTS[name][1]), VARIANTS[name][0]) for name in names}
 
 
 def tell(report: Report, found: Mapping[str, Any]) -> None:
@@ -278,7 +292,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 def main() -> None:
     given = parser(__doc__)
     given.add_argument("--smallest", action="store_true", help="few and short steps: a minute, and nothing to publish")
-    given.add_argument("--variant", nargs="*", default=[], choices=VARIANTS, help="buffers that do not keep the rule")
+    given.add_argument("--variant", nargs="+", default=[], choices=VARIANTS, help="buffers that do not keep the rule")
     given.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where the numbers are written")
     given.add_argument("--draw", action="store_true", help="run nothing, take what the results have")
     given.add_argument("--predict", action="store_true", help="the simulation alone, in seconds")
@@ -288,16 +302,13 @@ def main() -> None:
         with Report(options) as report:
             tell_prediction(report, script)
         return
-    if options.draw or options.variant:
-        found = json.loads(options.results.read_text())
+    joins = options.draw or options.variant
+    if joins and not options.results.is_file():
+        sys.exit(f"error: {options.results}: no results; expected: those of a run without --draw and --variant")
+    found = json.loads(options.results.read_text()) if joins else sweep(script)
+    if options.variant:
+        found["variants"] |= measure_variants(found, options.variant)
     if not options.draw:
-        logging.getLogger("rlsys").setLevel(logging.WARNING)
-        start_ray(1.0)
-        if options.variant:
-            found["variants"] |= {name: measure_variant(name, script) for name in options.variant}
-        else:
-            found = sweep(script)
-        ray.shutdown()
         replace_file(options.results, json.dumps(found, indent=1) + "\n")
     draw(found, options.results.with_suffix(".svg"))
     with Report(options) as report:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -111,6 +112,32 @@ def test_the_page_shows_the_scripted_sweep_and_the_simulation_still_says_the_sam
         assert asynchrony.middle(asynchrony.predict(each), script) == pytest.approx(
             found["points"][name]["predicted_s"]
         )
+
+
+def test_a_buffer_that_breaks_the_rule_joins_the_results_under_their_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asynchrony, results = load("asynchrony"), tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["asynchrony", "--smallest", "--variant", "discarding", "--results", str(results)])
+    with pytest.raises(SystemExit, match="no results"):
+        asynchrony.main()
+    published = json.loads(asynchrony.RESULTS.read_text())
+    results.write_text(json.dumps(published))
+    played = []
+
+    def measure(script: Any, variant: type) -> dict[str, Any]:
+        played.append((script, variant))
+        return published["variants"]["discarding"] | {"left_out": 7}
+
+    monkeypatch.setattr(asynchrony, "measure", measure)
+    monkeypatch.setattr(asynchrony, "start_ray", lambda cpus: None)
+    asynchrony.main()
+    assert played == [(replace(asynchrony.DEFAULT, lag=1, steps=240), asynchrony.Discarding)]
+    found = json.loads(results.read_text())
+    assert found["variants"].pop("discarding")["left_out"] == 7
+    published["variants"].pop("discarding")
+    assert found == published
+    assert "| first-come |" in capsys.readouterr().out
 
 
 def test_all_of_them_are_run_together_or_left_out_with_a_reason() -> None:
