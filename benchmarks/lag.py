@@ -64,6 +64,10 @@ def step_s(arms: study.Arms, name: str, lag: int) -> float:
     return float(arms[arm(name, lag)]["step_s"])
 
 
+def slowdown(arms: study.Arms, name: str, lag: int) -> float:
+    return step_s(arms, name, lag) / step_s(arms, name, 0)
+
+
 # Written before any run of this study. Known were the seconds of a step of both recipes as they are (lag 1), and that
 # on two cores engines and learner take turns at the processor, so that little is there to overlap.
 PREDICTIONS = (
@@ -127,11 +131,11 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 
 
 def tell(report: Report, found: study.Found) -> None:
-    columns = ("accuracy after all steps", "after as many seconds", "seconds of a step", "largest lag")
+    columns = ("accuracy after all steps", "after as many seconds", "seconds of a step", "to lag 0", "largest lag")
     report.head("miniature, loop.max_policy_lag", *columns)
     for name in MINIATURES:
         for lag in LAGS:
-            numbers = [[take(arms, name, lag) for arms in found.values()] for take in (end, then, step_s)]
+            numbers = [[take(arms, name, lag) for arms in found.values()] for take in (end, then, step_s, slowdown)]
             largest = max(arms[arm(name, lag)]["lag"] for arms in found.values())
             report.row(arm(name, lag), *map(spread, numbers), largest)
     report.head("to lag 0, paired by seed", "after all steps", "after as many seconds")
@@ -146,16 +150,22 @@ def change(arms: study.Arms, *, take: Any, name: str, lag: int) -> float:
 
 
 def draw(found: study.Found, path: Path) -> None:
-    note = f"{len(found)} seeds, a line each; held-out accuracy of sampled answers"
-    with study.picture(path, "Quality under lag, by steps and by seconds", note, columns=4, sharey=True) as grid:
+    note = f"{len(found)} seeds, a thin line each, and their mean; held-out accuracy of sampled answers"
+    with study.picture(path, "Quality under lag, by steps and by time", note, columns=4, sharey=True) as grid:
         for place, (name, at) in enumerate((name, at) for name in MINIATURES for at in ("steps", "seconds")):
             for lag, colour in zip(LAGS, COLOURS, strict=False):
-                for index, arms in enumerate(found.values()):
-                    curve = arms[arm(name, lag)]["curve"]
-                    label = None if index else f"lag {lag}"
-                    accuracy = [point["accuracy"] for point in curve]
-                    grid[place].plot([point[at] for point in curve], accuracy, color=colour, label=label, linewidth=1)
-            grid[place].set(title=name, xlabel=f"{at} of the rl stage", ylim=(0, 1))
+                lines = [[*zip(*points(arms, name, lag, at), strict=True)] for arms in found.values()]
+                for line in lines:
+                    grid[place].plot(*line, color=colour, linewidth=0.7, alpha=0.5)
+                grid[place].plot(*np.mean(lines, axis=0), color=colour, linewidth=2, label=f"lag {lag}")
+            unit = "step of the rl stage" if at == "steps" else "time, of what lag 0 takes for all steps"
+            grid[place].set(title=name, xlabel=unit, ylim=(0, 1))
+
+
+def points(arms: study.Arms, name: str, lag: int, at: str) -> list[tuple[float, float]]:
+    """Seeds may have run on machines of different speed: seconds are divided by those of lag 0 in the same seed."""
+    whole = arms[arm(name, 0)]["curve"][-1]["seconds"] if at == "seconds" else 1
+    return [(point[at] / whole, point["accuracy"]) for point in arms[arm(name, lag)]["curve"]]
 
 
 if __name__ == "__main__":
