@@ -59,6 +59,8 @@ class WorkerStatus:
     busy_s: float  # time with at least one request in the engine
     alive_s: float
     rss_mb: float  # of the actor and its engine process
+    engine_cpu_s: float  # processor time of the engine's processes
+    own_cpu_s: float  # and of this one, which tokenizes, renders and plays
     engine: EngineStats
     tools: Mapping[str, ToolStats]  # by tool
     worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
@@ -75,6 +77,7 @@ class LoadResult:
 
 
 ASIDE = "aside"  # calls that another loop answers
+ENGINE_PROCESS = "VLLM"  # what vLLM names its own begins with: VLLM::EngineCore, VLLM::Worker_TP0
 
 
 class RolloutWorker:
@@ -194,7 +197,8 @@ class RolloutWorker:
             stalled = now - self._step_seen
             raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self.in_flight} requests")
         me = psutil.Process()
-        rss = sum(_rss(process) for process in [me, *me.children(recursive=True)])
+        children = me.children(recursive=True)
+        engines = [process for process in children if _is_engine(process)]
         return WorkerStatus(
             pid=os.getpid(),
             log=log_file(),
@@ -202,7 +206,9 @@ class RolloutWorker:
             generated_tokens=self._generated,
             busy_s=self._busy_s + (now - self._busy_since if self.in_flight else 0.0),
             alive_s=now - self._started,
-            rss_mb=rss / 2**20,
+            rss_mb=sum(map(_rss, [me, *children])) / 2**20,
+            engine_cpu_s=sum(map(_cpu_s, engines)),
+            own_cpu_s=_cpu_s(me),
             engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
             tools=await self.worlds.tool_stats(),
             worlds_lost=tuple(self.worlds.lost),
@@ -231,3 +237,18 @@ def _rss(process: psutil.Process) -> int:
         return rss
     except psutil.Error:  # a tool's process that ended meanwhile
         return 0
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        return process.name().startswith(ENGINE_PROCESS)
+    except psutil.Error:
+        return False
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        used = process.cpu_times()
+        return float(used.user + used.system)
+    except psutil.Error:
+        return 0.0

@@ -222,6 +222,11 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "cumulative: their ratio is the engine's busy share",
     ),
     Meaning(
+        ("engine/cpu_s", "rollout/cpu_s"),
+        "cumulative seconds of processor time, of the engines' processes and of the rollout workers' own, which "
+        "tokenize and play the episodes",
+    ),
+    Meaning(
         ("episode/answered", "episode/malformed", "episode/turn_limit", "episode/token_limit"),
         "share of the episodes that ended with an answer, in a message that the environment cannot parse, at the limit "
         "of messages, or cut off at a limit of tokens",

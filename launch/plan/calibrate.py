@@ -24,22 +24,29 @@ class Calibration:
     trace: Trace
     speed: Speed  # of the run's own division
     answers: Answers
+    worker_cores: float  # that a worker's own process takes while its engine takes one
     replayed: Forecast  # of the run itself
 
     def speed_for(
         self, *, ranks: int, seats: int, engine_cores: float, learner_cores: float, cores: float | None
     ) -> Speed:
-        """For another division of machines of the same kind: ranks divide an update and the writing of a version."""
+        """For another division of machines of the same kind. engine_cores: of an engine alone."""
+        return replace(
+            self.divide(ranks),
+            seats=seats,
+            cores=cores,
+            engine_cores=engine_cores * (1 + self.worker_cores),
+            learner_cores=learner_cores,
+        )
+
+    def divide(self, ranks: int) -> Speed:
+        """Ranks divide an update and the writing of a version."""
         share = self.trace.setting.ranks / ranks
         return replace(
             self.speed,
             token_s=self.speed.token_s * share,
             build_s=self.speed.build_s * share,
             export_s=self.speed.export_s * share,
-            seats=seats,
-            cores=cores,
-            engine_cores=engine_cores,
-            learner_cores=learner_cores,
         )
 
 
@@ -51,15 +58,17 @@ def calibrate(
     learner_cores: float = 1.0,
     fixed: float = CPU_FIXED,
 ) -> Calibration:
-    """cores: that all parts of the run shared; None on GPUs. fixed: of an engine's step, in sequences.
+    """cores: that all parts of the run shared; None on GPUs. engine_cores: of an engine alone, without its worker's
+    process. fixed: of an engine's step, in sequences.
 
     Raises BadInput where the rows do not say enough.
     """
     steps = [step for step in trace.steps if not math.isnan(step["busy_s"]) and step["generated"] > 0]
     if len(steps) < FEWEST or not any(step["packed"] for step in steps):
         raise BadInput("too few steps with the numbers of engines and updates", where=trace.name)
-    setting, answers = trace.setting, _answers(trace)
+    setting, answers = trace.setting, answers_of(trace)
     base, each = fit_engine(trace, fixed)
+    worker_cores = measure_worker(trace)
     episodes = setting.groups_per_step * setting.group_size
     update = fmean(step["update_s"] for step in trace.steps)
     speed = Speed(
@@ -73,7 +82,7 @@ def calibrate(
         carry_s=fmean(max(0.0, step["publish_s"] - step["pause_s"]) for step in trace.steps),
         load_s=fmean(min(step["publish_s"], step["pause_s"]) for step in trace.steps),
         cores=cores,
-        engine_cores=engine_cores,
+        engine_cores=engine_cores * (1 + worker_cores),
         learner_cores=learner_cores,
     )
     busy = fmean(step["busy_s"] for step in steps) / setting.workers
@@ -86,7 +95,7 @@ def calibrate(
     rest = fmean(trace.seconds) / replayed.seconds  # what the simulation leaves out, or has too much of
     speed = _slowed(speed, learner=rest, engine=rest)
     replayed = forecast(_setting_of(trace, speed), speed, answers)
-    return Calibration(trace=trace, speed=speed, answers=answers, replayed=replayed)
+    return Calibration(trace=trace, speed=speed, answers=answers, worker_cores=worker_cores, replayed=replayed)
 
 
 def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
@@ -102,25 +111,24 @@ def _slowed(speed: Speed, *, learner: float, engine: float) -> Speed:
 
 
 def predict(
-    given: Calibration, *, groups_per_step: int | None = None, workers: int | None = None, ranks: int | None = None
+    given: Calibration,
+    *,
+    groups_per_step: int | None = None,
+    workers: int | None = None,
+    ranks: int | None = None,
+    answers: Answers | None = None,
 ) -> Forecast:
-    """Of the run itself with another number of groups, engines or ranks, on the same machines."""
+    """Of the run itself with another number of groups, engines or ranks, or other answers, on the same machines."""
     speed = given.speed
     if ranks is not None:
-        speed = given.speed_for(
-            ranks=ranks,
-            seats=speed.seats,
-            engine_cores=speed.engine_cores,
-            learner_cores=speed.learner_cores,
-            cores=speed.cores,
-        )
+        speed = given.divide(ranks)
     setting = _setting_of(given.trace, speed)
     changed = replace(
         setting,
         groups_per_step=groups_per_step or setting.groups_per_step,
         workers=workers or setting.workers,
     )
-    return forecast(changed, speed, given.answers)
+    return forecast(changed, speed, answers or given.answers)
 
 
 def _setting_of(trace: Trace, speed: Speed) -> Setting:
@@ -140,7 +148,8 @@ def _setting_of(trace: Trace, speed: Speed) -> Setting:
     )
 
 
-def _answers(trace: Trace) -> Answers:
+def answers_of(trace: Trace) -> Answers:
+    """What was played. Raises BadInput where no episode was kept."""
     groups: list[Sequence[tuple[float, float]]] = []
     for step, found in zip(trace.steps, trace.groups, strict=True):
         outside = step["tool_s"] + step["score_s"]
@@ -151,6 +160,14 @@ def _answers(trace: Trace) -> Answers:
     packed = fmean(step["packed"] for step in trace.steps) / (setting.groups_per_step * setting.group_size)
     count = sum(map(len, groups))
     return Answers(groups=groups, packed=packed, said=f"lengths of {count:,} episodes of {trace.name}")
+
+
+def measure_worker(trace: Trace) -> float:
+    """Cores that a worker's own process takes while its engine takes one; 0 of a run that did not measure them."""
+    found = [step for step in trace.steps if step["engine_cpu_s"] > 0 and step["worker_cpu_s"] > 0]
+    if not found:
+        return 0.0
+    return sum(step["worker_cpu_s"] for step in found) / sum(step["engine_cpu_s"] for step in found)
 
 
 def fit_engine(trace: Trace, fixed: float) -> tuple[float, float]:

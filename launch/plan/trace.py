@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import Episodes, read_episodes
@@ -34,7 +35,10 @@ COLUMNS = {
     "tool_s": "time/episode_tool",
     "score_s": "time/episode_score",
     "busy_s": "engine/busy_s",  # of all engines, since they started
+    "engine_cpu_s": "engine/cpu_s",
+    "worker_cpu_s": "rollout/cpu_s",
 }
+CUMULATIVE = ("busy_s", "engine_cpu_s", "worker_cpu_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class Trace:
     name: str
     stage: str
     setting: TraceSetting
-    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; busy_s is of the step alone, nan where it is not known
+    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; CUMULATIVE of the step alone, nan where unknown
     groups: Sequence[Sequence[Sequence[int]]]  # of each step: the sampled tokens of each episode of its groups
 
     def part(self, first: int, last: int) -> Trace:
@@ -132,10 +136,14 @@ def _setting(run: RunDirectory, stage: Mapping[str, Any]) -> TraceSetting:
 
 def _steps(rows: Rows) -> list[dict[str, float]]:
     columns = {key: rows.column(name) for key, name in COLUMNS.items()}
-    busy = columns["busy_s"]
-    columns["busy_s"] = np.concatenate([[math.nan], np.where(np.diff(busy) > 0, np.diff(busy), math.nan)])
-    optional = {key: column if key == "busy_s" else np.nan_to_num(column) for key, column in columns.items()}
-    return [{key: float(column[at]) for key, column in optional.items()} for at in range(len(rows))]
+    whole = {key: _growth(column) if key in CUMULATIVE else np.nan_to_num(column) for key, column in columns.items()}
+    return [{key: float(column[at]) for key, column in whole.items()} for at in range(len(rows))]
+
+
+def _growth(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """nan at the first row, and where a restart began to count anew."""
+    grown = np.diff(column)
+    return np.concatenate([[math.nan], np.where(grown > 0, grown, math.nan)])
 
 
 def _groups(episodes: Episodes, rows: Rows) -> list[list[list[int]]]:

@@ -365,8 +365,11 @@ async def engine_metrics(run: Run) -> Mapping[str, float]:
         tool_metrics([status.tools for status in statuses])
         | gauges
         | {
-            "engine/busy_s": sum(status.busy_s for status in statuses),  # cumulative, as is the next
+            # Cumulative, as are the next three.
+            "engine/busy_s": sum(status.busy_s for status in statuses),
             "engine/alive_s": sum(status.alive_s for status in statuses),
+            "engine/cpu_s": sum(status.engine_cpu_s for status in statuses),
+            "rollout/cpu_s": sum(status.own_cpu_s for status in statuses),
             "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
             "engine/rss_mb": sum(status.rss_mb for status in statuses),
             "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),

@@ -20,7 +20,8 @@ from rlsys.system.supervisor import Supervised
 def member(state: State = State.READY, generated: int | None = 7, delivered: int = 5) -> WorkerRecord:
     spec: Any = type("Spec", (), {"name": "w0"})
     status = WorkerStatus(
-        pid=1, log="", version=1, generated_tokens=generated or 0, busy_s=0.0, alive_s=1.0, rss_mb=1.0, engine=IDLE,
+        pid=1, log="", version=1, generated_tokens=generated or 0, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
+        engine_cpu_s=1.0, own_cpu_s=1.0, engine=IDLE,
         tools={},
     )  # fmt: skip
     life = Supervised[Any]("w0", lambda: None, asyncio.sleep, str)

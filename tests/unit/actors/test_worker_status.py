@@ -85,24 +85,34 @@ def test_it_starts_with_its_engine_and_ends_with_it(worker: RolloutWorker, monke
     assert actors.worker.os.environ["RLSYS_TEST_SECRET"] == "k" and worker.renderer == "m"  # type: ignore[comparison-overlap]
 
 
-def test_its_memory_is_that_of_all_its_processes_in_mebibytes(
+def test_its_memory_is_that_of_all_its_processes_and_its_engine_s_processor_time_is_apart(
     worker: RolloutWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def process(mebibytes: float, *children: Any) -> Any:
+    def process(mebibytes: float, *children: Any, name: str = "python") -> Any:
         def memory_info() -> Any:
             if not mebibytes:
                 raise psutil.NoSuchProcess(1)
             return SimpleNamespace(rss=int(mebibytes * 1024 * 1024))
 
         below = [each for child in children for each in (child, *child.children(recursive=True))]
+
+        def cpu_times() -> Any:
+            memory_info()
+            return SimpleNamespace(user=10 * mebibytes, system=mebibytes)
+
         return SimpleNamespace(
-            memory_info=memory_info, children=lambda recursive=False: below if recursive else list(children)
+            memory_info=memory_info,
+            cpu_times=cpu_times,
+            name=lambda: name,
+            children=lambda recursive=False: below if recursive else list(children),
         )
 
-    mine = process(3, process(1.5, process(0.25)), process(0))  # one ended meanwhile
+    engine = process(1.5, process(0.25, name="VLLM::Worker_TP0"), name="VLLM::EngineCore")
+    mine = process(3, engine, process(0, name="VLLM::EngineCore"), process(1))  # one ended meanwhile
     monkeypatch.setattr(actors.worker.psutil, "Process", lambda: mine)
     status = asyncio.run(worker.ping())
-    assert status.rss_mb == 4.75
+    assert status.rss_mb == 5.75
+    assert (status.engine_cpu_s, status.own_cpu_s) == (11 * 1.75, 33)
     assert status.pid == actors.worker.os.getpid() and 0 <= status.alive_s < 60
 
 

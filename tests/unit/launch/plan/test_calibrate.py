@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from launch.cli import run
-from launch.plan.calibrate import Calibration, calibrate, fit_engine, predict
-from launch.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
+from launch.plan.calibrate import Calibration, answers_of, calibrate, fit_engine, predict
+from launch.plan.trace import COLUMNS, CUMULATIVE, Trace, TraceSetting, read_trace
 from rlsys.errors import BadInput
 from tests.paths import ROOT
 
@@ -25,7 +25,7 @@ SETTING = TraceSetting(
 STEP = {
     "step_s": 20.0, "wait_s": 2.0, "build_s": 1.0, "publish_wait_s": 0.0, "update_s": 16.0, "export_s": 1.0,
     "checkpoint_s": 0.0, "other_s": 0.0, "publish_s": 1.0, "pause_s": 0.5, "packed": 800.0, "generated": 80.0,
-    "generate_s": 5.0, "tool_s": 0.25, "score_s": 0.25, "busy_s": 10.0,
+    "generate_s": 5.0, "tool_s": 0.25, "score_s": 0.25, "busy_s": 10.0, "engine_cpu_s": 8.0, "worker_cpu_s": 4.0,
 }  # fmt: skip
 
 
@@ -62,6 +62,20 @@ def test_a_replayed_run_takes_what_it_took() -> None:
     assert predict(found, workers=2).seconds <= found.replayed.seconds + 1e-9
 
 
+def test_a_worker_takes_its_own_share_of_the_cores() -> None:
+    """4 s for its engine's 8: half a core more for every one of an engine, in the run and in a plan for another."""
+    found = calibrate(made(), cores=2.0, engine_cores=2.0)
+    assert found.worker_cores == 0.5 and found.speed.engine_cores == 3.0
+    other = found.speed_for(ranks=1, seats=8, engine_cores=1.0, learner_cores=1.0, cores=4.0)
+    assert other.engine_cores == 1.5
+    unknown = made(
+        change=lambda at: {"engine_cpu_s": math.nan, "worker_cpu_s": math.nan} if at else {"engine_cpu_s": 2.0}
+    )
+    assert calibrate(unknown, cores=2.0).worker_cores == 2.0  # 4 s for 2 s, in the one step that knows
+    never = made(change=lambda at: {"worker_cpu_s": math.nan})
+    assert calibrate(never, cores=2.0).speed.engine_cores == 1.0
+
+
 def test_another_number_of_ranks_divides_an_update_and_the_writing_of_a_version() -> None:
     found = calibrate(made(), cores=None)
     other = found.speed_for(ranks=2, seats=8, engine_cores=1.0, learner_cores=1.0, cores=None)
@@ -77,31 +91,34 @@ def test_a_real_run_is_simulated_as_it_was(path: Path) -> None:
     assert found.lag == trace.setting.max_policy_lag
 
 
-@pytest.mark.parametrize(
-    ("name", "within"),
-    [("quickstart", 0.15), ("engines-2", 0.15), ("groups-16", 0.15), ("groups-64", 0.15), ("research", 0.17)],
-)
-def test_half_of_a_real_run_predicts_the_other_half(name: str, within: float) -> None:
-    """Within 15 % where the machine's other work was steady: docs/measurements.md has all errors."""
-    trace = kept(name)
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
+def test_half_of_a_real_run_predicts_the_other_half_by_its_lengths(path: Path) -> None:
+    """Within 15 %: speeds of the first half, and what was played in the second, of which a policy that learns changes
+    how much is trained (docs/measurements.md)."""
+    trace = kept(path.stem)
     half = len(trace.steps) // 2
-    took = fmean(trace.part(half, len(trace.steps)).seconds)
-    assert on_two_cores(trace.part(0, half)).replayed.seconds == pytest.approx(took, rel=within)
+    second = trace.part(half, len(trace.steps))
+    found = predict(on_two_cores(trace.part(0, half)), answers=answers_of(second))
+    assert found.seconds == pytest.approx(fmean(second.seconds), rel=0.15)
 
 
-@pytest.mark.parametrize(("groups", "within"), [(64, 0.25), (16, 0.5)])
-def test_real_steps_predict_another_number_of_groups(groups: int, within: float) -> None:
-    """64 groups within 25 %; 16 took less than predicted, on a machine with other work (docs/measurements.md)."""
+@pytest.mark.parametrize("groups", [64, 16])
+def test_real_steps_predict_another_number_of_groups_within_15_percent(groups: int) -> None:
     known = on_two_cores(kept("groups-32").and_then(kept("groups-32-again")))
     took = fmean(kept(f"groups-{groups}").seconds)
-    assert predict(known, groups_per_step=groups).seconds == pytest.approx(took, rel=within)
+    assert predict(known, groups_per_step=groups).seconds == pytest.approx(took, rel=0.15)
 
 
 @pytest.mark.parametrize(("known", "other"), [(1, 2), (2, 1)])
-def test_a_real_run_predicts_another_number_of_engines_within_25_percent(known: int, other: int) -> None:
+def test_a_real_run_predicts_another_number_of_engines_within_30_percent(known: int, other: int) -> None:
+    """More processes than cores take more processor time for the same tokens, which no prediction knows
+    (docs/measurements.md). Without the cores of a worker's own process the errors are larger."""
+    trace = kept(f"engines-{known}")
     took = fmean(kept(f"engines-{other}").seconds)
-    found = predict(on_two_cores(kept(f"engines-{known}")), workers=other)
-    assert found.seconds == pytest.approx(took, rel=0.25)
+    error = abs(predict(on_two_cores(trace), workers=other).seconds / took - 1)
+    assert error < 0.3
+    unknown = replace(trace, steps=[{**step, "worker_cpu_s": math.nan} for step in trace.steps])
+    assert abs(predict(on_two_cores(unknown), workers=other).seconds / took - 1) > error
 
 
 def test_rows_that_say_too_little_are_refused() -> None:
@@ -126,7 +143,7 @@ def write_run(folder: Path, *, gpus: bool = False, steps: int = 8) -> Path:
     rows, lines = [], (folder / "trajectories")
     lines.mkdir()
     for at in range(steps):
-        columns = {name: STEP[key] for key, name in COLUMNS.items()} | {"engine/busy_s": 10.0 * (at + 1)}
+        columns = {name: STEP[key] * (at + 1 if key in CUMULATIVE else 1) for key, name in COLUMNS.items()}
         card = {"memory/learner_gpu_peak_mb": 1.0} if gpus else {}
         rows.append({"step": at + 1, "stage": "rl", "stage_step": at + 1} | columns | card)
         episodes = [{"sequence": number // 2, "sibling": number % 2, "num_tokens": 10} for number in range(8)]

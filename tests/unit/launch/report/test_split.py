@@ -27,6 +27,7 @@ def traced(update_s: float, busy_s: float, wait_s: float) -> Trace:
         "step_s": update_s + wait_s, "wait_s": wait_s, "build_s": 0.0, "publish_wait_s": 0.0, "update_s": update_s,
         "export_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "publish_s": 0.1, "pause_s": 0.1, "packed": 3200.0,
         "generated": 2560.0, "generate_s": 0.9 * busy_s, "tool_s": 0.0, "score_s": 0.0, "busy_s": 2 * busy_s,
+        "engine_cpu_s": busy_s, "worker_cpu_s": busy_s,
     }  # fmt: skip
     return Trace(name="made", stage="rl", setting=SETTING, steps=[step] * 6, groups=[[[40, 40, 40, 200]] * 8] * 6)
 
