@@ -26,7 +26,7 @@ def group_advantages(rewards_G: Numbers, *, normalize_std: bool = True, eps: flo
     """
     rewards, scored = _group(rewards_G)
     values = rewards[scored]
-    if _without_contrast(values):
+    if _without_signal(values):
         return _like(rewards_G, rewards.masked_fill(scored, 0.0))
     centred = values - values.mean()
     if normalize_std:
@@ -43,7 +43,7 @@ def leave_one_out(rewards_G: Numbers) -> torch.Tensor:
     """
     rewards, scored = _group(rewards_G)
     values = rewards[scored]
-    if _without_contrast(values):
+    if _without_signal(values):
         return _like(rewards_G, rewards.masked_fill(scored, 0.0))
     others = (values.sum() - values) / (values.numel() - 1)
     return _like(rewards_G, rewards.masked_scatter(scored, values - others))
@@ -148,7 +148,7 @@ def _group(rewards_G: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
     return rewards, ~rewards.isnan()
 
 
-def _without_contrast(values: torch.Tensor) -> bool:
+def _without_signal(values: torch.Tensor) -> bool:
     """True when there is nothing to compare. Equal means equal to rounding: 0.1 + 0.2 is no better than 0.3."""
     if values.numel() < 2:
         return True

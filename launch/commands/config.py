@@ -148,7 +148,8 @@ def fill_page(page: str, sections: Sequence[Section]) -> str:
 
 def tables(sections: Sequence[Section]) -> str:
     lines: list[str] = []
-    for group, below in groupby(sections, part_of):
+    order = ["The run", *PARTS.values()]
+    for group, below in groupby(sorted(sections, key=lambda section: order.index(part_of(section))), part_of):
         lines += [f"## {group}", ""]
         for section in below:
             lines += table(section)

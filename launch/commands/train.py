@@ -56,7 +56,10 @@ EXAMPLES = """examples:
 def add(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
-        "--run-dir", metavar="D", help="run directory; an unfinished run in it is continued (default: runs/NAME)"
+        "--run-dir",
+        metavar="D",
+        help="run directory; an unfinished run in it is continued (default: the unfinished runs/NAME or "
+        "runs/NAME-N of this configuration, else the next that is free)",
     )
     parser.add_argument("--resume", action="store_true", help="fail if there is no checkpoint to continue from")
     trusted = "continue a run that another user began (docs/trust.md)"

@@ -154,18 +154,18 @@ class HealthMonitor:
         if row.stale > 0:
             return f"{NOTHING}all tokens with signal are older than loop.max_token_lag={loop.max_token_lag}"
         rewards = f"rewards from {row.reward_min or 0.0:.3f} to {row.reward_max or 0.0:.3f}"
-        why, cure = self._no_contrast(row)
-        return f"{NOTHING}all {row.filtered:g} groups are without contrast ({rewards}): {why}; {cure}"
+        why, cure = self._no_signal(row)
+        return f"{NOTHING}all {row.filtered:g} groups are without signal ({rewards}): {why}; {cure}"
 
     def starved(self, row: HealthRow) -> str:
-        """Nearly no group has contrast, and what is trained comes from the few."""
+        """Nearly no group has signal, and what is trained comes from the few."""
         groups = row.with_signal + row.filtered + row.failed
         if not row.trained or not row.with_signal or row.filtered < NEARLY_ALL * groups:
             return ""
-        why, cure = self._no_contrast(row)
-        return f"{row.filtered:g} of {groups:g} groups are without contrast: {why}; {cure}"
+        why, cure = self._no_signal(row)
+        return f"{row.filtered:g} of {groups:g} groups are without signal: {why}; {cure}"
 
-    def _no_contrast(self, row: HealthRow) -> tuple[str, str]:
+    def _no_signal(self, row: HealthRow) -> tuple[str, str]:
         warmth, size = self._setting.recipe.rollout.temperature, self._setting.recipe.loop.group_size
         more = f"a higher rollout.temperature={warmth:g} or loop.group_size={size}"
         right = self._right(row)

@@ -60,7 +60,7 @@ def test_without_lag_the_loop_is_a_synchronous_one_bit_for_bit(first: Path, tmp_
 def on_policy(steps: list[dict[str, Any]]) -> None:
     """Without lag every token was sampled by the weights that are trained: all ratios to the engine are 1 to 1e-4.
     To the learner's own log-probabilities they are exactly 1: test_learner_rank.py."""
-    assert steps, "a group with contrast, and so an update"
+    assert steps, "a group with signal, and so an update"
     for row in steps:
         assert row["lag/max"] == 0
         assert math.expm1(row["mismatch/max"]) < 1e-4  # the largest |ratio - 1|: that of the token furthest off

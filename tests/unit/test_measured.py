@@ -36,7 +36,7 @@ CHOSEN = {
     "docs/environments/writing.md": {"## A failure is not a zero"},
     "docs/how-to/read-a-report.md": {"### Did it learn?", "### May it be trusted?", "### What should I do?"},
     "docs/how-to/incidents.md": {"## An example", "## What begins one", "## What is in it"},
-    "docs/how-to/check-a-cluster.md": {"## The looks"},
+    "docs/how-to/check-a-cluster.md": {"## The checks"},
     "docs/how-to/submit-a-job.md": {"## What happens"},
     "docs/judge.md": {"## How often it is wrong", "## The service"},
     "docs/run-directory.md": {"## Health"},

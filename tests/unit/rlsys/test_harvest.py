@@ -186,7 +186,7 @@ NOW = 7  # the version that is trained
 GROUPS = [
     sampled_by(0, (1.0, (4, 5, 5, 7)), (0.0, (4, 4)), (0.5, (6, 7))),  # of two versions; all old; all new
     sampled_by(1, (1.0, (4, 4)), (0.0, (3,))),  # nothing of it is new enough
-    sampled_by(2, (1.0, (4,)), (1.0, (4,))),  # without contrast anyway
+    sampled_by(2, (1.0, (4,)), (1.0, (4,))),  # without signal anyway
 ]
 
 
@@ -224,7 +224,7 @@ def test_a_group_of_old_tokens_alone_is_filtered_and_the_tokens_add_up() -> None
     harvest = harvest_groups(GROUPS, Centred(), longest=100, version=NOW, max_token_lag=2)
     assert harvest.outcomes == {0: "trained", 1: "filtered", 2: "filtered"}  # each prompt once, none failed
     counted = {name: metric.value for name, metric in harvest.metrics.items()}
-    assert counted["tokens/stale"] == (1 + 2) + (2 + 1)  # what had no contrast was left out for that
+    assert counted["tokens/stale"] == (1 + 2) + (2 + 1)  # what had no signal was left out for that
     assert (counted["tokens/in_trained_groups"], counted["tokens/in_filtered_groups"]) == (8, 3 + 2)
     assert sum(ref.num_loss_tokens for ref in harvest.samples) == 8 - 3
 

@@ -46,7 +46,7 @@ def once(**changes: Any) -> str:
     return sentence.removeprefix(f"{PATIENCE} steps in a row: ")
 
 
-def no_contrast(**changes: Any) -> dict[str, Any]:
+def no_signal(**changes: Any) -> dict[str, Any]:
     return {key.replace("/", "__"): value for key, value in NO_CONTRAST.items()} | changes
 
 
@@ -80,24 +80,24 @@ def test_episodes_that_are_all_cut_off_name_the_limit(changes: dict[str, Any], k
     assert once(episode__token_limit=0.97, **changes) == f"97% of the episodes were cut off by a token limit: {key}"
 
 
-def test_groups_without_contrast_are_too_easy_too_hard_or_cut_off() -> None:
-    head = "nothing was trained: all 32 groups are without contrast"
-    easy = once(**no_contrast(reward__min=1.1, reward__part__correct=1.0))
+def test_groups_without_signal_are_too_easy_too_hard_or_cut_off() -> None:
+    head = "nothing was trained: all 32 groups are without signal"
+    easy = once(**no_signal(reward__min=1.1, reward__part__correct=1.0))
     assert easy == f"{head} (rewards from 1.100 to 1.100): every episode solved its task; give harder tasks (env.*)"
     hard = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
-    assert once(**no_contrast(**hard)) == (
+    assert once(**no_signal(**hard)) == (
         f"{head} (rewards from 0.000 to 0.000): no episode solved its task; give easier tasks (env.*), an sft stage "
         "before, or a higher rollout.temperature=0.7 or loop.group_size=8"
     )
-    assert "each task is too easy or too hard" in once(**no_contrast())
-    first, second = said(watch(), rows(PATIENCE, **no_contrast(**hard, episode__token_limit=1.0)))
+    assert "each task is too easy or too hard" in once(**no_signal())
+    first, second = said(watch(), rows(PATIENCE, **no_signal(**hard, episode__token_limit=1.0)))
     assert "100% of the episodes were cut off" in first and "nearly all are cut off; raise rollout" in second
 
 
 def test_other_reasons_for_a_step_that_trains_nothing() -> None:
-    assert "older than loop.max_token_lag=1" in once(**no_contrast(tokens__stale=900.0))
+    assert "older than loop.max_token_lag=1" in once(**no_signal(tokens__stale=900.0))
     failed = {"groups__filtered": 0.0, "groups__failed": 32.0}
-    assert "of 32 groups none could be graded" in once(**no_contrast(**failed))
+    assert "of 32 groups none could be graded" in once(**no_signal(**failed))
 
 
 def test_a_reward_that_is_format_only() -> None:
@@ -164,7 +164,7 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     first = said(watching, seen)
     assert [each.split(":")[0] for each in first] == ["step 2"]
     assert "2.4e+03 nats a token: lower learner.lr=" in first[0]
-    nothing = no_contrast(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
+    nothing = no_signal(**LOST, reward__max=0.0, episode__malformed=1.0, episode__turns=1.0)
     rambles = {**LOST, "episode__token_limit": 0.99, "episode__turns": 1.0, "episode__tokens_max": 64.0}
     later = said(watching, [*rows(1, 3, **LOST), *rows(4, 4, **nothing), *rows(3, 8, **rambles)])
     found = {finding.what: finding.says for finding in watching.findings()}
@@ -248,7 +248,7 @@ def test_a_mean_that_stands_still_never_fell_and_one_that_falls_is_seen_within_a
 def test_all_rewards_of_one_number_lead_to_the_reward_itself() -> None:
     zero = {"reward__max": 0.0, "reward__mean": 0.0, "reward__part__correct": 0.0, "reward__part__format": 0.0}
     watching = HealthMonitor("rl", HealthSetting(recipe=RECIPE, max_turns=4, solved_by={"correct": 0.0}, run="runs/q"))
-    (sentence,) = said(watching, rows(PATIENCE, **no_contrast(**zero)))
+    (sentence,) = said(watching, rows(PATIENCE, **no_signal(**zero)))
     line = "rlsys score runs/q/config.yaml --input runs/q/trajectories/step-000003.jsonl --explain 1"
     assert sentence.endswith(f"or look whether the reward reads what the model writes: {line}")
 

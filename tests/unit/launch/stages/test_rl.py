@@ -604,7 +604,7 @@ def test_an_error_of_a_background_task_ends_what_is_awaited(tmp_path: Path) -> N
 
 
 def test_what_is_wrong_is_said_once_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bandit answers at once and learns its task: no tool was called, and soon no group has contrast."""
+    """A bandit answers at once and learns its task: no tool was called, and soon no group has signal."""
     stop = lambda run, row: run.tasks.stop.set() if row["step"] == 9 else None  # noqa: E731
     assert isinstance(play(tmp_path, steps=30, on_row=stop).error, StopRequested)
     outcome = play(tmp_path, steps=30)
@@ -632,7 +632,7 @@ def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
 
     outcome = play(tmp_path, steps=4, pool=Deaf())
     assert isinstance(outcome.error, RunFailed)
-    assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without contrast")
+    assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without signal")
     assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1

@@ -144,7 +144,7 @@ def test_what_the_tools_said_has_no_gradient_whatever_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_GROUPS)
 @pytest.mark.parametrize("rewards", [[1, 1, 1], [0.3, 0.1 + 0.2], [1.0], [1.0, math.nan], [math.nan, math.nan], []])
-def test_a_group_without_contrast_has_no_advantages(name: str, rewards: list[float]) -> None:
+def test_a_group_without_signal_has_no_advantages(name: str, rewards: list[float]) -> None:
     assert build(name).advantages(rewards) is None
 
 
