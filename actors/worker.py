@@ -59,8 +59,10 @@ class WorkerStatus:
     busy_s: float  # time with at least one request in the engine
     alive_s: float
     rss_mb: float  # of the actor and its engine process
-    engine_cpu_s: float  # processor time of the engine's processes
-    own_cpu_s: float  # and of this one, which tokenizes, renders and plays
+    # Processor time since the engine is up: of its processes, and of the actor's own, which renders, tokenizes and
+    # detokenizes. The process of the environments is in neither.
+    engine_cpu_s: float
+    own_cpu_s: float
     engine: EngineStats
     tools: Mapping[str, ToolStats]  # by tool
     worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
@@ -104,6 +106,7 @@ class RolloutWorker:
         self._busy_s = 0.0
         self._generated = 0
         self._started = time.monotonic()
+        self.cpu_before = (0.0, 0.0)  # of engine and actor, for imports and the loading of the model
         self._step: object = None  # the engine's last one, as its statistics show it
         self._step_seen = time.monotonic()
 
@@ -115,6 +118,7 @@ class RolloutWorker:
         """Start the engine. Takes half a minute: mostly imports."""
         self.worlds.start()
         self.engine = await Engine.start(self.spec.engine)
+        self.cpu_before = _cpu_s(psutil.Process())
         return await self.ping()
 
     @ray.method(concurrency_group=ASIDE)
@@ -198,7 +202,7 @@ class RolloutWorker:
             raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self.in_flight} requests")
         me = psutil.Process()
         children = me.children(recursive=True)
-        engines = [process for process in children if _is_engine(process)]
+        engine_cpu_s, own_cpu_s = _cpu_s(me)
         return WorkerStatus(
             pid=os.getpid(),
             log=log_file(),
@@ -207,8 +211,8 @@ class RolloutWorker:
             busy_s=self._busy_s + (now - self._busy_since if self.in_flight else 0.0),
             alive_s=now - self._started,
             rss_mb=sum(map(_rss, [me, *children])) / 2**20,
-            engine_cpu_s=sum(map(_cpu_s, engines)),
-            own_cpu_s=_cpu_s(me),
+            engine_cpu_s=engine_cpu_s - self.cpu_before[0],
+            own_cpu_s=own_cpu_s - self.cpu_before[1],
             engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
             tools=await self.worlds.tool_stats(),
             worlds_lost=tuple(self.worlds.lost),
@@ -246,7 +250,13 @@ def _is_engine(process: psutil.Process) -> bool:
         return False
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def _cpu_s(actor: psutil.Process) -> tuple[float, float]:
+    """Of its engine's processes, and of its own."""
+    engines = [process for process in actor.children(recursive=True) if _is_engine(process)]
+    return sum(map(_used_s, engines)), _used_s(actor)
+
+
+def _used_s(process: psutil.Process) -> float:
     try:
         used = process.cpu_times()
         return float(used.user + used.system)

@@ -297,6 +297,8 @@ def main() -> None:
     given.add_argument("--draw", action="store_true", help="run nothing, take what the results have")
     given.add_argument("--predict", action="store_true", help="the simulation alone, in seconds")
     options = given.parse_args()
+    if options.draw and options.variant:
+        given.error("--draw runs nothing: give --variant without it")
     script = SMALLEST if options.smallest else DEFAULT
     if options.predict:
         with Report(options) as report:

@@ -15,6 +15,6 @@ def forward_flops(
 def training_flops(forward: float, frozen: float) -> float:
     """One forward and backward pass: three times the forward's. Recomputing is not counted.
 
-    frozen: those of the forward pass's products with weights that are not trained, which have no gradient.
+    frozen: operations of the forward pass with weights that are not trained, which have no gradient.
     """
     return 3 * forward - frozen

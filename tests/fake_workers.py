@@ -95,7 +95,7 @@ class _Worker:
         self.pings += 1
         return WorkerStatus(
             pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
-            engine_cpu_s=1.0, own_cpu_s=1.0, engine=IDLE, tools=self.script.tools.get(self.name, {}),
+            engine_cpu_s=2.0, own_cpu_s=1.0, engine=IDLE, tools=self.script.tools.get(self.name, {}),
             worlds_lost=self.script.lost.get(self.name, ()),
         )  # fmt: skip
 

@@ -326,7 +326,7 @@ class FakeWorker:
             busy_s=0.0,
             alive_s=1.0,
             rss_mb=1.0,
-            engine_cpu_s=1.0,
+            engine_cpu_s=2.0,
             own_cpu_s=1.0,
             engine=IDLE,
             tools={},

@@ -223,8 +223,8 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     ),
     Meaning(
         ("engine/cpu_s", "rollout/cpu_s"),
-        "cumulative seconds of processor time, of the engines' processes and of the rollout workers' own, which "
-        "tokenize and play the episodes",
+        "cumulative seconds of processor time, of the engines' processes and of the rollout workers' own, since "
+        "the engines were up; the processes of the environments are in neither",
     ),
     Meaning(
         ("episode/answered", "episode/malformed", "episode/turn_limit", "episode/token_limit"),

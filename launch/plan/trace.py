@@ -63,7 +63,7 @@ class Trace:
     name: str
     stage: str
     setting: TraceSetting
-    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; CUMULATIVE of the step alone, nan where unknown
+    steps: Sequence[Mapping[str, float]]  # keys of COLUMNS; those of CUMULATIVE as they grew in it, nan where unknown
     groups: Sequence[Sequence[Sequence[int]]]  # of each step: the sampled tokens of each episode of its groups
 
     def part(self, first: int, last: int) -> Trace:
@@ -141,7 +141,7 @@ def _steps(rows: Rows) -> list[dict[str, float]]:
 
 
 def _growth(column: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """nan at the first row, and where a restart began to count anew."""
+    """nan at the first row, and where it fell: another process began to count."""
     grown = np.diff(column)
     return np.concatenate([[math.nan], np.where(grown > 0, grown, math.nan)])
 

@@ -18,11 +18,12 @@ SECRET = re.compile(
 )
 LIKE_KEY = re.compile(r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|eyJ)[\w-]{12,}")  # of well-known services
 WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
-# Of vLLM and CUDA, set by rlsys for each actor by itself.
+# Of vLLM and CUDA, set by rlsys for each actor by itself, or relied on as they are by default.
 OWN_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
     "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_PROCESS_NAME_PREFIX",
     "VLLM_WORKER_MULTIPROC_METHOD",
 )
 

@@ -113,6 +113,9 @@ def test_its_memory_is_that_of_all_its_processes_and_its_engine_s_processor_time
     status = asyncio.run(worker.ping())
     assert status.rss_mb == 5.75
     assert (status.engine_cpu_s, status.own_cpu_s) == (11 * 1.75, 33)
+    worker.cpu_before = (11.0, 3.0)  # of the start
+    status = asyncio.run(worker.ping())
+    assert (status.engine_cpu_s, status.own_cpu_s) == (11 * 0.75, 30)
     assert status.pid == actors.worker.os.getpid() and 0 <= status.alive_s < 60
 
 
