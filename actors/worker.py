@@ -118,7 +118,7 @@ class RolloutWorker:
         """Start the engine. Takes half a minute: mostly imports."""
         self.worlds.start()
         self.engine = await Engine.start(self.spec.engine)
-        self.cpu_before = _cpu_s(psutil.Process())
+        self.cpu_before = _cpu_s(_processes())
         return await self.ping()
 
     @ray.method(concurrency_group=ASIDE)
@@ -200,9 +200,8 @@ class RolloutWorker:
         elif now - self._step_seen > self.spec.stall_s:
             stalled = now - self._step_seen
             raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self.in_flight} requests")
-        me = psutil.Process()
-        children = me.children(recursive=True)
-        engine_cpu_s, own_cpu_s = _cpu_s(me)
+        processes = _processes()
+        engine_cpu_s, own_cpu_s = _cpu_s(processes)
         return WorkerStatus(
             pid=os.getpid(),
             log=log_file(),
@@ -210,7 +209,7 @@ class RolloutWorker:
             generated_tokens=self._generated,
             busy_s=self._busy_s + (now - self._busy_since if self.in_flight else 0.0),
             alive_s=now - self._started,
-            rss_mb=sum(map(_rss, [me, *children])) / 2**20,
+            rss_mb=sum(map(_rss, processes)) / 2**20,
             engine_cpu_s=engine_cpu_s - self.cpu_before[0],
             own_cpu_s=own_cpu_s - self.cpu_before[1],
             engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
@@ -235,6 +234,12 @@ def log_file() -> str:
     return target if alone else f"{ray.util.get_node_ip_address()}:{target}"
 
 
+def _processes() -> list[psutil.Process]:
+    """This one, and all below it."""
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
 def _rss(process: psutil.Process) -> int:
     try:
         rss: int = process.memory_info().rss
@@ -250,10 +255,10 @@ def _is_engine(process: psutil.Process) -> bool:
         return False
 
 
-def _cpu_s(actor: psutil.Process) -> tuple[float, float]:
-    """Of its engine's processes, and of its own."""
-    engines = [process for process in actor.children(recursive=True) if _is_engine(process)]
-    return sum(map(_used_s, engines)), _used_s(actor)
+def _cpu_s(processes: Sequence[psutil.Process]) -> tuple[float, float]:
+    """Of the engine's, and of the first: the actor's own."""
+    actor, *others = processes
+    return sum(map(_used_s, filter(_is_engine, others))), _used_s(actor)
 
 
 def _used_s(process: psutil.Process) -> float:

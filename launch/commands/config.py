@@ -28,8 +28,9 @@ EXAMPLES = """examples:
 """
 BEGIN, END = "<!-- rlsys config --page -->", "<!-- end -->"
 LONGEST = 60  # characters of a default
-# How the title of a section begins: the part of the page that it stands in. All others are keys of the run.
+# How the title of a section begins: the part of the page that it stands in, after all others.
 PARTS = {"`env": "Environments", "`reward": "Rewards", "`algorithm": "Algorithms"}
+OTHERS = "The run"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +149,7 @@ def fill_page(page: str, sections: Sequence[Section]) -> str:
 
 def tables(sections: Sequence[Section]) -> str:
     lines: list[str] = []
-    order = ["The run", *PARTS.values()]
+    order = [OTHERS, *PARTS.values()]
     for group, below in groupby(sorted(sections, key=lambda section: order.index(part_of(section))), part_of):
         lines += [f"## {group}", ""]
         for section in below:
@@ -158,7 +159,7 @@ def tables(sections: Sequence[Section]) -> str:
 
 def part_of(section: Section) -> str:
     """The part of the page that a section stands in."""
-    return next((part for start, part in PARTS.items() if section.title.startswith(start)), "The run")
+    return next((part for start, part in PARTS.items() if section.title.startswith(start)), OTHERS)
 
 
 def table(section: Section) -> list[str]:

@@ -20,4 +20,4 @@ def test_the_search_stays_when_the_examples_go(tmp_path: Path) -> None:
     first = next(row for row in steps if row["stage"] == "shots_3")
     assert first["episode/calls"] < 0.4
     alone = [row.get("episode/calls", 0.0) for row in steps if row["stage"] == "shots_0"]
-    assert min(alone[-5:]) > 0.8  # of the steps without examples: episodes that search
+    assert min(alone[-5:]) > 0.8  # searches for each episode, without examples

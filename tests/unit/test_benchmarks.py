@@ -121,6 +121,9 @@ def test_a_buffer_that_breaks_the_rule_joins_the_results_under_their_setting(
     monkeypatch.setattr(sys, "argv", ["asynchrony", "--smallest", "--variant", "discarding", "--results", str(results)])
     with pytest.raises(SystemExit, match="no results"):
         asynchrony.main()
+    with monkeypatch.context() as drawn, pytest.raises(SystemExit, match="2"):  # nothing is measured to be thrown away
+        drawn.setattr(sys, "argv", ["asynchrony", "--draw", "--variant", "discarding", "--results", str(results)])
+        asynchrony.main()
     published = json.loads(asynchrony.RESULTS.read_text())
     results.write_text(json.dumps(published))
     played = []

@@ -18,7 +18,7 @@ HEALTHY = {  # of a step of the quickstart
     "learner/steps": 1.0, "learner/skipped": 0.0,
     "reward/mean": 0.5, "reward/min": 0.0, "reward/max": 1.1, "reward/part/correct": 0.42, "reward/part/format": 0.08,
 }  # fmt: skip
-NO_CONTRAST = {"tokens/trained": 0, "groups/trained": 0.0, "groups/filtered": 32.0, "learner/steps": None}
+NO_SIGNAL = {"tokens/trained": 0, "groups/trained": 0.0, "groups/filtered": 32.0, "learner/steps": None}
 
 
 def watch(max_turns: int = 4, solved_by: dict[str, float] | None = None) -> HealthMonitor:
@@ -47,7 +47,7 @@ def once(**changes: Any) -> str:
 
 
 def no_signal(**changes: Any) -> dict[str, Any]:
-    return {key.replace("/", "__"): value for key, value in NO_CONTRAST.items()} | changes
+    return {key.replace("/", "__"): value for key, value in NO_SIGNAL.items()} | changes
 
 
 def test_of_healthy_rows_nothing_is_said() -> None:
