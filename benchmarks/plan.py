@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -88,7 +88,14 @@ def main() -> None:
             found = (known.replayed.seconds, predict(known, answers=answers_of(second)).seconds)
             errors = [f"{seconds:.2f} ({seconds / took - 1:+.0%})" for seconds in found]
             report.row(name, len(trace.steps), fmean(first.seconds), took, *errors)
-        report.head("other setting", "predicted, s", "measured, s", "error", "measured as it was, s")
+        report.head(
+            "processor time", "sequences in an engine", "engine, ms a step", "worker, us a token", "worker : engine"
+        )
+        for name in filter(is_kept, (*WHOLE, *STAGES)):
+            report.row(name, *spent(read(name)))
+        report.head(
+            "other setting", "predicted, s", "measured, s", "error", "without the worker's cores", "as it was, s"
+        )
         known = of(read("groups-32").and_then(read("groups-32-again")))
         for name in ("groups-16", "groups-64"):
             show(report, f"{name} from groups-32", known, read(name))
@@ -99,9 +106,25 @@ def main() -> None:
 
 def show(report: Report, name: str, known: Calibration, other: Trace) -> None:
     setting = other.setting
-    found = predict(known, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
     took = fmean(other.seconds)
-    report.row(name, found, took, f"{found / took - 1:+.0%}", fmean(known.trace.seconds))
+    unknown = of(replace(known.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in known.trace.steps]))
+    found, without = (
+        predict(each, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
+        for each in (known, unknown)
+    )
+    report.row(name, found, took, f"{found / took - 1:+.0%}", f"{without / took - 1:+.0%}", fmean(known.trace.seconds))
+
+
+def spent(trace: Trace) -> tuple[float, float, float, float]:
+    """Sequences in an engine, by Little's law; processor time of an engine's step in ms and of a worker for a token in
+    us, and the worker's for a second of its engine's."""
+    episodes = trace.setting.groups_per_step * trace.setting.group_size
+    steps = [step for step in trace.steps if step["busy_s"] > 0 and step["engine_cpu_s"] > 0]
+    engine, worker, busy, tokens = (
+        sum(step[key] for step in steps) for key in ("engine_cpu_s", "worker_cpu_s", "busy_s", "generated")
+    )
+    held = sum(step["generate_s"] * episodes for step in steps) / busy
+    return held, 1e3 * engine * held / tokens, 1e6 * worker / tokens, worker / engine
 
 
 if __name__ == "__main__":
