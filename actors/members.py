@@ -102,7 +102,6 @@ class PoolOptions:
     min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`
     placement_timeout_s: float
     run: str = ""  # names the actors
-    mismatch_limit: float  # mean gap past which an engine is refitted once, then the run stops; see `allowed_gap`
     publish_deadline_s: float = 60.0  # of a version: a worker without it by then serves nothing until it has it
 
 

@@ -72,6 +72,11 @@ class ChatRenderer:
             raise BadInput(describe_exception(error), where=broken) from error
         self._deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], tuple[int, ...]] = LRUCache(4096)
 
+    @property
+    def vocabulary_size(self) -> int:
+        """In tokens, added ones too."""
+        return len(self.tokenizer)
+
     def _thoughts_kept(self) -> bool:
         thought = f"<think>\n{MARK}\n</think>\n\n."
         chat = [ASKED, Message(role="assistant", content=thought), ASKED]

@@ -38,6 +38,7 @@ from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.journal import Journal
+from rlsys.probe import Probe, ProbeValues
 from rlsys.summaries import summarize_group
 from rlsys.system.device import DEVICES, resolve_run
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
@@ -242,8 +243,12 @@ class ScriptedRank(LearnerActor):
 
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
-    def export(self, folder: Any, version: int, probe: Any, perturb: bool) -> Any:
-        return WeightManifest(version=version), said_of(probe, perturb)
+    def measure(self, probe: Probe) -> ProbeValues:
+        said = said_of(probe.samples, bool(probe.noise))
+        return ProbeValues(logprobs=said, rounded=said)
+
+    def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        return WeightManifest(version=version), self.measure(probe)
 
 
 def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:
@@ -285,7 +290,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     variables = {SCRIPT: json.dumps(asdict(script))}
     pool = PoolOptions(
         cpus=0, gpus=0, env_vars=variables, start_timeout_s=900.0, call_timeout_s=script.deadline,
-        seats=script.seats, in_flight=script.in_flight, infra_attempts=3, mismatch_limit=0.1, min_workers=1,
+        seats=script.seats, in_flight=script.in_flight, infra_attempts=3, min_workers=1,
         placement_timeout_s=900.0,
     )  # fmt: skip
     rank = RankSpec(

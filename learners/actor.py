@@ -19,6 +19,7 @@ from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport, build_batch
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import BatchPlan
+from rlsys.probe import Probe, ProbeValues
 from rlsys.system import stack_signal
 from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
@@ -110,10 +111,11 @@ class LearnerActor:
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
-    def export(
-        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], perturb: bool
-    ) -> tuple[WeightManifest, list[list[float]]]:
-        return self.rank.export(folder.on_node(node_id()), version, probe, perturb=perturb)
+    def measure(self, probe: Probe) -> ProbeValues:
+        return self.rank.measure(probe)
+
+    def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        return self.rank.export(folder.on_node(node_id()), version, probe)
 
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of

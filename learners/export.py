@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 64 << 20
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
+# Embeddings, head and vectors (norms) reach every token at full strength. With less noise they move log-probabilities
+# about as far as one matrix of a layer does, so that no tensor hides behind another (benchmarks/canary.py).
+WORDS_SHARE, VECTOR_SHARE = 0.3, 0.4
 # Then an adapter's product has about the size of a matrix's own noise, for an A as peft draws it: sqrt(1/3) of what
 # keeps the size of a vector.
 ADAPTER_NOISE = 2.0
@@ -134,9 +137,12 @@ def as_in_files(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> dic
 
 
 @contextmanager
-def perturb_weights(model: PreTrainedModel, scale: float, adapter_scaling: float = 1.0) -> Iterator[None]:
-    """Inside, every tensor carries noise of about `scale` of its own size, the same in every process; afterwards the
-    originals are back, bit for bit. For proving that weights arrive: one stale tensor is one wrong log-probability.
+def perturb_weights(
+    model: PreTrainedModel, scale: float, adapter_scaling: float = 1.0, seed: int = 0
+) -> Iterator[None]:
+    """Inside, every matrix of a layer carries noise of about `scale` of its own size, and every other tensor the share
+    of it that stands above; the same in every process. Afterwards the originals are back, bit for bit. For proving that
+    weights arrive: a stale tensor is a wrong log-probability.
 
     adapter_scaling: of the model's adapter (alpha / rank), whose second matrices are zero at first: their noise is the
     larger the less of it reaches the layers.
@@ -148,6 +154,7 @@ def perturb_weights(model: PreTrainedModel, scale: float, adapter_scaling: float
     if torch.distributed.is_initialized():
         rank, num_ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     items = [item for item in weights(model) if item.tensor.is_floating_point()]
+    words = [part.weight for part in (model.get_input_embeddings(), model.get_output_embeddings()) if part is not None]
     owners = [number % num_ranks for number in range(len(items))]
     originals: list[torch.Tensor] = []  # of those that are this rank's
     whole = False
@@ -158,7 +165,8 @@ def perturb_weights(model: PreTrainedModel, scale: float, adapter_scaling: float
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
                     up = item.names[0].endswith(".lora_B.weight")
-                    item.tensor.add_(noise_for(item, ADAPTER_NOISE * scale / adapter_scaling if up else scale))
+                    share = ADAPTER_NOISE / adapter_scaling if up else _share_of(item, words)
+                    item.tensor.add_(noise_for(item, scale * share, seed))
         yield
         whole = True
     finally:
@@ -172,9 +180,15 @@ def perturb_weights(model: PreTrainedModel, scale: float, adapter_scaling: float
                         torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
-def noise_for(item: Weight, scale: float) -> torch.Tensor:
+def _share_of(item: Weight, words: Sequence[torch.Tensor]) -> float:
+    if any(item.tensor is tensor for tensor in words):
+        return WORDS_SHARE
+    return VECTOR_SHARE if len(getattr(item.tensor, "ds_shape", item.tensor.shape)) < 2 else 1.0
+
+
+def noise_for(item: Weight, scale: float, seed: int = 0) -> torch.Tensor:
     tensor = item.tensor.float()
-    generator = torch.Generator(device=tensor.device).manual_seed(zlib.crc32(item.names[0].encode()))
+    generator = torch.Generator(device=tensor.device).manual_seed(zlib.crc32(item.names[0].encode(), seed))
     noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
     least = tensor.shape[-1] ** -0.5 if tensor.ndim >= 2 else _MIN_VECTOR_NOISE
     size = max(float(tensor.square().mean().sqrt()), least)

@@ -29,6 +29,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, shard_plan
+from rlsys.probe import Probe, ProbeValues
 from rlsys.system.calls import describe_lost_node, reason, within
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.parts import of_part
@@ -181,12 +182,15 @@ class LearnerGroup:
         )
         return by_rank[0]
 
-    async def export(
-        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
-    ) -> tuple[WeightManifest, list[list[float]]]:
-        """Send the weights as `version`, or visibly perturbed ones; with the probe's log-probabilities under them."""
+    async def measure(self, probe: Probe) -> ProbeValues:
+        """As `LearnerRank.measure`."""
+        by_rank: list[ProbeValues] = await self.call_all(lambda rank: rank.measure.remote(probe), "log-probabilities")
+        return by_rank[0]
+
+    async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        """Send the weights, with the probe's noise, as `version`; with the probe's log-probabilities under them."""
         by_rank = await self.call_all(
-            lambda rank: rank.export.remote(folder, version, probe, perturb), f"exporting version {version}"
+            lambda rank: rank.export.remote(folder, version, probe), f"exporting version {version}"
         )
         return join_manifests([share for share, _ in by_rank]), by_rank[0][1]
 

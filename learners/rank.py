@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
+from learners.rounding import round_again
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
@@ -35,14 +36,13 @@ from rlsys.adapters import Adapter, AdapterStart
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.plan import consecutive
+from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import Device, require_device, require_resolved, resolve_learner
 from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
 _CHECKPOINT_TAG = "state"
 _CRITIC_TAG = "critic"
-# Noise of the start-up canary, relative to each tensor: moves log-probabilities by whole nats, and leaves them finite.
-PERTURBATION = 0.5
 
 
 def leave_op_unbuilt(device: Device) -> None:
@@ -169,20 +169,33 @@ class LearnerRank:
         self._destroy_models()
         deepspeed.comm.destroy_process_group()
 
-    def export(
-        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]] = (), *, perturb: bool = False
-    ) -> tuple[WeightManifest, list[list[float]]]:
-        """Send the weights as `version`. Returns what this rank sent, and the probe's log-probabilities under them.
+    def measure(self, probe: Probe) -> ProbeValues:
+        """What the probe's samples get under the weights, or under them with noise, which then goes without a trace."""
+        with self._noise(probe):
+            return self._values(probe)
 
-        perturb: visibly perturbed ones; the true ones are then put back bit for bit.
-        """
+    def export(
+        self, folder: WeightFolder, version: int, probe: Probe | None = None
+    ) -> tuple[WeightManifest, ProbeValues]:
+        """Send the weights, with the probe's noise, as `version`. Returns what this rank sent, and `measure` of it."""
         spec, policy = self.spec, self.stage.models.policy
-        scaling = self._adapter.scaling if self._adapter is not None else 1.0
-        with perturb_weights(policy.model, PERTURBATION, scaling) if perturb else nullcontext():
+        with self._noise(probe):
             share = export_version(
                 policy.model, folder, version, rank=spec.rank, num_ranks=spec.world_size, dtype=policy.dtype
             )
-            return replace(share, adapter=self._adapter), self.logprobs(probe)
+            values = self._values(probe) if probe is not None else ProbeValues(logprobs=(), rounded=())
+            return replace(share, adapter=self._adapter), values
+
+    def _values(self, probe: Probe) -> ProbeValues:
+        logprobs = self.logprobs(probe.samples)
+        with round_again(self.stage.models.policy.model, probe.units, probe.seed):
+            return ProbeValues(logprobs=logprobs, rounded=self.logprobs(probe.samples))
+
+    def _noise(self, probe: Probe | None) -> AbstractContextManager[None]:
+        if probe is None or not probe.noise:
+            return nullcontext()
+        scaling = self._adapter.scaling if self._adapter is not None else 1.0
+        return perturb_weights(self.stage.models.policy.model, probe.noise, scaling, probe.seed)
 
     def save_hf(self, folder: Path, tokenizer_from: str, into: Snapshot) -> None:
         """A Hugging Face folder, with the tokenizer of another one: not of the folder given to `begin`, which may be

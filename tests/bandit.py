@@ -19,6 +19,8 @@ from tests.fakes import BanditLearner, BanditPool
 
 
 class Renderer:
+    vocabulary_size = 8
+
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return (7, 7)
 

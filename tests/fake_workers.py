@@ -23,10 +23,11 @@ from rlsys.types import Ticket
 from tests.fakes import bandit_group
 from tests.made import engine_spec, plan
 
+LIMIT = 0.1  # of the gap on a version
 PLAY = plan(group_size=2)
 OPTIONS = PoolOptions(
     cpus=1, gpus=0, env_vars={}, start_timeout_s=5, call_timeout_s=5, seats=8, in_flight=64, infra_attempts=3,
-    min_workers=1, placement_timeout_s=0.05, mismatch_limit=0.1,
+    min_workers=1, placement_timeout_s=0.05,
 )  # fmt: skip
 
 
@@ -133,7 +134,7 @@ class FakeDistributor:
 
 
 def version(number: int, expected: float = 0.0) -> WeightUpdate:
-    return WeightUpdate(published=WeightManifest(version=number), probe=((1, 2),), expected=((expected,),))
+    return WeightUpdate(published=WeightManifest(version=number), probe=((1, 2),), expected=((expected,),), limit=LIMIT)
 
 
 def make_pool(

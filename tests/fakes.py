@@ -7,7 +7,8 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from learners.algorithms import make_algorithm
 from rlsys.batch import UpdateReport, build_batch
 from rlsys.metrics import Mean
 from rlsys.plan import BatchPlan
+from rlsys.probe import Probe, ProbeValues
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to, summarize_group
 from rlsys.system.supervisor import Supervised
@@ -132,16 +134,22 @@ class BanditLearner:
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def export(
-        self, folder: WeightFolder, version: int, probe: Sequence[Sequence[int]], *, perturb: bool = False
-    ) -> tuple[WeightManifest, list[list[float]]]:
+    async def measure(self, probe: Probe) -> ProbeValues:
+        with self._noise(probe):
+            logprobs = await self.logprobs(probe.samples)
+        return ProbeValues(logprobs=logprobs, rounded=logprobs)
+
+    async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        with self._noise(probe):
+            published = folder.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        return published, await self.measure(probe)
+
+    @contextmanager
+    def _noise(self, probe: Probe) -> Iterator[None]:
         true = self.logits.detach().clone()
-        if perturb:
-            self._set((true + 5).tolist())
-        published = folder.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
-        logprobs = await self.logprobs(probe)
+        self._set((true + 20 * probe.noise).tolist())
+        yield
         self._set(true.tolist())
-        return published, logprobs
 
     async def snapshot(self, folder: Path, tokenizer_from: str) -> None:
         await asyncio.sleep(0.001)  # everybody else but the stepper goes on meanwhile

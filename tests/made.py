@@ -14,7 +14,9 @@ import numpy as np
 from actors.specs import EngineSpec
 from rlsys.batch import Batch, build_batch
 from rlsys.plan import plan_samples, shard_plan
+from rlsys.probe import Probe
 from rlsys.rollout import Env, Player, RolloutPlan, turn_after
+from rlsys.system.device import RoundingUnits
 from rlsys.types import (
     Completion,
     EpisodeEnd,
@@ -97,6 +99,11 @@ def engine_spec(model_path: Path | str = "nowhere", **changes: Any) -> EngineSpe
         enforce_eager=True, threads=1, kv_cache_mb=1, gpu_memory_utilization=0.5, block_size=32,
     )  # fmt: skip
     return replace(spec, **changes)
+
+
+def probe(samples: Sequence[Sequence[int]], noise: float = 0.0) -> Probe:
+    """What float32's learner and engine are compared on."""
+    return Probe(samples=tuple(map(tuple, samples)), units=RoundingUnits(products=2**-23, rest=2**-23), noise=noise)
 
 
 def ticket(sequence: int = 0, *, task: Task | None = None, attempt: int = 0, start_version: int = 1) -> Ticket:

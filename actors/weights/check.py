@@ -1,17 +1,22 @@
-"""A published version at an engine: what shows that it holds what the learner sent."""
+"""A published version at an engine: what shows that it holds what the learner sent, and computes what it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlsys.probe import logprob_gaps
 from rlsys.system.weight_folder import WeightManifest
 
 if TYPE_CHECKING:  # Ray behind it
     from actors.worker import LoadResult
 
-CANARY_SHARE = 0.1  # of what a perturbation moved: how far an engine may be off and still hold it
+# Between two right implementations of one model rounding makes .7 to 1.3 times the gap that the learner measures on
+# itself (benchmarks/canary.py).
+TIMES_ROUNDING = 2.0
+LEAST_LIMIT = 0.003  # nats per token: float32 measures next to nothing, and kernels add in other orders all the same
+TAIL = 256  # tokens of a long sample that are compared by themselves: what is wrong at a distance shows there alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +26,8 @@ class WeightUpdate:
     published: WeightManifest
     probe: tuple[tuple[int, ...], ...]
     expected: tuple[tuple[float, ...], ...]
-    moved: float = 0.0  # of perturbed weights: nats per token by which the learner's own numbers changed
+    limit: float  # nats per token, of the mean gap
+    tail_limit: float | None = None  # the same of the last sample's last `TAIL` tokens, which stands for itself then
 
     @property
     def version(self) -> int:
@@ -35,31 +41,42 @@ class LoadCheck:
     delivery: LoadResult
     gap_mean: float
     gap_max: float
+    refusal: str = ""  # what the engine is off by, if by more than it may be
 
 
-def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """Of every token. Where either side is nan, the widest gap there is."""
-    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
-    return [gap if gap == gap else float("inf") for gap in gaps]
+def allowed_gap(rounding: float, *, configured: float | None = None, moved: float = 0.0) -> float:
+    """The mean gap at which an engine still computes what the learner computes, in nats per token.
 
-
-def allowed_gap(limit: float, moved: float) -> float:
-    """The mean gap at which an engine still holds what the learner sent.
-
-    moved: nats per token by which a perturbation changed the learner's own numbers, 0 for true weights. Perturbed
-    logits spread wide, and so does what bf16 rounds off them. An engine that kept its old weights is `moved` away.
+    rounding: what the learner's own numbers move by when every result is rounded once more, under the same weights.
+    configured: `loop.mismatch_limit`, which takes the place of a measured limit; perturbed weights may be off by more
+    than it. moved: what a perturbation moved the learner's numbers by, 0 for true weights: an engine that kept its old
+    ones is off by all of it.
     """
-    return min(max(limit, CANARY_SHARE * moved), moved / 2) if moved else limit
+    measured = TIMES_ROUNDING * rounding if math.isfinite(rounding) else 0.0
+    if moved:
+        return min(max(LEAST_LIMIT, configured or 0.0, measured), moved / 2)
+    return configured if configured is not None else max(LEAST_LIMIT, measured)
 
 
 def measure(delivery: LoadResult, publication: WeightUpdate) -> LoadCheck:
-    gaps = logprob_gaps(delivery.probe_logprobs, publication.expected)
-    return LoadCheck(delivery=delivery, gap_mean=sum(gaps) / len(gaps), gap_max=max(gaps))
+    short = slice(None) if publication.tail_limit is None else slice(-1)
+    gaps = logprob_gaps(delivery.probe_logprobs[short], publication.expected[short])
+    mean = sum(gaps) / len(gaps)
+    refusal = _excess(mean, publication.limit)
+    if publication.tail_limit is not None and not refusal:
+        (theirs,), (ours,) = delivery.probe_logprobs[-1:], publication.expected[-1:]
+        tail = logprob_gaps([theirs[-TAIL:]], [ours[-TAIL:]])
+        refusal = _excess(sum(tail) / len(tail), publication.tail_limit, f" at the end of {len(ours) + 1} tokens")
+    return LoadCheck(delivery=delivery, gap_mean=mean, gap_max=max(gaps), refusal=refusal)
 
 
-def differs(name: str, version: int, gap: float, limit: float) -> str:
+def _excess(mean: float, limit: float, where: str = "") -> str:
+    return "" if mean <= limit else f"{mean:.3g}{where}, the limit is {limit:.3g}"
+
+
+def differs(name: str, version: int, refusal: str) -> str:
     weights = f"version {version}" if version >= 0 else "the changed weights of the start-up check"
     return (
         f"{name} does not compute what the learner computes: on {weights} the mean gap in log-probability is "
-        f"{gap:.3g}, the limit is {limit:.3g} (loop.mismatch_limit); it kept old weights or loads them wrongly"
+        f"{refusal} (loop.mismatch_limit); it kept old weights, loads them wrongly or computes something else"
     )

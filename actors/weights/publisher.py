@@ -12,7 +12,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, close
-from actors.weights.check import LoadCheck, WeightUpdate, allowed_gap, differs, measure
+from actors.weights.check import LoadCheck, WeightUpdate, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
 from rlsys.errors import RunFailed
@@ -142,15 +142,13 @@ class WeightPublisher:
                         return
                     continue  # it was forgotten when a newer version came: that one is loaded instead
                 arrival = measure(delivery, publication)
-                limit = allowed_gap(self._options.mismatch_limit, publication.moved)
-                if arrival.gap_mean > limit:
+                if arrival.refusal:
                     attempts += 1
-                    gap, version = arrival.gap_mean, publication.version
-                    name = member.spec.name
-                    text = f"{name} differs from the learner by {gap:.3g} on version {version}"
+                    name, version = member.spec.name, publication.version
+                    text = f"{name} differs from the learner on version {version}: {arrival.refusal}"
                     warn(log, Incident(kind="refused", who=name, text=text))
                     if attempts == 2:
-                        await self._roster.fail(differs(member.spec.name, version, gap, limit))
+                        await self._roster.fail(differs(name, version, arrival.refusal))
                         return
                 elif self.current is publication and member.handle is handle:
                     member.arrival = arrival

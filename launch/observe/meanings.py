@@ -82,6 +82,10 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "engine against learner, log-probability of the same tokens under the same weights, after each delivery",
     ),
     Meaning(
+        ("mismatch/probe_limit",),
+        "limit of `mismatch/probe_mean`: `loop.mismatch_limit`, or twice what rounding moves the learner's numbers by",
+    ),
+    Meaning(
         ("mismatch/mean", "mismatch/max", "mismatch/outside_0.1"),
         "the same on training tokens sampled by the very version being trained",
     ),

@@ -48,8 +48,11 @@ CHARTS: Mapping[str, ChartSpec] = {
     ),
     "entropy": _one("Entropy", "nats per token", "entropy/mean"),
     "gap": ChartSpec(
-        title="Engine against learner", unit="nats per token", log=True, limit="loop.mismatch_limit",
-        keys={"after a delivery, largest": "mismatch/probe_max", "trained tokens, mean": "mismatch/mean"},
+        title="Engine against learner", unit="nats per token", log=True,
+        keys={
+            "after a delivery, mean": "mismatch/probe_mean", "its limit": "mismatch/probe_limit",
+            "trained tokens, mean": "mismatch/mean",
+        },
     ),
     "seconds": ChartSpec(
         title="Seconds of a step", unit=SECONDS, keys={"*": "time/*"}, form="area", stacked=True,

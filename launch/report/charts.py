@@ -16,7 +16,7 @@ from launch.observe.meanings import meaning_of
 from launch.reading.directory import RunDirectory
 from launch.reading.table import Floats, Rows
 from launch.report.chart_table import CHARTS, ChartSpec
-from launch.report.facts import Stage, all_stages, ends_of, gap_limit
+from launch.report.facts import Stage, all_stages, ends_of
 from launch.report.seconds import INSIDE, STEP, label_of
 from launch.report.verdict import points_of
 from launch.report.words import mean, number, total
@@ -113,8 +113,6 @@ def _limit(spec: ChartSpec, runs: Sequence[Drawn]) -> dict[str, Any] | None:
 
 def limit_of(drawn: Drawn, key: str) -> float | None:
     name = drawn.stages[-1].name if drawn.stages else None
-    if key == "loop.mismatch_limit":
-        return gap_limit(drawn.run, name)
     value = drawn.run.setting(key, name)
     return float(value) if type(value) in (int, float) else None
 

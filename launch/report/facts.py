@@ -15,7 +15,6 @@ from launch.reading.solved import rewards_by_env, solving_parts
 from launch.reading.table import Floats, Rows
 from launch.report.words import mean, total
 from rlsys.config.envs import by_name
-from rlsys.system.device import DEVICES, MISMATCH_LIMIT, dtype_of
 
 LAST = 10  # steps that "now" means
 GPU_KEYS = ("memory/learner_gpu_peak_mb", "learner/mfu")  # that rows have where ranks hold GPUs
@@ -142,15 +141,6 @@ def count_gpus(run: RunDirectory) -> int:
     cards = [each.get("gpus") for each in nodes_of(run)]
     counts = [each.get("count") for each in cards if isinstance(each, dict)]
     return sum(each for each in counts if type(each) is int)
-
-
-def gap_limit(run: RunDirectory, stage: str | None) -> float:
-    """`loop.mismatch_limit`, which null leaves to the device."""
-    given = run.setting("loop.mismatch_limit", stage)
-    if type(given) in (int, float):
-        return float(given)
-    dtype = dtype_of(str(run.setting("model.dtype", stage) or "auto"), DEVICES["cuda" if holds_gpus(run) else "cpu"])
-    return MISMATCH_LIMIT.get(dtype, max(MISMATCH_LIMIT.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.report.facts import Stage, count_groups, gap_limit
+from launch.report.facts import Stage, count_groups
 from launch.report.words import mean, number, plural, score, share, total
 
 Tile = dict[str, Any]
@@ -71,11 +71,16 @@ def _lag(stage: Stage) -> Tile | None:
 
 
 def _gap(stage: Stage) -> Tile | None:
-    found, limit = stage.rows.known("mismatch/probe_max"), gap_limit(stage.run, stage.name)
-    if not len(found):
+    """After the delivery that came nearest to its own limit."""
+    gaps, limits = stage.rows.column("mismatch/probe_mean"), stage.rows.column("mismatch/probe_limit")
+    known = ~np.isnan(gaps)
+    if not known.any():
         return None
-    most = float(found.max())
-    return _tile("engine-learner gap", number(most), f"limit {number(limit)}", "ok" if most <= limit else "warn", "gap")
+    shares = np.where(np.isnan(limits), 0.0, gaps / limits)
+    at = int(np.argmax(np.where(known, shares, -1.0))) if (shares[known] > 0).any() else int(np.nanargmax(gaps))
+    note = "" if np.isnan(limits[at]) else f"limit {number(float(limits[at]))}"
+    level = "none" if not note else "ok" if gaps[at] <= limits[at] else "warn"
+    return _tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
 
 
 def _failures(stage: Stage) -> Tile | None:

@@ -38,7 +38,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
 from rlsys.summaries import GroupRef
-from rlsys.system.device import Device, require_resolved
+from rlsys.system.device import Device, rounding_units
 from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
 from rlsys.types import Failure, Reward
 
@@ -114,7 +114,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
-        self.sync = WeightSync(self.learner, self.pool, require_resolved(self.config.recipe.loop.mismatch_limit))
+        units = rounding_units(self.config.recipe, self.device)
+        self.sync = WeightSync(self.learner, self.pool, units, self.config.recipe.loop.mismatch_limit)
         self.enter_stage()
         self.events = Events(self.dir.path / EVENTS, self.where)
         kept = self.config.recipe.incidents

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from actors.weights.check import WeightUpdate, logprob_gaps
+from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
 from launch.run.starting import watch_start
 from rlsys.errors import BadInput, RunFailed
+from rlsys.probe import Probe, ProbeValues, mean_gap
 from rlsys.rollout import offer_of
+from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:  # Ray and torch behind these
     from actors.pool import RolloutPool
@@ -19,23 +23,60 @@ if TYPE_CHECKING:  # Ray and torch behind these
 
 PROBE_TASKS = 4
 PROBE_TOKENS = 64
-CANARY_LEAST = 0.2  # nats per token that the perturbation has to move
+LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
+# Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
+LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30
+LONG_TASKS = 512  # prompts that make it up, at most
+# Noise of the start-up canary, in the order of trial. The first whose change stands clear of rounding is taken: the
+# more noise the better one stale tensor shows, until a deep model turns chaotic and rounding grows faster than the
+# change (benchmarks/canary.py). Without a clear one the best is taken, if it shows anything at all.
+NOISES = (0.25, 0.5, 0.12, 0.06, 0.03, 0.015)
+CLEAR, LEAST_CLEAR = 15.0, 4.0  # times as large as rounding
+MOVES_LEAST = 0.2  # nats per token
+Logprobs = Sequence[Sequence[float]]
 
 
 class WeightSync:
-    """Between one learner and one pool. mismatch_limit: `loop.mismatch_limit`."""
+    """Between one learner and one pool.
 
-    def __init__(self, learner: LearnerGroup, pool: RolloutPool, mismatch_limit: float) -> None:
-        self._learner, self._pool, self._limit = learner, pool, mismatch_limit
+    units: of the side that rounds more coarsely. configured: `loop.mismatch_limit`.
+    """
+
+    def __init__(
+        self, learner: LearnerGroup, pool: RolloutPool, units: RoundingUnits, configured: float | None = None
+    ) -> None:
+        self._learner, self._pool, self._units, self._configured = learner, pool, units, configured
         self.probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which both are compared
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
         self._canaries = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
 
-    async def export(self, version: int, *, perturb: bool = False) -> WeightUpdate:
-        """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with."""
+    def _probe(self, noise: float = 0.0, long: tuple[int, ...] = ()) -> Probe:
+        return Probe(
+            samples=(*self.probe, long) if long else self.probe, units=self._units, noise=noise, seed=self._canaries
+        )
+
+    async def export(self, version: int, *, long: tuple[int, ...] = ()) -> WeightUpdate:
+        """Send the learner's weights as `version`, with its own log-probabilities of the probe to compare with.
+
+        long: one more sample, at the end of which they are compared too.
+        """
+        probe = self._probe(long=long)
+        update, values = await self._export(version, probe)
+        short = slice(len(self.probe))
+        update = replace(update, limit=self._limit(values.logprobs[short], values.rounded[short]))
+        if not long:
+            return update
+        ours, again = values.logprobs[-1][-TAIL:], values.rounded[-1][-TAIL:]
+        return replace(update, tail_limit=self._limit([ours], [again]))
+
+    def _limit(self, logprobs: Logprobs, rounded: Logprobs) -> float:
+        return allowed_gap(mean_gap(logprobs, rounded), configured=self._configured)
+
+    async def _export(self, version: int, probe: Probe) -> tuple[WeightUpdate, ProbeValues]:
         folder = await self._pool.publisher.folder_on(self._learner.node_ids)
-        published, expected = await self._learner.export(folder, version, self.probe, perturb=perturb)
-        return WeightUpdate(published=published, probe=self.probe, expected=tuple(map(tuple, expected)))
+        published, values = await self._learner.export(folder, version, probe)
+        expected = tuple(map(tuple, values.logprobs))
+        return WeightUpdate(published=published, probe=probe.samples, expected=expected, limit=0.0), values
 
     async def publish(self, publication: WeightUpdate) -> dict[str, float]:
         """Deliver an exported version to every engine, and measure the gap."""
@@ -49,6 +90,7 @@ class WeightSync:
         self.gap = {
             "mismatch/probe_mean": max(arrival.gap_mean for arrival in arrivals),
             "mismatch/probe_max": max(arrival.gap_max for arrival in arrivals),
+            "mismatch/probe_limit": publication.limit,
         }
         carried, carry_s = self._pool.publisher.carried
         return {
@@ -62,19 +104,33 @@ class WeightSync:
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
 
-        Visibly perturbed weights go out and are compared with the learner, by what they moved (`allowed_gap`); then the
-        true ones go out.
+        Weights with noise go out and are compared with the learner (`allowed_gap`); then the true ones go out.
         """
-        true = await self._learner.logprobs(self.probe)
         self._canaries += 1
-        perturbed = await self.export(-self._canaries, perturb=True)
-        gaps = logprob_gaps(true, perturbed.expected)
-        moved = sum(gaps) / len(gaps)
-        if moved <= min(2 * self._limit, CANARY_LEAST):
+        true = await self._learner.measure(self._probe())
+        noise = await self._find_noise(true)
+        update, values = await self._export(-self._canaries, self._probe(noise))
+        moved, rounding = mean_gap(true.logprobs, values.logprobs), mean_gap(values.logprobs, values.rounded)
+        limit = allowed_gap(rounding, configured=self._configured, moved=moved)
+        await self.publish(replace(update, limit=limit))
+
+    async def _find_noise(self, true: ProbeValues) -> float:
+        """How much noise moves the learner's own numbers far beyond its rounding. Raises RunFailed where none does."""
+        seen: list[tuple[float, float, float]] = []  # how clear, how far, at which noise
+        for noise in NOISES:
+            values = await self._learner.measure(self._probe(noise))
+            moved, rounding = mean_gap(true.logprobs, values.logprobs), mean_gap(values.logprobs, values.rounded)
+            clear = moved / max(rounding, LEAST_LIMIT / TIMES_ROUNDING)  # nan or infinite rounding: not clear
+            if clear >= CLEAR and moved >= MOVES_LEAST:
+                return noise
+            seen.append((clear if clear == clear else 0.0, moved, noise))
+        clear, moved, noise = max(seen)
+        if clear < LEAST_CLEAR:
             raise RunFailed(
-                f"the start-up canary moved log-probabilities by {moved:.3g} only: it could not show a stale engine"
+                f"the start-up canary moved log-probabilities by {moved:.3g} only, {clear:.2g} times as far as "
+                "rounding does: it could not show a stale engine"
             )
-        await self.publish(replace(perturbed, moved=moved))
+        return noise
 
 
 async def first_delivery(run: Run) -> None:
@@ -86,11 +142,12 @@ async def first_delivery(run: Run) -> None:
     run.progress.doing("proving that weights arrive")
     sync, state = run.sync, run.state
     sync.probe = make_probe(run)
+    long = make_long_probe(run)
     await run.tasks.until(sync.canary())
     state.version = max(state.version, 1)
 
     async def deliver() -> None:
-        await sync.publish(await sync.export(state.version))
+        await sync.publish(await sync.export(state.version, long=long))
         run.journal.publish(state.version, step=state.step)
 
     await run.tasks.until(deliver())
@@ -99,14 +156,36 @@ async def first_delivery(run: Run) -> None:
 
 def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:
     """A few held-out prompts, cut short: what engine and learner are compared on."""
-    world = run.active.world
-    tasks = world.tasks("held_out")[:PROBE_TASKS] or world.tasks("train")[:PROBE_TASKS]
-    envs = [world.env(task) for task in tasks]
-    prompts = [run.renderer.prompt_ids(env.first_messages(), offer_of(env)) for env in envs]
     length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
-    probes = tuple(ids[-length:] for ids in prompts if len(ids) > 1)
+    prompts = (ids for ids in _prompts(run) if len(ids) > 1)
+    probes = tuple(ids[-length:] for ids in islice(prompts, PROBE_TASKS))
     if not probes:
         raise BadInput(
             "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
         )
     return probes
+
+
+def make_long_probe(run: Run) -> tuple[int, ...]:
+    """Prompts one behind the other, up to where episodes are trained: at a distance shows what a prompt's first tokens
+    do not, such as positions that one side scales otherwise. () where the window has no room for it."""
+    engine = run.config.recipe.engine
+    length = long_probe_length(
+        engine.max_model_len, run.renderer.vocabulary_size, engine.vllm.get("max_num_batched_tokens")
+    )
+    ids = tuple(islice(chain.from_iterable(islice(_prompts(run), LONG_TASKS)), length))
+    return ids if len(ids) > PROBE_TOKENS else ()
+
+
+def long_probe_length(window: int, vocab_size: int, at_once: int | None = None) -> int:
+    """In tokens. at_once: how many of a prompt an engine takes at a time; None: vLLM's default, 2,048."""
+    room = MOST_LOGITS // (vocab_size * LOGIT_BYTES)
+    return min(window - 1, LONG_TOKENS, LONG_TOKENS if (at_once or 2048) <= room else room)
+
+
+def _prompts(run: Run) -> Iterator[tuple[int, ...]]:
+    """Token ids of the held-out tasks' prompts, or of those for training."""
+    world = run.active.world
+    for task in world.tasks("held_out")[:LONG_TASKS] or world.tasks("train")[:LONG_TASKS]:
+        env = world.env(task)
+        yield tuple(run.renderer.prompt_ids(env.first_messages(), offer_of(env)))

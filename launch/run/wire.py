@@ -220,7 +220,6 @@ def pool(
         min_workers=rollout.min_workers,
         placement_timeout_s=recipe.cluster.placement_timeout_s,
         run=recipe.name,
-        mismatch_limit=require_resolved(recipe.loop.mismatch_limit),
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
     return RolloutPool(specs, options, distributor=distributor(recipe, weights) if weights is not None else None)

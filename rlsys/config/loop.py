@@ -25,7 +25,8 @@ class LoopConfig:
     mismatch_limit: Optional[float] = None
     """Largest mean log-prob gap between engine and learner on the same tokens after a delivery of weights, in nats per
     token. Above it the engine gets the weights once more; if that does not help, the run stops with the reason. null:
-    0.1 for float32, 0.5 for bfloat16."""
+    twice what the learner's own numbers move by when it rounds every result once more, measured at each delivery, and
+    at least 0.003."""
     running_kv: Optional[Literal["keep", "recompute"]] = None
     """Treatment of the KV cache of requests in flight when new weights arrive. keep: generation continues at once, and
     later tokens are sampled by new weights over a cache of old ones, as `mismatch/mixed_versions` shows. recompute:

@@ -80,9 +80,26 @@ DEVICES: dict[str, Device] = {
         object_store_mb=8192,
     ),
 }
-# `loop.mismatch_limit` where it is null, in nats per token. bf16 has 8 bits for a logit, and engine and learner round
-# in different places.
-MISMATCH_LIMIT = {"float32": 0.1, "bfloat16": 0.5}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundingUnits:
+    """How far a number may be from what was rounded to it, as a share of it: half of the last bit of the smallest."""
+
+    products: float  # of what a linear layer gives
+    rest: float
+
+
+UNITS = {"float32": 2.0**-23, "bfloat16": 2.0**-8}
+QUANTISED_UNIT = 2.0**-4  # of fp8 with 3 bits behind the first, or of 8 bits for the largest of a few hundred numbers
+QUANTISING = ("quantization", "kv_cache_dtype")  # arguments of vLLM
+
+
+def rounding_units(recipe: RecipeConfig, device: Device) -> RoundingUnits:
+    """Of the coarser side, which is the engine: the learner never quantises."""
+    unit = UNITS[dtype_of(recipe.model.dtype, device)]
+    quantised = any(recipe.engine.vllm.get(key) not in (None, "auto", "bfloat16") for key in QUANTISING)
+    return RoundingUnits(products=QUANTISED_UNIT if quantised else unit, rest=unit)
 
 
 FILLED_IN = (
@@ -91,7 +108,6 @@ FILLED_IN = (
     ("rollout", "threads"),
     ("learner", "tokens_per_row"),
     ("learner", "rows_in_order"),
-    ("loop", "mismatch_limit"),
     ("loop", "running_kv"),
     ("cluster", "object_store_mb"),
     ("rollout", "in_flight"),
@@ -117,7 +133,7 @@ def dtype_of(dtype: str, device: Device) -> str:
 
 def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
     """The recipe with what it leaves to the device filled in. Everything behind this sees plain values."""
-    model, loop, limit = recipe.model, recipe.loop, MISMATCH_LIMIT[dtype_of(recipe.model.dtype, device)]
+    model, loop = recipe.model, recipe.loop
     return replace(
         recipe,
         model=replace(model, gradient_checkpointing=_or(model.gradient_checkpointing, device.gradient_checkpointing)),
@@ -130,7 +146,6 @@ def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
         learner=resolve_learner(recipe.learner, device),
         loop=replace(
             loop,
-            mismatch_limit=_or(loop.mismatch_limit, limit),
             running_kv=loop.running_kv or device.running_kv,
         ),
         cluster=resolve_cluster(recipe.cluster, device),

@@ -21,7 +21,7 @@ from learners.algorithms.sft import SFTConfig
 from rlsys.config.engine import EngineConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import RunFailed
-from rlsys.system.device import require_resolved, resolve
+from rlsys.system.device import resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder
 from tests.device import RAY_CPUS, device, name, need_gpus
 from tests.e2e.tiny_models import save_tiny
@@ -45,7 +45,7 @@ def close(sync: WeightSync) -> bool:
     if name() == "cpu":
         return sync.gap["mismatch/probe_max"] < 1e-3
     print(f"gap between engine and learner: {sync.gap}")
-    return sync.gap["mismatch/probe_mean"] <= require_resolved(recipe().loop.mismatch_limit)
+    return sync.gap["mismatch/probe_mean"] <= sync.gap["mismatch/probe_limit"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -68,7 +68,7 @@ def make_pool(model_path: Path, weights: Path, extension: str | None = None) -> 
 
 
 def make_sync(learner: Any, pool: RolloutPool) -> WeightSync:
-    sync = WeightSync(learner, pool, require_resolved(recipe().loop.mismatch_limit))
+    sync = WeightSync(learner, pool, rounding_units(recipe(), device()))
     sync.probe = PROBE
     return sync
 

@@ -25,6 +25,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput
 from rlsys.losses import LossOutput
 from rlsys.metrics import finite
+from rlsys.probe import mean_gap
 from rlsys.reductions import weigh
 from rlsys.system.weight_folder import WeightFolder
 from rlsys.types import Sample
@@ -263,7 +264,10 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
         learner.update(batch())
         before, true = tensors(learner), learner.logprobs(PROBE)
         if visit:
-            _, moved = learner.export(WeightFolder(tmp_path), 3, PROBE, perturb=True)
+            _, values = learner.export(WeightFolder(tmp_path), 3, made.probe(PROBE, 0.5))
+            moved = values.logprobs
+            assert values == learner.measure(made.probe(PROBE, 0.5))
+            assert 0 < mean_gap(moved, values.rounded) < 1e-3
             assert same(tensors(learner), before)
             assert learner.logprobs(PROBE) == true
             pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
@@ -278,7 +282,8 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
 def test_an_export_holds_the_weights_that_score(learner, path, tmp_path) -> None:
     begin(learner, path)
     learner.update(batch())
-    published, logprobs = learner.export(WeightFolder(tmp_path), 17, PROBE)
+    published, found = learner.export(WeightFolder(tmp_path), 17, made.probe(PROBE))
+    logprobs = found.logprobs
     assert logprobs == learner.logprobs(PROBE)
     WeightFolder.check(published)
     assert same(dict(WeightFolder.receive(published)), tensors(learner))
@@ -674,7 +679,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         reports = [learner.update(make_shards(samples_of(step), 40, 0, world_size)[rank]) for step in range(2)]
         assert all(report.applied for report in reports)
         channel, before = WeightFolder(Path(folder) / f"perturbed{zero_stage}"), tensors(learner)
-        _, perturbed = learner.export(channel, 1, PROBE, perturb=True)
+        perturbed = learner.export(channel, 1, made.probe(PROBE, 0.5))[1].logprobs
         assert same(tensors(learner), before)
         learner.export(WeightFolder(Path(folder) / f"zero{zero_stage}"), 1)
         save(learner, Path(folder) / f"zero{zero_stage}" / "learner")

@@ -13,6 +13,7 @@ from rlsys.adapters import WEIGHTS, Adapter, AdapterStart, read_adapter
 from rlsys.config.model import LoraConfig
 from rlsys.errors import BadInput
 from rlsys.system.weight_folder import WeightFolder
+from tests import made
 from tests.e2e.learner_cases import bare_process, spawn, spec
 from tests.e2e.learner_cases import learner as learner
 from tests.e2e.learner_cases import path as path
@@ -69,10 +70,10 @@ def test_a_version_is_the_adapter_and_says_on_which_model(learner, path, tmp_pat
     begin(learner, path)
     learner.update(batch())
     true = learner.logprobs(PROBE)
-    published, scores = learner.export(WeightFolder(tmp_path), 1, PROBE)
-    assert scores == true and published.adapter == Adapter.on(path, LORA)
+    published, values = learner.export(WeightFolder(tmp_path), 1, made.probe(PROBE))
+    assert values.logprobs == true and published.adapter == Adapter.on(path, LORA)
     assert same(dict(WeightFolder.receive(published)), tensors(learner))
-    _, moved = learner.export(WeightFolder(tmp_path), 2, PROBE, perturb=True)
+    moved = learner.export(WeightFolder(tmp_path), 2, made.probe(PROBE, 0.5))[1].logprobs
     assert learner.logprobs(PROBE) == true
     pairs = [(a, b) for old, new in zip(true, moved, strict=True) for a, b in zip(old, new, strict=True)]
     assert sum(abs(a - b) for a, b in pairs) / len(pairs) > 0.2

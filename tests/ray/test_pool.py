@@ -50,7 +50,6 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         infra_attempts=3,
         min_workers=1,
         placement_timeout_s=60,
-        mismatch_limit=0.1,
     )
     scoring = ScoringSpec(grader_workers=1, grader_deadline_s=5.0)
     specs = [
@@ -89,7 +88,7 @@ def folder(tmp_path: Path) -> WeightFolder:
 
 def publication(tmp_path: Path, version: int, logit: float = 0.0) -> WeightUpdate:
     published = folder(tmp_path).send(version, [lambda: {"logits": torch.tensor([logit, 0.0])}], 0, 1)
-    return WeightUpdate(published=published, probe=((1,),), expected=((logit,),))
+    return WeightUpdate(published=published, probe=((1,),), expected=((logit,),), limit=0.1)
 
 
 def run(scenario: Callable[[RolloutPool], Awaitable[None]], tmp_path: Path, **options: Any) -> None:

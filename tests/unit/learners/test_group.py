@@ -201,10 +201,13 @@ class Rank:
     def logprobs(self, token_ids: Any) -> Any:
         return [[float(self.number)]]
 
-    def export(self, folder: Any, version: int, probe: Any, perturb: bool) -> Any:
+    def measure(self, probe: Any) -> Any:
+        return [probe, self.number]
+
+    def export(self, folder: Any, version: int, probe: Any) -> Any:
         part = Part(name=f"p{self.number}", bytes=1, digest=None, node="")
         share = WeightManifest(version=version, tensors=self.number, parts=(part,))
-        return share, [[perturb, self.number]]
+        return share, [probe, self.number]
 
     def snapshot(self, *given: Any) -> None:
         self.asked.append(given)
@@ -266,9 +269,10 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         report = await group.update(4)
         assert (report.applied, report.seconds, values(report.metrics)["n"]) == (False, 2.0, 3)
         assert await group.logprobs([[1, 2]]) == [[2.0]]  # of rank 0, which is actor 2
-        manifest, probe = await group.export(WeightFolder(Path("/w")), 7, [[1]], perturb=True)
-        assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [[True, 2]])
-        assert (await group.export(WeightFolder(Path("/w")), 7, [[1]]))[1] == [[False, 2]]
+        asks = made.probe([[1]], 0.25)
+        manifest, probe = await group.export(WeightFolder(Path("/w")), 7, asks)
+        assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [asks, 2])
+        assert await group.measure(asks) == [asks, 2]
         await group.snapshot(Path("/c"), "m")
         await group.write()
         await group.load(Path("/c"))

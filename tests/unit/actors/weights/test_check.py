@@ -1,50 +1,79 @@
-"""How far an engine may be from the learner: numbers measured in bf16 with two implementations of one model."""
+"""How far an engine may be from the learner, by what the learner measured of its own rounding."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from actors.weights.check import WeightUpdate, allowed_gap, differs, logprob_gaps, measure
+from actors.weights.check import LEAST_LIMIT, TAIL, WeightUpdate, allowed_gap, differs, measure
 from actors.worker import LoadResult
-from rlsys.system.device import MISMATCH_LIMIT
+from rlsys.probe import logprob_gaps, mean_gap
 from rlsys.system.weight_folder import WeightManifest
 
-# Gap of the true weights, gap of the perturbed ones, what the perturbation moved: small logits, a trained model's.
-MEASURED = [(0.016, 0.033, 1.1), (0.10, 0.23, 8.4)]
+INF, NAN = float("inf"), float("nan")
+# SmolLM2-135M in bfloat16: rounding that the learner measures, gap of a right engine; then of engines in which one
+# thing is wrong (a RoPE base ten times as large, another scale, a layer without attention, another layer's keys).
+ROUNDING, RIGHT = 0.059, 0.072
+WRONG = (0.284, 0.287, 0.345, 0.398)
 
 
-@pytest.mark.parametrize(("true", "perturbed", "moved"), MEASURED)
-def test_a_healthy_bf16_engine_passes_and_a_stale_one_does_not(true: float, perturbed: float, moved: float) -> None:
-    limit = MISMATCH_LIMIT["bfloat16"]
-    assert true <= allowed_gap(limit, 0.0) == limit
-    assert perturbed <= allowed_gap(limit, moved)
-    assert moved > 2 * allowed_gap(limit, moved) - 1e-9  # an engine that kept its old weights
+def test_a_right_engine_passes_and_one_with_anything_wrong_does_not() -> None:
+    limit = allowed_gap(ROUNDING)
+    assert limit == pytest.approx(2 * ROUNDING)
+    assert RIGHT < limit < min(WRONG)
 
 
-def test_a_trained_models_canary_would_have_failed_by_a_fixed_limit() -> None:
-    _, perturbed, moved = MEASURED[1]
-    assert perturbed > MISMATCH_LIMIT["float32"]
-    assert allowed_gap(MISMATCH_LIMIT["float32"], moved) == pytest.approx(0.84)
-
-
-def test_what_moved_little_allows_little() -> None:
-    """However wide the limit is, stale and fresh can be told apart."""
-    assert allowed_gap(0.5, 0.6) == pytest.approx(0.3)
-    assert allowed_gap(0.1, 0.3) == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("rounding", "configured", "moved", "limit"),
+    [
+        (1e-6, None, 0.0, LEAST_LIMIT),  # float32
+        (0.05, 0.5, 0.0, 0.5),  # as the user says
+        (0.05, 0.01, 0.0, 0.01),
+        (0.2, None, 7.0, 0.4),  # of the canary
+        (0.2, 0.01, 7.0, 0.4),  # whose weights round more coarsely than those that the user thought of
+        (0.2, None, 0.6, 0.3),  # what moved little allows little: stale and fresh can be told apart
+        (NAN, None, 0.0, LEAST_LIMIT),  # broken weights pass nowhere
+        (INF, None, 7.0, LEAST_LIMIT),
+    ],
+)
+def test_the_limit_by_hand(rounding: float, configured: float | None, moved: float, limit: float) -> None:
+    assert allowed_gap(rounding, configured=configured, moved=moved) == pytest.approx(limit)
 
 
 def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
-    nan = float("nan")
     assert logprob_gaps([[1.0, 2.0], [3.0]], [[1.5, 1.0], [3.0]]) == [0.5, 1.0, 0.0]
-    assert logprob_gaps([[nan]], [[1.0]]) == [float("inf")]
+    assert mean_gap([[1.0, 2.0], [3.0]], [[1.5, 1.0], [3.0]]) == 0.5
+    assert logprob_gaps([[NAN]], [[1.0]]) == [INF]
     for ours, theirs in (([[1.0]], [[1.0], [2.0]]), ([[1.0]], [[1.0, 2.0]])):
         with pytest.raises(ValueError, match="shorter|longer"):
             logprob_gaps(ours, theirs)
-    delivery = LoadResult(version=3, seconds=1.0, probe_logprobs=((1.0, 2.0), (3.0, 1.0)))
-    publication = WeightUpdate(
-        published=WeightManifest(version=3), probe=((1, 2, 3), (4, 5, 6)), expected=((1.5, 1.0), (3.0, 1.0))
-    )
-    found = measure(delivery, publication)
-    assert (found.gap_mean, found.gap_max, publication.version) == (0.375, 1.0, 3)
-    assert "on version 0 " in differs("w0", 0, 1.0, 0.5)
-    assert "start-up check" in differs("w0", -1, 1.0, 0.5)
+
+
+def delivery(*logprobs: tuple[float, ...]) -> LoadResult:
+    return LoadResult(version=3, seconds=1.0, probe_logprobs=logprobs)
+
+
+def update(*expected: tuple[float, ...], **limits: Any) -> WeightUpdate:
+    probe = tuple(tuple(range(len(values) + 1)) for values in expected)
+    return WeightUpdate(published=WeightManifest(version=3), probe=probe, expected=expected, **limits)
+
+
+def test_the_mean_over_the_probe_is_compared_with_the_limit() -> None:
+    publication = update((1.5, 1.0), (3.0, 1.0), limit=0.375)
+    found = measure(delivery((1.0, 2.0), (3.0, 1.0)), publication)
+    assert (found.gap_mean, found.gap_max, found.refusal, publication.version) == (0.375, 1.0, "", 3)
+    assert measure(delivery((1.0, 2.0), (3.0, 1.1)), publication).refusal
+    assert measure(delivery((NAN, 2.0), (3.0, 1.0)), publication).refusal
+    assert "on version 0 " in differs("w0", 0, "1, the limit is 0.5")
+    assert "start-up check" in differs("w0", -1, "1, the limit is 0.5")
+
+
+def test_the_end_of_a_long_sample_stands_for_itself() -> None:
+    """What is wrong at a distance is thinned out by all that stands before it."""
+    right, wrong = (0.0,) * 4000, (0.0,) * (4000 - TAIL) + (0.3,) * TAIL
+    publication = update((1.0, 1.0), right, limit=0.1, tail_limit=0.2)
+    passed = measure(delivery((1.1, 1.0), right), publication)
+    assert (passed.gap_mean, passed.refusal) == (pytest.approx(0.05), "")  # the long one is not in the mean
+    assert "4001 tokens" in measure(delivery((1.0, 1.0), wrong), publication).refusal
+    assert measure(delivery((1.0, 1.0), wrong), update((1.0, 1.0), right, limit=0.1)).refusal == ""

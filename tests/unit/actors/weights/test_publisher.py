@@ -16,7 +16,7 @@ from rlsys.system.weight_folder import WeightManifest, WeightsRejected
 from rlsys.types import Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import OPTIONS, PLAY, FakeDistributor, Script, refused, run, until, version
+from tests.fake_workers import LIMIT, OPTIONS, PLAY, FakeDistributor, Script, refused, run, until, version
 from tests.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
@@ -130,8 +130,8 @@ def test_an_engine_that_computes_something_else_is_loaded_twice_and_then_ends_th
 
 def test_an_engine_may_differ_by_as_much_as_the_limit_says() -> None:
     async def scenario(pool: RolloutPool) -> None:
-        (arrival,) = await pool.publisher.publish(version(1, expected=OPTIONS.mismatch_limit))
-        assert arrival.gap_mean == OPTIONS.mismatch_limit
+        (arrival,) = await pool.publisher.publish(version(1, expected=LIMIT))
+        assert arrival.gap_mean == LIMIT
 
     run(Script(), scenario)
 

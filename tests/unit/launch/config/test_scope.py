@@ -56,7 +56,7 @@ def test_what_the_actors_of_a_run_are_made_from_is_refused_in_a_stage() -> None:
     wire.services([recipe])
     wire.resolved_model_path(recipe)
     read -= set(PLANNED)
-    assert {"rollout.block_timeout_s", "learner.ping_timeout_s", "loop.mismatch_limit"} <= read
+    assert {"rollout.block_timeout_s", "learner.ping_timeout_s"} <= read
     assert {key for key in read if not of_run(key)} == set()
 
 

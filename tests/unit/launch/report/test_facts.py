@@ -44,7 +44,8 @@ def row(n: int) -> dict[str, Any]:
         "groups/filtered": n % 3,
         "groups/failed": 0,
         "lag/max": n % 2,
-        "mismatch/probe_max": 1e-6 * n,
+        "mismatch/probe_mean": 1e-6 * n,
+        "mismatch/probe_limit": 0.003,
         "failures/infra": float(n == 5),
         "failures/timeout": float(n == 6),
         "failures/data": 0.0,
@@ -102,7 +103,7 @@ def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Pat
         f"last 10 steps {100 * late[0] / sum(late):.0f} %",
     )
     assert tiles["policy lag, most"] == ("1", "bound 1")
-    assert tiles["engine-learner gap"] == ("2.3e-05", "limit 0.1")
+    assert tiles["engine-learner gap"] == ("2.3e-05", "limit 0.003")
     assert tiles["failed episodes"] == ("2", "3 played again")
     busy = (rl[-1]["engine/busy_s"] - rl[0]["engine/busy_s"]) / (rl[-1]["engine/alive_s"] - rl[0]["engine/alive_s"])
     seconds = sum(each["time/step"] for each in rl)
@@ -218,12 +219,12 @@ def test_without_an_evaluation_the_reward_is_no_proof(tmp_path: Path) -> None:
 def test_charts_have_a_line_for_each_stage_and_gaps_stay_gaps(tmp_path: Path) -> None:
     run = opened(tmp_path)
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
-    lines[9] = json.dumps({key: own for key, own in json.loads(lines[9]).items() if key != "mismatch/probe_max"})
+    lines[9] = json.dumps({key: own for key, own in json.loads(lines[9]).items() if key != "mismatch/probe_mean"})
     (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     charts = build_report([read_directory(run.path)], [None])["charts"]
-    (gap,) = charts["gap"]["series"]
+    gap, limit = charts["gap"]["series"]
+    assert set(limit["y"]) == {0.003}
     assert gap["x"] == list(range(4, 24)) and gap["y"][6] is None and gap["y"][7] == 1.1e-5
-    assert charts["gap"]["limit"] == {"y": 0.1, "label": "loop.mismatch_limit"}
     assert {each["stage"] for each in charts["seconds"]["series"]} == {"sft", "rl"}
     assert charts["reward"]["series"][0]["low"] == [0.0] * 20
     assert charts["reward"]["series"][0]["hours"][0] == pytest.approx(

@@ -17,12 +17,14 @@ from rlsys.config.rollout import RolloutConfig
 from rlsys.system.device import (
     DEVICES,
     FILLED_IN,
+    RoundingUnits,
     choose,
     describe_filled_keys,
     hidden,
     require_resolved,
     resolve,
     resolve_run,
+    rounding_units,
 )
 
 
@@ -33,8 +35,8 @@ def values(recipe: RecipeConfig) -> list[Any]:
 def test_a_cpu_is_what_it_was_and_a_gpu_is_not_starved() -> None:
     plain = RecipeConfig()
     assert values(plain) == [None] * len(FILLED_IN)
-    assert values(resolve(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, 0.1, "recompute", 256, 256]
-    assert values(resolve(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, 0.5, "keep", 8192, 256]
+    assert values(resolve(plain, DEVICES["cpu"])) == [False, True, 1, 4096, True, "recompute", 256, 256]
+    assert values(resolve(plain, DEVICES["cuda"])) == [True, False, 8, 16384, False, "keep", 8192, 256]
 
 
 def test_what_no_key_says_is_of_the_device() -> None:
@@ -64,19 +66,28 @@ def test_what_is_given_stays() -> None:
         engine=EngineConfig(enforce_eager=True),
         rollout=RolloutConfig(threads=3, in_flight=5),
         learner=LearnerConfig(tokens_per_row=17, rows_in_order=True),
-        loop=LoopConfig(mismatch_limit=0.2, running_kv="recompute"),
+        loop=LoopConfig(running_kv="recompute"),
         cluster=ClusterConfig(object_store_mb=80),
     )
     assert resolve(given, DEVICES["cuda"]) == given
     assert resolve(resolve(RecipeConfig(), DEVICES["cpu"]), DEVICES["cuda"]) == resolve(RecipeConfig(), DEVICES["cpu"])
 
 
-@pytest.mark.parametrize(("device", "dtype", "limit"), [("cpu", "bfloat16", 0.5), ("cuda", "float32", 0.1)])
-def test_the_limit_on_the_mismatch_goes_by_the_dtype_and_not_by_the_device(
-    device: str, dtype: Any, limit: float
+@pytest.mark.parametrize(
+    ("device", "dtype", "vllm", "products", "rest"),
+    [
+        ("cpu", "auto", {}, 2**-23, 2**-23),
+        ("cpu", "bfloat16", {}, 2**-8, 2**-8),
+        ("cuda", "auto", {"kv_cache_dtype": "auto"}, 2**-8, 2**-8),
+        ("cuda", "auto", {"quantization": "fp8"}, 2**-4, 2**-8),
+        ("cuda", "auto", {"kv_cache_dtype": "fp8"}, 2**-4, 2**-8),
+    ],
+)
+def test_the_unit_of_rounding_goes_by_the_dtype_and_by_what_the_engine_quantises(
+    device: str, dtype: Any, vllm: dict[str, Any], products: float, rest: float
 ) -> None:
-    recipe = RecipeConfig(model=ModelConfig(dtype=dtype))
-    assert resolve(recipe, DEVICES[device]).loop.mismatch_limit == limit
+    recipe = RecipeConfig(model=ModelConfig(dtype=dtype), engine=EngineConfig(vllm=vllm))
+    assert rounding_units(recipe, DEVICES[device]) == RoundingUnits(products=products, rest=rest)
 
 
 def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
