@@ -66,6 +66,7 @@ def index_row(
         "first_version": min(versions, default=None),
         "last_version": max(versions, default=None),
         "seconds": round(math.fsum(seconds.values()), 4),
+        "packed": None,  # the writer of a compressed file knows: `rlsys.files.pack_lines`
     }
 
 

@@ -10,12 +10,15 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO
 
 from rlsys.errors import BadInput
+
+GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
+MEMBER = 2**20  # bytes of lines: an episode of 32k tokens is half of it, and what is read for one is a hundredth second
 
 
 @contextlib.contextmanager
@@ -86,6 +89,26 @@ def is_there(path: Path) -> bool:
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise BadInput(where=path, expected="a file, found a pipe, a socket or a device")
     return True
+
+
+def pack_lines(source: IO[bytes], lengths: Sequence[int], target: IO[bytes]) -> list[tuple[int, int, int]]:
+    """By gzip, whole lines in members of about MEMBER bytes: any reader reads the whole file, and one that knows where
+    a member begins decompresses that one alone.
+
+    lengths: bytes of each line. Returns for each (where in the file its member begins, where it ends, bytes of the
+    member before the line).
+    """
+    places: list[tuple[int, int, int]] = []
+    begin, size, before = 0, 0, list[int]()  # bytes before each line of the member
+    for number, length in enumerate(lengths, start=1):
+        before.append(size)
+        size += length
+        if size < MEMBER and number < len(lengths):
+            continue
+        end = begin + target.write(gzip.compress(source.read(size), GZIP_LEVEL, mtime=0))
+        places += [(begin, end, place) for place in before]
+        begin, size, before = end, 0, []
+    return places
 
 
 def unpack(path: Path) -> Path:

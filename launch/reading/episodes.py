@@ -11,6 +11,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory
 from launch.reading.lines import LONGEST, DamageLog, bounded_lines, open_file, read_lines_if_there, whole_line
+from launch.reading.places import UNKNOWN, Place, packed_of, read_places
 from launch.reading.solved import Solving, read_solving
 from launch.run.rundir import episodes_name
 from rlsys.episode_index import INDEX, EpisodePlace, index_row
@@ -32,14 +34,14 @@ Show = Callable[[str, int, int | None], None]  # what, how many are done, of how
 
 STEP_FILE = re.compile(r"step-(\d+)\.jsonl(?:\.gz)?")
 TEXTS = ("file", "stage", "play", "when", "task_id", "end", "failure", "worker")  # kept as a number of a list
-WHOLE = ("offset", "length", "step", "sequence", "sibling", "attempt", "tokens", "turns", "calls") + (
-    "first_version",
-    "last_version",
+PLACES = ("offset", "length", "member", "within")  # of a line: `launch.reading.places`
+WHOLE = (
+    *PLACES,
+    *("step", "sequence", "sibling", "attempt", "tokens", "turns", "calls", "first_version", "last_version"),
 )
 REAL = ("reward", "advantage", "seconds")
 FLAGS = ("correct", "truncated")
-UNKNOWN = -1  # a whole number, a flag or a text that is null
-WIDE = {"offset": "q"}  # all other whole numbers fit into 32 bits
+WIDE = {"offset": "q", "member": "q"}  # all other whole numbers fit into 32 bits
 EVERY = 20_000  # rows between two looks at the progress
 
 
@@ -73,13 +75,9 @@ class Episodes:
     def lines(self, chosen: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """(row, its line of JSON) of these rows, in ascending order; those that cannot be read are left out."""
         for file, rows in _by_file(self.columns["file"], sorted(chosen)):
-            try:
-                with open_file(self.folder / self.texts["file"][file]) as source:
-                    for row in rows:
-                        source.seek(int(self.columns["offset"][row]))
-                        yield row, source.read(int(self.columns["length"][row]))
-            except (OSError, EOFError, zlib.error):
-                continue
+            places = (Place(*(int(self.columns[name][row]) for name in PLACES)) for row in rows)
+            with suppress(OSError, EOFError, zlib.error):
+                yield from zip(rows, read_places(self.folder / self.texts["file"][file], places), strict=True)
 
 
 def _by_file(files: Column, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
@@ -112,11 +110,14 @@ def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None
     return Episodes(folder=folder, columns=columns, texts=texts, damage=damage.lines())
 
 
-def _sizes(folder: Path, damage: DamageLog) -> Iterator[tuple[str, int]]:
-    """Bytes of each file of episodes, without compression; modulo 2^32 of a compressed one, as gzip has it at its end.
+@dataclass(frozen=True, slots=True)
+class _Size:
+    stored: int  # bytes on the disk
+    plain: int  # without compression; of a compressed file those of its last gzip member modulo 2^32, as its end says
 
-    A link is no file of the run: it could lead anywhere.
-    """
+
+def _sizes(folder: Path, damage: DamageLog) -> Iterator[tuple[str, _Size]]:
+    """Of each file of episodes. A link is no file of the run: it could lead anywhere."""
     for path in sorted(folder.glob("*.jsonl*")) if folder.is_dir() else ():
         if path.name == INDEX or path.name.startswith("."):
             continue
@@ -124,12 +125,12 @@ def _sizes(folder: Path, damage: DamageLog) -> Iterator[tuple[str, int]]:
             damage.note("links", f"trajectories/{path.name}: expected a file, left out")
             continue
         try:
-            size = path.stat().st_size
+            stored = plain = path.stat().st_size
             if path.suffix == ".gz":
                 with path.open("rb") as file:
-                    file.seek(max(0, size - 4))
-                    size = int.from_bytes(file.read(4), "little")
-            yield path.name, size
+                    file.seek(max(0, stored - 4))
+                    plain = int.from_bytes(file.read(4), "little")
+            yield path.name, _Size(stored, plain)
         except OSError as error:
             damage.note(path.name, f"trajectories/{path.name}: cannot be read ({error.strerror})")
 
@@ -181,6 +182,22 @@ def _rows_of(path: Path, place: EpisodePlace, solving: Solving, damage: DamageLo
         damage.note(path.name, f"trajectories/{path.name}: cannot be read ({error})")
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Of the rows of a file so far, in bytes."""
+
+    offset: int
+    within: int  # of the last one's gzip member
+    stored: int  # where that member ends in the file; UNKNOWN where the rows do not say it
+
+    def fits(self, file: str, size: _Size) -> bool:
+        if not file.endswith(".gz"):
+            return self.offset == size.plain
+        if self.stored == UNKNOWN:  # it is of one member
+            return self.offset % 2**32 == size.plain
+        return (self.within % 2**32, self.stored) == (size.plain, size.stored)
+
+
 class _Builder:
     """Rows to columns, without a row of them in memory."""
 
@@ -189,7 +206,7 @@ class _Builder:
         codes |= {name: "d" for name in REAL} | {name: "b" for name in FLAGS}
         self._arrays: dict[str, array[Any]] = {name: array(code) for name, code in codes.items()}
         self._texts: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
-        self._ends: dict[str, int] = {}  # of each file, behind its last row
+        self._ends: dict[str, _End] = {}  # of each file, behind its last row
         self._broken: set[str] = set()  # files of which a row is missing or doubled
         self._kept: Column | None = None
 
@@ -200,9 +217,11 @@ class _Builder:
         if not 0 < length < LONGEST or not 0 <= offset < 2**62:
             self._broken.add(file)
             return
-        if self._ends.get(file, 0) != offset:  # in what is read from the file itself: a damaged line was left out
+        last, packed = self._ends.get(file), packed_of(row)
+        if (last.offset if last else 0) != offset:  # in what is read from the file itself: a damaged line was left out
             self._broken.add(file)
-        self._ends[file] = offset + length
+        self._ends[file] = _End(offset + length, packed.within + length, packed.end)
+        row = {**row, "member": packed.begin, "within": packed.within}
         for name in TEXTS:
             self._arrays[name].append(self._number_of(name, row.get(name)))
         for name in WHOLE:
@@ -221,13 +240,9 @@ class _Builder:
         known = self._texts[name]
         return known.setdefault(value if name == "file" else visible(value), len(known))
 
-    def sound_files(self, sizes: Mapping[str, int]) -> set[str]:
+    def sound_files(self, sizes: Mapping[str, _Size]) -> set[str]:
         """Those whose rows are the whole file."""
-        fits = {
-            file
-            for file, end in self._ends.items()
-            if file in sizes and (end % 2**32 if file.endswith(".gz") else end) == sizes[file]
-        }
+        fits = {file for file, end in self._ends.items() if file in sizes and end.fits(file, sizes[file])}
         return fits - self._broken
 
     def keep_files(self, sound: set[str]) -> None:

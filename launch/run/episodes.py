@@ -6,26 +6,26 @@ lacks the rows, and a reader of the index makes them from the file, with the sam
 
 from __future__ import annotations
 
-import gzip
+import hashlib
 import json
+import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlsys.config.envs import env_of
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.episode_index import INDEX, SOLVED_BY, EpisodePlace, index_row
-from rlsys.files import naming, replace_file, whole_file
+from rlsys.files import naming, pack_lines, whole_file
 from rlsys.jsonl import line_of
 from rlsys.records import record_of, to_json
 from rlsys.samples import SampleKey, advantages_by_turn
-from rlsys.seals import digest_of
+from rlsys.seals import LENGTH
 from rlsys.types import Floats, Group, Trajectory
 
-GZIP_LEVEL = 3  # twice as fast as the usual 6, for a tenth more bytes
 HEAD = re.compile(rb'\{"file": "([^"\\]*)", "offset": \d+, "length": \d+, "step": (\d+), ')  # of a row of the index
 
 
@@ -39,6 +39,14 @@ class Played:
     when: str | None = None  # of an evaluation: "before", "during", "after", "eval"
     solved_by: Mapping[str, float] = field(default_factory=lambda: SOLVED_BY)  # as `envs.rewards.solved_by` has it
     solved_by_env: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the same of several environments
+
+    def row_of(self, written: Mapping[str, Any], file: str, offset: int, length: int) -> dict[str, Any]:
+        """Of the index. written: the JSON of an episode, whose line has so many bytes after so many others."""
+        name = env_of(str(written["task"]["task_id"]))
+        place = EpisodePlace(
+            file=file, offset=offset, length=length, step=self.step, stage=self.stage, play=self.play, when=self.when
+        )
+        return index_row(written, place, self.solved_by_env.get(name, self.solved_by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,47 +86,40 @@ class EpisodeFiles:
         played: Played,
         credit: TokenCredit = NO_CREDIT,
     ) -> str:
-        """One trajectory a line, in place of a file of that name. `advantages` by (sequence, sibling).
+        """All of these groups; otherwise as `begin` and what it returns."""
+        writer = self.begin(name, advantages, config, played, credit)
+        try:
+            for group in groups:
+                writer.add(group)
+            return writer.finish()
+        finally:
+            writer.discard()
 
-        Returns the digest of the lines (`rlsys.seals`).
-        """
-        records = (
-            record_of(
-                each,
-                group,
-                advantage=advantages.get((group.ticket.sequence, each.sibling)),
-                logprobs=config.logprobs,
-                token_advantages=credit.of(each, group.ticket.sequence) if config.logprobs else (),
-            )
-            for group in groups
-            for each in group.trajectories
-        )
-        written = [to_json(each) for each in records]
-        lines = [line_of(each) for each in written]
-        content = b"".join(lines)
-        plain, packed = (self.folder / f"{name}.{end}" for end in ("jsonl", "jsonl.gz"))
-        if config.compress_mb is None or len(content) <= config.compress_mb * 2**20:
-            place, other, stored = plain, packed, content
-        else:
-            place, other, stored = packed, plain, gzip.compress(content, GZIP_LEVEL, mtime=0)
-        replace_file(place, stored)
-        other.unlink(missing_ok=True)  # of a step that is taken again
-        self._index((place.name, other.name), rows_of(place.name, written, list(map(len, lines)), played))
-        return digest_of(content)
+    def begin(
+        self,
+        name: str,
+        advantages: Mapping[tuple[int, int], float],
+        config: TrajectoriesConfig,
+        played: Played,
+        credit: TokenCredit = NO_CREDIT,
+    ) -> EpisodeWriter:
+        """In place of a file of that name, once it is finished. `advantages` by (sequence, sibling)."""
+        return EpisodeWriter(self.folder / name, advantages, config, played, credit, self._index)
 
     def rewind(self, step: int) -> None:
         """Drop the rows of later steps, and a last one torn by a crash."""
         with self._lock:
             self._rewrite(lambda file, at: at <= step)
 
-    def _index(self, files: Sequence[str], rows: Iterator[dict[str, Any]]) -> None:
+    def _index(self, file: str, other: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows of this file, in place of those that it or the other one has of an earlier time."""
         path, text = self.folder / INDEX, "".join(f"{json.dumps(row)}\n" for row in rows)
         with self._lock:
-            if self._indexed.intersection(files):  # of a step that was taken before
-                self._rewrite(lambda file, at: file not in files)
-            self._indexed.add(files[0])
-            with naming(path), path.open("a") as file:
-                file.write(text)
+            if self._indexed.intersection((file, other)):  # of a step that was taken before
+                self._rewrite(lambda known, at: known not in (file, other))
+            self._indexed.add(file)
+            with naming(path), path.open("a") as index:
+                index.write(text)
 
     def _rewrite(self, keeps: Callable[[str, int], bool]) -> None:
         """Keep the rows for which it says so, of their file and step; nothing is written where all of them stay."""
@@ -138,22 +139,71 @@ class EpisodeFiles:
                 kept.writelines(line for line, stay in zip(lines, stays, strict=True) if stay)
 
 
-def rows_of(
-    file: str, written: Sequence[Mapping[str, Any]], lengths: Sequence[int], played: Played
-) -> Iterator[dict[str, Any]]:
-    """Of the index. written: the JSON of each episode, whose line has so many bytes."""
-    place = EpisodePlace(
-        file=file, offset=0, length=0, step=played.step, stage=played.stage, play=played.play, when=played.when
-    )
-    offset = 0
-    for episode, length in zip(written, lengths, strict=True):
-        name = env_of(str(episode["task"]["task_id"]))
-        yield index_row(
-            episode,
-            replace(place, offset=offset, length=length),
-            played.solved_by_env.get(name, played.solved_by),
-        )
-        offset += length
+class EpisodeWriter:
+    """One file, a line for each trajectory as it comes: no more than one of them is in memory."""
+
+    def __init__(
+        self,
+        path: Path,
+        advantages: Mapping[tuple[int, int], float],
+        config: TrajectoriesConfig,
+        played: Played,
+        credit: TokenCredit,
+        index: Callable[[str, str, Iterable[Mapping[str, Any]]], None],
+    ) -> None:
+        self._plain, self._packed = (path.with_name(f"{path.name}.{end}") for end in ("jsonl", "jsonl.gz"))
+        self._advantages, self._config, self._played, self._credit = advantages, config, played, credit
+        self._index, self._rows, self._seal, self._size = index, list[dict[str, Any]](), hashlib.sha256(), 0
+        self._temporary = self._plain.with_name(f".{self._plain.name}.tmp")
+        self._finishing = False
+        with naming(self._plain):
+            self._lines = self._temporary.open("w+b")
+
+    def add(self, group: Group) -> None:
+        for each in group.trajectories:
+            written = to_json(
+                record_of(
+                    each,
+                    group,
+                    advantage=self._advantages.get((group.ticket.sequence, each.sibling)),
+                    logprobs=self._config.logprobs,
+                    token_advantages=self._credit.of(each, group.ticket.sequence) if self._config.logprobs else (),
+                )
+            )
+            line = line_of(written)
+            self._rows.append(self._played.row_of(written, self._plain.name, self._size, len(line)))
+            with naming(self._plain):
+                self._lines.write(line)
+            self._seal.update(line)
+            self._size += len(line)
+
+    def finish(self) -> str:
+        """In its place, and in the index. Returns the digest of the lines (`rlsys.seals`)."""
+        self._finishing, limit = True, self._config.compress_mb
+        plain = limit is None or self._size <= limit * 2**20
+        place, other = (self._plain, self._packed) if plain else (self._packed, self._plain)
+        with self._lines, naming(place):
+            try:
+                self._lines.flush()
+                if plain:
+                    os.fsync(self._lines.fileno())
+                    self._temporary.rename(place)
+                else:
+                    self._lines.seek(0)
+                    with whole_file(place) as target:
+                        packed = pack_lines(self._lines, [row["length"] for row in self._rows], target)
+                    self._rows = [row | {"packed": at} for row, at in zip(self._rows, packed, strict=True)]
+            finally:
+                self._temporary.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)  # of a step that is taken again
+        self._index(place.name, other.name, (row | {"file": place.name} for row in self._rows))
+        return self._seal.hexdigest()[:LENGTH]
+
+    def discard(self) -> None:
+        """What an error has left; nothing of what is finished, or being finished in another thread."""
+        if not self._finishing:
+            self._lines.close()
+            self._temporary.unlink(missing_ok=True)
 
 
 def _head(line: bytes) -> tuple[str, int] | None:

@@ -88,6 +88,7 @@ LOOP: Keys = (
     "eval.budget_tokens",
     "eval.hold_weights",
     "trajectories.keep",
+    "trajectories.keep_mb",
 )
 # The examples of `data`, with the held-out ones among them.
 EXAMPLES: Keys = (*EVALUATION, *STEPS, "eval.every", "eval.share", "verdicts")

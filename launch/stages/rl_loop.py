@@ -34,10 +34,10 @@ from launch.observe.row import Clock, StepRow
 from launch.run.episodes import Played, TokenCredit
 from launch.run.playing import plans_by_env
 from launch.run.run import OpenGroups, Run
-from launch.run.rundir import sample_groups
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.tasks import StopRequested
 from launch.run.weight_sync import first_delivery
+from launch.run.written import choose_written
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.envs import env_in
@@ -242,7 +242,7 @@ class Stepper:
             discounts=harvest.discounts,
         )
         if self.algorithm.credits_tokens and config.trajectories.logprobs:
-            written = written_groups(self.stage, groups)
+            written = choose_written(groups, config.loop.group_size, config.trajectories)
             plan = replace(plan, shown=frozenset(group.ticket.sequence for group in written))
         return harvest, plan
 
@@ -323,11 +323,6 @@ def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
     state.dull = {}
 
 
-def written_groups(stage: StageConfig, groups: Sequence[GroupRef]) -> list[GroupRef]:
-    """Those of a step whose episodes go into its file."""
-    return sample_groups(groups, stage.config.loop.group_size, stage.config.trajectories.keep)
-
-
 async def keep_trajectories(
     run: Run,
     stage: StageConfig,
@@ -336,18 +331,27 @@ async def keep_trajectories(
     advantages: Mapping[tuple[int, int], float],
     credit: TokenCredit,
 ) -> None:
-    """Some of the episodes come here to be written; what is lost with its node is missing from the file."""
+    """Some of the episodes come here to be written, a group at a time: together they may be gigabytes.
+
+    What is lost with its node is missing from the file.
+    """
     config = stage.config.trajectories
-    chosen = written_groups(stage, groups)
-    found = [whole for group in chosen if (whole := await run.pool.whole(group)) is not None]
-    if chosen:
-        by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}
-        played = Played(
-            step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env
-        )
-        name = f"step-{step:06d}"
-        digest = await asyncio.to_thread(run.dir.episodes.save, name, found, advantages, config, played, credit)
-        run.journal.seal(f"trajectories/{name}", digest)
+    chosen = choose_written(groups, stage.config.loop.group_size, config)
+    if not chosen:
+        return
+    by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}
+    played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env)
+    name = f"step-{step:06d}"
+    writer = run.dir.episodes.begin(name, advantages, config, played, credit)
+    try:
+        for group in chosen:
+            whole = await run.pool.whole(group)
+            if whole is not None:
+                await asyncio.to_thread(writer.add, whole)
+        digest = await asyncio.to_thread(writer.finish)
+    finally:
+        writer.discard()
+    run.journal.seal(f"trajectories/{name}", digest)
 
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:

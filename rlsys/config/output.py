@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Optional
 
 from rlsys.errors import BadInput, nearest, require_bounds
 
+KEEP, KEEP_MB = (
+    1024,
+    50.0,
+)  # episodes of a step, and their size: 460 of 8k tokens, and 200 steps of them are 5 GB packed
 TRACKERS = ("wandb", "tensorboard", "trackio", "none")
 
 
@@ -24,9 +29,13 @@ def check_tracker(names: tuple[str, ...]) -> None:
 class TrajectoriesConfig:
     """Episodes that are written to the run directory."""
 
-    keep: Optional[int] = 1024
+    keep: Optional[int] = KEEP
     """Number of episodes of each step that are written, at most: whole groups, spread evenly over all. 0: none. null:
     all. Episodes of evaluations are all written."""
+    keep_mb: Optional[float] = None
+    """Size in MB of the episodes of each step that are written, at most, before compression and as expected from their
+    tokens (about 14 bytes a token): whole groups, one at least. null: 50 with the default of `trajectories.keep`, no
+    limit with another one."""
     logprobs: bool = True
     """Whether episodes are written with the log-probability of each sampled token, as float16: 2.7 bytes a token."""
     compress_mb: Optional[float] = 16.0
@@ -35,6 +44,14 @@ class TrajectoriesConfig:
 
     def __post_init__(self) -> None:
         require_bounds(self, "trajectories.", "0 or more, or null", "keep", "compress_mb")
+        require_bounds(self, "trajectories.", "above 0, or null", "keep_mb")
+
+    @property
+    def most_bytes(self) -> float:
+        """Of a step."""
+        if self.keep_mb is None:
+            return KEEP_MB * 1e6 if self.keep == KEEP else math.inf
+        return self.keep_mb * 1e6
 
 
 @dataclass(frozen=True, kw_only=True)

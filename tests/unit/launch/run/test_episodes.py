@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launch.reading.directory import read_directory
+from launch.reading.episodes import read_episodes
 from launch.run.episodes import EpisodeFiles, Played
 from launch.run.rundir import RunDir
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.records import unpack_floats
+from rlsys.seals import digest_of
 from rlsys.types import Finding, Group, Reward, Span
 from tests import made
+from tests.run_directory import run_directory
 
 REWARD = Reward(
     value=0.75,
@@ -64,6 +68,62 @@ def test_a_large_file_of_trajectories_is_compressed_and_there_is_one_of_a_step(t
         rows = index(tmp_path)
         assert [row["file"] for row in rows] == [written.name] * 2
         assert [follow(tmp_path, row) for row in rows] == lines
+
+
+def test_a_compressed_file_is_read_whole_by_anyone_and_a_line_of_it_from_its_member_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 lines in members of at least 10,000 bytes, of which all but one are then damaged."""
+    monkeypatch.setattr("rlsys.files.MEMBER", 10_000)
+    run, groups = run_directory(tmp_path / "run", [{"step": 1}]), [group(number) for number in range(30)]
+    folder, files = run / "trajectories", EpisodeFiles(run / "trajectories")
+    for packed in (True, False):
+        of = Played(step=1, stage="rl")
+        digest = files.save("step-000001", groups, {}, TrajectoriesConfig(compress_mb=0 if packed else None), of)
+        file = folder / f"step-000001.jsonl{'.gz' if packed else ''}"
+        content = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
+        assert digest_of(content) == digest
+        rows = index(folder)
+        assert [follow(folder, row)["sequence"] for row in rows] == [number for number in range(30) for _ in range(2)]
+        assert [row["packed"] is None for row in rows] == [not packed] * 60
+        if packed:
+            first = [row["packed"] for row in rows if row["packed"][2] == 0]
+            assert [begin for begin, _, _ in first[1:]] == [end for _, end, _ in first[:-1]] and first[0][0] == 0
+            assert first[-1][1] == file.stat().st_size and 2 < len(first) <= len(content) / 10_000 + 1
+            wanted = rows.index(next(row for row in rows if row["packed"][0] == first[1][0]))
+            own, stored = rows[wanted]["packed"], file.read_bytes()
+            opened = read_episodes(read_directory(run))
+            assert [json.loads(line)["sequence"] for _, line in opened.lines(range(60))] == [n // 2 for n in range(60)]
+            file.write_bytes(b"?" * own[0] + stored[own[0] : own[1]] + b"?" * (len(stored) - own[1]))
+            ((row, line),) = opened.lines([wanted])
+            assert (row, json.loads(line)["sequence"]) == (wanted, wanted // 2)
+            assert list(opened.lines([0])) == []  # and of what is damaged nothing
+
+
+def test_rows_of_a_compressed_file_that_lack_its_end_do_not_stand_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines are of one length: the end of the file has as many bytes as the last member that has a row."""
+    monkeypatch.setattr("rlsys.files.MEMBER", 1)
+    run = run_directory(tmp_path / "run", [{"step": 1}])
+    folder = run / "trajectories"
+    of = Played(step=1, stage="rl")
+    EpisodeFiles(folder).save("step-000001", [group(3)] * 4, {}, TrajectoriesConfig(compress_mb=0), of)
+    lines = (folder / "index.jsonl").read_text().splitlines(keepends=True)
+    (folder / "index.jsonl").write_text("".join(lines[:6]))
+    found = read_episodes(read_directory(run))
+    assert len(found) == 8 and len(list(found.lines(range(8)))) == 8
+
+
+def test_a_line_is_on_its_way_to_the_disk_before_the_next_group_comes(tmp_path: Path) -> None:
+    """A step of 32k tokens is half a gigabyte: a writer that has 40 groups behind it holds no text of them."""
+    writer = EpisodeFiles(tmp_path).begin("step-000001", {}, TrajectoriesConfig(), Played(step=1, stage="rl"))
+    for number in range(40):
+        writer.add(group(number))
+    (temporary,) = tmp_path.iterdir()
+    assert temporary.stat().st_size > 0 and temporary.name.startswith(".")  # no reader takes it for a file of episodes
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_row_says_what_lists_and_filters_need(tmp_path: Path) -> None:
@@ -122,7 +182,7 @@ def test_a_kill_between_the_two_files_leaves_no_row_that_leads_elsewhere(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("launch.run.episodes.index_row", killed)
+        patched.setattr(EpisodeFiles, "_index", killed)
         with pytest.raises(KeyboardInterrupt):
             save(files, 2, group(4))
     assert (tmp_path / "step-000002.jsonl").exists()

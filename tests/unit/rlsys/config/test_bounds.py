@@ -84,6 +84,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "generate.teacher.deadline_s",
             "generate.teacher.outage_s",
             "checkpoint.stop_deadline_s",
+            "trajectories.keep_mb",
             "cluster.gpu_memory_gb",
             "cluster.placement_timeout_s",
         ],
