@@ -14,7 +14,7 @@ from launch.observe.progress import Bar
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import Episodes, read_episodes
 from launch.report.build import build_report
-from launch.report.kept import count_kept
+from launch.report.kept import read_room
 from launch.report.page import KEEP, write_page
 from launch.report.redact import redact
 from rlsys.errors import BadInput, require
@@ -45,9 +45,9 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--trajectories",
-        metavar="N|all|none",
-        default=str(KEEP),
-        help="number of trajectories that the page holds (default: %(default)s)",
+        metavar="N|SIZE|all|none",
+        default=KEEP,
+        help="number of trajectories that the page holds, or their size in it (default: %(default)s)",
     )
     command.add_argument("--redact", action="store_true", help="leave out paths, machines, tasks and trajectories")
     command.add_argument("--price", metavar="P", type=float, help="price of a GPU for an hour, in any currency")
@@ -56,7 +56,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    keep = 0 if options.redact else count_kept(options.trajectories)
+    room = read_room("none" if options.redact else options.trajectories)
     require(options.price is None or options.price >= 0, "--price", options.price, "0 or more")
     if options.output is not None:
         check_output(options.output)
@@ -72,11 +72,13 @@ def run(options: argparse.Namespace) -> int:
     output = options.output or (runs[0].path if len(runs) == 1 else Path()) / "report.html"
     with files_or_bad_input():
         replace_file(output.with_suffix(".json"), text)
-        write_page(report, episodes, output, keep)
+        write_page(report, episodes, output, room)
     size_mb = output.stat().st_size / 1e6
     print(f"written to {output} ({size_mb:.1f} MB)")
     if size_mb > LARGE_MB:
-        print("rlsys: warning: browsers open such a file slowly: --trajectories 2000 makes it smaller", file=sys.stderr)
+        print(
+            f"rlsys: warning: browsers open such a file slowly: --trajectories {KEEP} makes it smaller", file=sys.stderr
+        )
     if options.open:
         webbrowser.open(output.resolve().as_uri())
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch.observe.progress import Bar
 from launch.report.build import build_report
-from launch.report.kept import count_kept
+from launch.report.kept import read_room
 from launch.report.live import LiveRuns
 from launch.report.page import KEEP
 
@@ -27,9 +27,9 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--port", type=int, default=7788, help="port; 0: a free one (default: %(default)s)")
     command.add_argument(
         "--trajectories",
-        metavar="N|all|none",
-        default=str(KEEP),
-        help="number of trajectories that the page lists (default: %(default)s)",
+        metavar="N|SIZE|all|none",
+        default=KEEP,
+        help="number of trajectories that the page lists, or their size in it (default: %(default)s)",
     )
 
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from launch.report.server import make_server
 
     token = secrets.token_urlsafe(24)
-    runs = LiveRuns(options.run_dirs, build_report, count_kept(options.trajectories))
+    runs = LiveRuns(options.run_dirs, build_report, read_room(options.trajectories))
     with Bar() as bar:
         runs.newest(bar)  # what is no run directory is said before anything is served
 

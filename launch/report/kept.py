@@ -33,6 +33,23 @@ class Listed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """For the trajectories of a page: so many of them, or so many bytes."""
+
+    most: float
+    in_bytes: bool = False
+
+    def sizes(self, episodes: Listed) -> Column:
+        """[N]: what each trajectory takes of it."""
+        return episodes.columns["length"] * OF_PAGE if self.in_bytes else np.ones(len(episodes))
+
+
+# Bytes of a page for a byte of trajectories/: ids and log-probabilities are packed to half, and base64 makes 4/3 of
+# it. Text alone is packed to a fifth, so pages of it are smaller than their room.
+OF_PAGE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """rows: those that are kept, in their order. reasons: how many of them each reason kept."""
 
@@ -46,7 +63,8 @@ class _Groups:
     """[G] each: the siblings of a task, and of an evaluation the samples of one."""
 
     of_row: Column  # [N]
-    size: Column
+    count: Column
+    size: Column  # of the room
     step: Column
     play: Column
     file: Column
@@ -56,46 +74,57 @@ class _Groups:
     paid_but_wrong: Column
 
 
-def choose(episodes: Listed, keep: int | None) -> Kept:
-    """At most `keep` rows (None: all), whole groups: of each reason up to its share, the rest evenly over the steps."""
-    total = len(episodes)
-    if keep is None or total <= keep:
+def choose(episodes: Listed, room: Room | None) -> Kept:
+    """Rows for which there is room (None: for all), whole groups: of each reason up to its share, the rest evenly over
+    the steps. Where there is room for something, there is for one group."""
+    total, sizes = len(episodes), room.sizes(episodes) if room is not None else np.zeros(len(episodes))
+    if room is None or sizes.sum() <= room.most:
         return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
-    groups = _group(episodes.columns)
+    groups = _group(episodes.columns, sizes)
     taken = np.zeros(len(groups.size), bool)
     reasons: Counter[str] = Counter()
 
-    def take(candidates: Iterable[int], reason: str, most: int) -> None:
+    def take(candidates: Iterable[int], reason: str, most: float) -> float:
+        """Returns how much of the room is left."""
         for group in candidates:
-            size = int(groups.size[group])
-            if most < size:
+            if most < groups.size[group] or taken[group]:
                 continue
-            if not taken[group]:
-                taken[group] = True
-                reasons[reason] += size
-                most -= size
+            taken[group] = True
+            reasons[reason] += int(groups.count[group])
+            most -= groups.size[group]
+        return most
 
+    left = room.most
     for reason, candidates in _candidates(groups).items():
-        take(candidates, reason, round(SHARES[reason] * keep))
-    training = np.flatnonzero(groups.play == NONE)
-    take(_evenly(groups, training), SPREAD, keep - reasons.total())
-    take(_evenly(groups, np.flatnonzero(~taken)), SPREAD, keep - reasons.total())  # where training left room
+        share = SHARES[reason] * room.most
+        left -= share - take(candidates, reason, share)
+    left = take(_evenly(groups, np.flatnonzero(groups.play == NONE)), SPREAD, left)
+    take(_evenly(groups, np.flatnonzero(~taken)), SPREAD, left)  # where training left room
+    if not taken.any() and room.in_bytes and room.most > 0:
+        take([int(groups.size.argmin())], SPREAD, np.inf)
     return Kept(np.flatnonzero(taken[groups.of_row]).tolist(), total, dict(reasons))
 
 
-def _group(columns: Mapping[str, Column]) -> _Groups:
+def _group(columns: Mapping[str, Column], sizes: Column) -> _Groups:
     keys = columns["file"].astype(np.int64) * 2**32 + columns["sequence"]
-    _, first, of_row, size = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    _, first, of_row, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     reward = columns["reward"]
-    highest, lowest = np.full(len(size), -np.inf), np.full(len(size), np.inf)
+    highest, lowest = np.full(len(count), -np.inf), np.full(len(count), np.inf)
     np.fmax.at(highest, of_row, reward)
     np.fmin.at(lowest, of_row, reward)
-    failed, wrong = np.zeros(len(size), bool), np.zeros(len(size), bool)
+    failed, wrong = np.zeros(len(count), bool), np.zeros(len(count), bool)
     np.logical_or.at(failed, of_row, columns["failure"] != NONE)
     np.logical_or.at(wrong, of_row, (reward > PAID) & (columns["correct"] == 0))
     at_first = {name: columns[name][first] for name in ("step", "play", "file")}
     return _Groups(
-        of_row=of_row, size=size, highest=highest, lowest=lowest, failed=failed, paid_but_wrong=wrong, **at_first
+        of_row=of_row,
+        count=count,
+        size=np.bincount(of_row, sizes, len(count)),
+        highest=highest,
+        lowest=lowest,
+        failed=failed,
+        paid_but_wrong=wrong,
+        **at_first,
     )
 
 
@@ -140,10 +169,11 @@ def bisection_order(count: int) -> Column:
     return np.argsort(np.argsort(mirrored, kind="stable"), kind="stable")
 
 
-def count_kept(given: str) -> int | None:
-    """None: all of them."""
+def read_room(given: str) -> Room | None:
+    """None: for all of them."""
     if given in ("all", "none"):
-        return None if given == "all" else 0
-    if not given.isdigit():
-        raise BadInput(key="--trajectories", found=given, expected="a number, all or none")
-    return int(given)
+        return None if given == "all" else Room(0)
+    number, is_size = given.removesuffix("MB"), given.endswith("MB")
+    if not number.isdigit():
+        raise BadInput(key="--trajectories", found=given, expected="a number, a size such as 20MB, all or none")
+    return Room(int(number) * 1e6, in_bytes=True) if is_size else Room(int(number))

@@ -15,6 +15,7 @@ from typing import Any
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import Episodes, Show, read_episodes
 from launch.reading.state import is_locked
+from launch.report.kept import Room
 from launch.report.packing import Pack, dump, make_pack
 from launch.report.page import token_texts
 
@@ -45,10 +46,10 @@ class Reading:
 class LiveRuns:
     """Of run directories that a run may be writing to."""
 
-    def __init__(self, folders: Sequence[Path], make_report: MakeReport, keep: int | None) -> None:
+    def __init__(self, folders: Sequence[Path], make_report: MakeReport, room: Room | None) -> None:
         self._folders = folders
         self._make_report = make_report
-        self._keep = keep
+        self._room = room
         self._lock = threading.Lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
         self._took_s, self._read_at = 0.0, float("-inf")
@@ -80,7 +81,7 @@ class LiveRuns:
         begin = time.monotonic()
         runs = [read_directory(folder) for folder in self._folders]
         episodes = [read_episodes(run, show) for run in runs]
-        reading = Reading(revision, self._make_report(runs, episodes), make_pack(episodes, self._keep))
+        reading = Reading(revision, self._make_report(runs, episodes), make_pack(episodes, self._room))
         self._read_at = time.monotonic()
         self._took_s = self._read_at - begin
         return reading

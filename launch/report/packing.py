@@ -12,13 +12,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from launch.report.kept import NONE, Kept, Listed, choose
+from launch.report.kept import NONE, Kept, Listed, Room, choose
 
 BLOCK = 512 * 1024  # bytes of lines
 TEXT = 300  # characters of a text of a column
@@ -55,9 +56,14 @@ class Pack:
     def lines(self, number: int) -> list[str]:
         """Of a block, a line of JSON for each of its rows."""
         block = self.blocks[number]
-        found = dict(self.runs[block.run].lines(block.rows))
-        missing = json.dumps({"unreadable": "its file has changed, or cannot be read"})
-        return [clean_line(found[row]) if row in found else missing for row in block.rows]
+        return list(_match(block.rows, self.runs[block.run].lines(block.rows)))
+
+    def each_block(self) -> Iterator[list[str]]:
+        """The same of all blocks in their order: each file is read once, from its beginning to its end."""
+        for run, blocks in groupby(self.blocks, key=lambda block: block.run):
+            rows = self.kept[run].rows
+            lines = _match(rows, self.runs[run].lines(rows))
+            yield from (list(islice(lines, len(block.rows))) for block in blocks)
 
     def index(self) -> dict[str, Any]:
         """Columns of all rows, and where the blocks begin."""
@@ -77,21 +83,32 @@ class Pack:
         }
 
 
-def make_pack(runs: Sequence[Episodes], keep: int | None) -> Pack:
-    """keep: trajectories of all runs together, None for all."""
-    kept = [choose(each, share) for each, share in zip(runs, shares(list(map(len, runs)), keep), strict=True)]
+def make_pack(runs: Sequence[Episodes], room: Room | None) -> Pack:
+    """room: for the trajectories of all runs together, None for all."""
+    sizes = [float(room.sizes(each).sum()) for each in runs] if room is not None else []
+    rooms = [None] * len(runs) if room is None else [replace(room, most=own) for own in shares(sizes, room.most)]
+    kept = [choose(each, own) for each, own in zip(runs, rooms, strict=True)]
     return Pack(runs, kept, [block for run, own in enumerate(kept) for block in _cut(run, runs[run], own.rows)])
 
 
-def shares(sizes: Sequence[int], keep: int | None) -> list[int | None]:
-    """How many of each run are kept: all of the small ones, and of the others the same number."""
-    if keep is None:
-        return [None] * len(sizes)
-    found, left = dict.fromkeys(range(len(sizes)), 0), keep
+def shares(sizes: Sequence[float], room: float) -> list[float]:
+    """How much of it each run gets: the small ones what they take, and the others the same."""
+    found, left = dict.fromkeys(range(len(sizes)), 0.0), room
     for done, run in enumerate(sorted(found, key=sizes.__getitem__)):
-        found[run] = min(sizes[run], left // (len(sizes) - done))
+        found[run] = min(sizes[run], left / (len(sizes) - done))
         left -= found[run]
     return list(found.values())
+
+
+def _match(rows: Sequence[int], found: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+    """A line for each row, of which some may not have been found. Both in ascending order."""
+    ahead = next(found, None)
+    for row in rows:
+        if ahead is None or ahead[0] != row:
+            yield json.dumps({"unreadable": "its file has changed, or cannot be read"})
+        else:
+            yield clean_line(ahead[1])
+            ahead = next(found, None)
 
 
 def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:

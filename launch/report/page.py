@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
 
+from launch.report.kept import Room, read_room
 from launch.report.packing import Episodes, Pack, dump, embed, make_pack, shorten, tokens_in
 from launch.report.pieces import Pieces
 from rlsys.files import whole_file
@@ -27,7 +28,8 @@ SCRIPTS = (
     *("charts.js", "report.js", "main.js"),
 )
 STYLES = ("uPlot.min.css", "report.css")
-KEEP = 10_000  # trajectories of a page
+KEEP = "20MB"  # of trajectories, so that the whole page is of 25 MB, which browsers open at once
+ROOM = read_room(KEEP)
 LONGEST = 100_000  # characters of one text of the report
 NUMERIC = re.compile(r"[-+\u2212]?[\d.,]*\d(e[-+]?\d+)?( ?(%|s|MB|GB|tokens))?|")
 
@@ -104,9 +106,9 @@ def _digest(name: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256((STATIC / name).read_bytes()).digest()).decode()
 
 
-def write_page(report: Mapping[str, Any], runs: Sequence[Episodes], path: Path, keep: int | None = KEEP) -> None:
-    """runs: the episodes of each run of the report, in its order. keep: trajectories, None for all, 0 for none."""
-    pack = make_pack(runs, keep)
+def write_page(report: Mapping[str, Any], runs: Sequence[Episodes], path: Path, room: Room | None = ROOM) -> None:
+    """runs: the episodes of each run of the report, in its order. room: for trajectories, None for all."""
+    pack = make_pack(runs, room)
     with whole_file(path) as file:
         for part in page_parts(report, _embedded(pack)):
             file.write(part.encode("utf-8", "replace"))
@@ -134,8 +136,7 @@ def page_parts(
 def _embedded(pack: Pack) -> Iterator[tuple[str, Packed]]:
     """One block in memory at a time."""
     tokens: set[int] = set()
-    for number in range(len(pack.blocks)):
-        lines = pack.lines(number)
+    for number, lines in enumerate(pack.each_block()):
         tokens |= tokens_in(lines)
         yield f"block-{number}", Packed(embed("\n".join(lines)))
     yield "index", Packed(embed(dump(pack.index())))

@@ -17,6 +17,7 @@ import pytest
 from launch.reading.directory import read_directory
 from launch.reading.episodes import read_episodes
 from launch.report.build import build_report
+from launch.report.kept import Room
 from launch.report.live import LiveRuns
 from launch.report.page import write_page
 from launch.report.server import make_server
@@ -143,7 +144,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     def report(runs: Sequence[Any], _: object) -> dict[str, Any]:
         return example_report(steps=int(runs[0].rows.step[-1])) | {"title": f"{len(runs[0].rows)} rows"}
 
-    server = make_server(LiveRuns([run], report, 10_000), 0, TOKEN)
+    server = make_server(LiveRuns([run], report, Room(10_000)), 0, TOKEN)
     yield run, server.start()
     assert server.stop()
 

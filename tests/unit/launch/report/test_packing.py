@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from launch.reading.places import Place, read_places
 from launch.report import packing
+from launch.report.kept import Room
 from launch.report.packing import clean_line, dump, embed, make_pack, shares, shorten, tokens_in
 from launch.report.pieces import Pieces
 from tests.report_example import byte_tokenizer, episodes_of, write_run
@@ -29,12 +33,30 @@ def test_each_row_has_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert set(columns["file"]) == {f"step-{n:06d}.jsonl" for n in range(1, 9)} | {"eval-rl-after-greedy.jsonl"}
 
 
+def test_a_page_reads_each_file_once_however_many_blocks_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also files without known members: a compressed one would be decompressed up to each block again."""
+    monkeypatch.setattr(packing, "BLOCK", 10_000)
+    pack = make_pack([episodes_of(write_run(tmp_path / name)) for name in "ab"], None)
+    blocks = [pack.lines(number) for number in range(len(pack.blocks))]
+    opened = Counter[Path]()
+
+    def count(path: Path, places: Iterable[Place]) -> Iterator[bytes]:
+        opened[path] += 1
+        return read_places(path, places)
+
+    monkeypatch.setattr("launch.reading.episodes.read_places", count)
+    assert list(pack.each_block()) == blocks and len(blocks) > 2 * 9
+    assert len(opened) == 2 * 9 and set(opened.values()) == {1}
+
+
 def test_runs_share_the_room_and_no_block(tmp_path: Path) -> None:
     runs = [episodes_of(write_run(tmp_path / name)) for name in "ab"]
-    index = make_pack(runs, 80).index()
+    index = make_pack(runs, Room(80)).index()
     assert index["total"] == 204 and 72 <= index["count"] <= 80
     assert sum(run == 0 for run in index["columns"]["run"]) == sum(run == 1 for run in index["columns"]["run"])
-    blocks = make_pack(runs, 80).blocks
+    blocks = make_pack(runs, Room(80)).blocks
     assert {block.run for block in blocks} == {0, 1}
 
 
@@ -107,12 +129,11 @@ def test_a_damaged_tokenizer_is_an_error_that_names_the_file(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sizes", "keep", "found"),
     [
-        ([5, 7], None, [None, None]),
         ([5, 7], 20, [5, 7]),
         ([100, 3, 100], 43, [20, 3, 20]),
         ([9, 9], 0, [0, 0]),
         ([], 5, []),
     ],
 )
-def test_what_a_small_run_leaves_is_the_others(sizes: list[int], keep: int | None, found: list[int | None]) -> None:
+def test_what_a_small_run_leaves_is_the_others(sizes: list[int], keep: int, found: list[int]) -> None:
     assert shares(sizes, keep) == found
