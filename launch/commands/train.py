@@ -16,6 +16,7 @@ from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
+from launch.observe.health import Finding
 from launch.observe.progress import Progress, format_start, process_start
 from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
@@ -32,6 +33,7 @@ from launch.stages.train import (
     check_services,
     has_trained_nothing,
     train,
+    why_nothing,
 )
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed
@@ -139,10 +141,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
     if has_trained_nothing(state):
-        raise RunFailed(
-            f"{directory.path} is finished after {state.step} steps, none of which trained anything: "
-            "give another --run-dir to train again"
-        )
+        ended = f"{directory.path} is finished after {state.step} steps, none of which trained anything"
+        why = why_nothing(Finding(**each) for each in state.health)
+        raise RunFailed(": ".join([ended, *why, "give another --run-dir to train again"]))
     progress.close()
     ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to continue"
     print(f"{directory.path} is finished after {state.step} steps: {ways}")

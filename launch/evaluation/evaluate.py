@@ -16,7 +16,7 @@ from launch.evaluation.report import describe_plan, describe_results, of_several
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of
 from launch.evaluation.transcripts import records_of
-from launch.observe.held_out import fallen
+from launch.observe.held_out import cut_off, fallen
 from launch.run.episodes import Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
@@ -145,7 +145,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     digests = {name: play.digest() for name, play in one.plays.items()}
     row = place | account | numbers | {"prompts": digests}
     run.journal.seal(evaluation_line(stage.name, one.when, one.step), run.dir.save_evaluation(row))
-    for finding in fallen(run.dir.evaluations(), run.config.stages) if one.when == "during" else ():
+    played, stages = run.dir.evaluations(), run.config.stages
+    for finding in [*fallen(played, stages), *cut_off(played, stages)] if one.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)

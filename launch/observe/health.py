@@ -1,7 +1,8 @@
 """What is wrong with a stage that runs: sentences about its rows of metrics.jsonl, each with the key to turn.
 
-Pure: rows in, sentences out. A sentence is said once, when what it names has held for PATIENCE steps in a row; at the
-end it is said again, with the number of steps. It states what the rows show, and nothing where a key is missing.
+Pure: rows in, sentences out. A sentence is said once, when what it names has held in a row for as many episodes or
+steps as `launch.observe.levels` asks for; at the end it is said again, with the number of steps. It states what the
+rows show, and nothing where a key is missing.
 """
 
 from __future__ import annotations
@@ -10,34 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from launch.observe import levels
 from launch.observe.health_rows import HealthRow, Level, read_row
-from rlsys.config.recipe import RecipeConfig
+from launch.observe.signs import OF_ROWS, Beginning, HealthSetting, slower
 from rlsys.types import Failure
-
-PATIENCE = 3  # steps in a row
-NEARLY_ALL = 0.9  # share of the episodes, or of the groups
-HARDLY = 0.02  # of the highest reward seen: what one lucky episode among fifty gives
-RAISED = 0.01  # share of the episodes
-ONE_MESSAGE = 1.05  # messages of an episode, mean: nearly all have one
-COLLAPSED = 0.02  # of the entropy that the stage began with
-LOPSIDED = 0.25  # by which the idle share of the engines and that of the learner differ
-RISEN = 1.0  # nats a token above the entropy that the stage began with, and three times as much
-DRIFTED = 3.0  # nats a token from the reference: what the policy says, that model would hardly ever
-BLOWN_UP = 100.0  # nats a token from the reference
-STEEP = 100.0  # times learner.clip_grad
-FELL = 0.5  # of the distance between the lowest and the highest reward seen: how far a mean falls below the best mean
-UNLEARNED = 0.25  # how far the mean reward is below the best one seen, as a share of the distance from the worst
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthSetting:
-    """What a stage was configured to do, as far as it explains its rows."""
-
-    recipe: RecipeConfig
-    max_turns: int  # messages that the model may write in one episode
-    solved_by: Mapping[str, float]  # the reward's (`envs.rewards`); empty where it does not say
-    gpus: bool = False  # engines and ranks have their own GPUs
-    run: str = ""  # its directory, where episodes can be looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +35,35 @@ class Finding:
         return f"in {self.steps} of {self.of} steps of stage {self.stage}, from step {self.first_step}: {self.says}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Streak:
+    """Of steps in a row that show the same."""
+
+    steps: int
+    episodes: float
+
+    def after(self, episodes: float) -> _Streak:
+        """One step more, or none at all where it shows something else (0)."""
+        return _Streak(self.steps + 1, self.episodes + episodes) if episodes else NO_STREAK
+
+
+NO_STREAK = _Streak(0, 0.0)
+
+
 class HealthMonitor:
     """Looks at the rows of one stage, in order."""
 
     def __init__(self, stage: str, setting: HealthSetting) -> None:
         self._stage, self._setting = stage, setting
-        self._streaks: dict[str, int] = {}
-        self._entropy: float | None = None  # of the first row
+        self._streaks: dict[str, _Streak] = {}
+        self._begin = Beginning()
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
         self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
         self._level: Level | None = None  # of the mean reward
         self._solved: dict[str, Level] = {}  # the same of each part that says whether a task was solved
         self._raised = ""  # the first of what environments, rewards, tasks and templates raised
         self._rows = 0
+        self._last_row: HealthRow | None = None
         self._found: dict[str, Finding] = {}
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
@@ -78,11 +71,13 @@ class HealthMonitor:
         row = read_row(metrics)
         self._remember(row)
         new = []
-        for what, sign in SIGNS.items():
-            says, patience = sign(self, row), 1 if what in AT_ONCE else PATIENCE
-            self._streaks[what] = self._streaks.get(what, 0) + 1 if says else 0
-            if says and self._note(what, says, row.step, patience):
-                new.append(f"{patience} steps in a row: {says}" if patience > 1 else f"step {row.step}: {says}")
+        signs = {what: sign(self, row) for what, sign in SIGNS.items()}
+        signs |= {what: sign(self._setting, self._begin, row) for what, sign in OF_ROWS.items()}
+        for what, says in signs.items():
+            self._streaks[what] = streak = self._streaks.get(what, NO_STREAK).after(_evidence(what, row) if says else 0)
+            if says and self._is_proven(what, streak) and self._note(what, says, row.step, streak.steps):
+                new.append(f"{streak.steps} steps in a row: {says}" if streak.steps > 1 else f"step {row.step}: {says}")
+        self._last_row = row
         return new
 
     def record_failure(self, failure: Failure | None) -> None:
@@ -92,8 +87,7 @@ class HealthMonitor:
 
     def _remember(self, row: HealthRow) -> None:
         self._rows += 1
-        if self._entropy is None:
-            self._entropy = row.entropy
+        self._begin.see(row)
         if row.reward_min is not None and row.reward_max is not None:
             low, high = self._rewards or (row.reward_min, row.reward_max)
             self._rewards = min(low, row.reward_min), max(high, row.reward_max)
@@ -105,30 +99,47 @@ class HealthMonitor:
         for part, mean in self._right(row).items():
             self._solved.setdefault(part, Level()).add(row.step, mean, groups, max(high, 0.0))
 
-    def _note(self, what: str, says: str, step: int, patience: int) -> bool:
-        """Count this step where it has held long enough. True the first time."""
-        streak, known = self._streaks[what], self._found.get(what)
-        if streak < patience:
-            return False
-        more = patience if streak == patience else 1
-        first, before = (known.first_step, known.steps) if known else (step - patience + 1, 0)
+    def _is_proven(self, what: str, streak: _Streak) -> bool:
+        proof = levels.PROOF.get(what, levels.OTHERWISE)
+        steps = proof.from_start if proof.from_start and streak.steps == self._rows else proof.steps
+        return (proof.episodes is not None and streak.episodes >= proof.episodes) or (
+            steps is not None and streak.steps >= steps
+        )
+
+    def _note(self, what: str, says: str, step: int, steps: int) -> bool:
+        """Count this step, and where it is the first that is said those before it. True the first time."""
+        known = self._found.get(what)
+        again = known is not None and known.last_step + steps > step  # of the same streak
+        more = 1 if again else steps
+        first, before = (known.first_step, known.steps) if known else (step - steps + 1, 0)
         self._found[what] = Finding(
             stage=self._stage, what=what, says=says, first_step=first, last_step=step, steps=before + more, of=0
         )
         return known is None
 
     def findings(self) -> list[Finding]:
-        return [replace(finding, of=self._rows) for finding in self._found.values()]
+        """With what no step of the stage so far has done: at its end that needs no more proof."""
+        found = dict(self._found)
+        streak, row = self._streaks.get("untrained", NO_STREAK), self._last_row
+        if row is not None and 0 < streak.steps == self._rows and "untrained" not in found:
+            first = row.step - streak.steps + 1
+            found["untrained"] = Finding(
+                stage=self._stage, what="untrained", says=self.untrained(row), first_step=first, last_step=row.step,
+                steps=streak.steps, of=0,
+            )  # fmt: skip
+        return [replace(finding, of=self._rows) for finding in found.values()]
 
     # -- signs: a sentence where the row has them ---------------------------------------------------------------------
 
     def cut(self, row: HealthRow) -> str:
-        """Nearly all episodes ended at a token limit."""
-        if row.cut < NEARLY_ALL:
+        """Many episodes ended at a token limit, and no fewer than in the step before."""
+        before = self._last_row.cut if self._last_row is not None else 0.0
+        if row.cut < levels.CUT or (row.cut < levels.NEARLY_ALL and row.cut < levels.CUT_FALLS * before):
             return ""
+        said = f"{row.cut:.0%} of the episodes were cut off by a token limit"
         if worse := self._worse(row):
-            return f"{row.cut:.0%} of the episodes were cut off by a token limit, and {worse}: {self._slower()}"
-        return f"{row.cut:.0%} of the episodes were cut off by a token limit: raise {self._limit(row)}"
+            return f"{said}, and {worse}: {slower(self._setting.recipe)}"
+        return f"{said}: raise {self._limit(row)}"
 
     def _limit(self, row: HealthRow) -> str:
         """The key that a single message ran into; where there were several messages, all that it can have been."""
@@ -160,7 +171,7 @@ class HealthMonitor:
     def starved(self, row: HealthRow) -> str:
         """Nearly no group has signal, and what is trained comes from the few."""
         groups = row.with_signal + row.filtered + row.failed
-        if not row.trained or not row.with_signal or row.filtered < NEARLY_ALL * groups:
+        if not row.trained or not row.with_signal or row.filtered < levels.NEARLY_ALL * groups:
             return ""
         why, cure = self._no_signal(row)
         return f"{row.filtered:g} of {groups:g} groups are without signal: {why}; {cure}"
@@ -171,16 +182,27 @@ class HealthMonitor:
         right = self._right(row)
         same = row.reward_min == row.reward_max  # then a mean is what every episode has
         if worse := self._worse(row):
-            return worse, self._slower()
-        if self.cut(row):
+            return worse, slower(self._setting.recipe)
+        if row.cut >= levels.NEARLY_ALL:
             return "nearly all are cut off", f"raise {self._limit(row)}"
         look = self._look(row) if same else ""
         if right and all(self._hardly(mean) or (same and mean < 0) for mean in right.values()):
             none = "no" if all(mean == 0 or same for mean in right.values()) else "hardly any"
-            return f"{none} episode solved its task", f"give easier tasks (env.*), an sft stage before, or {more}{look}"
+            return (
+                f"{none} episode solved its task",
+                f"give {self._examples()}easier tasks (env.*), {STAGE}, or {more}{look}",
+            )
         if any(mean > self._setting.solved_by[part] for part, mean in right.items()) and (same or self._at_top(row)):
             return f"{'' if same else 'nearly '}every episode solved its task", "give harder tasks (env.*)"
-        return "each task is too easy or too hard", f"give others (env.*), or {more}{look}"
+        why = "" if same else "all siblings of each have one reward, "
+        return f"{why}each task is too easy or too hard", f"give others (env.*), or {more}{look}"
+
+    def _examples(self) -> str:
+        """Where the world can show some in its prompt."""
+        known = (one.env for one in self._setting.recipe.by_env.values())
+        return (
+            "examples in the prompt (env.demonstrations), " if any(hasattr(e, "demonstrations") for e in known) else ""
+        )
 
     def _look(self, row: HealthRow) -> str:
         """All rewards are one number: a reward that reads something else than the model writes gives that too."""
@@ -192,12 +214,12 @@ class HealthMonitor:
 
     def _hardly(self, mean: float) -> bool:
         top = self._rewards[1] if self._rewards is not None else 0.0
-        return 0 <= mean <= HARDLY * max(top, 0.0)
+        return 0 <= mean <= levels.HARDLY * max(top, 0.0)
 
     def _at_top(self, row: HealthRow) -> bool:
         if row.reward is None or row.reward_min is None or row.reward_max is None:
             return False
-        return row.reward >= row.reward_max - HARDLY * (row.reward_max - row.reward_min)
+        return row.reward >= row.reward_max - levels.HARDLY * (row.reward_max - row.reward_min)
 
     def _worse(self, row: HealthRow) -> str:
         """Tasks that the policy solved before it does not solve any more: they are not too hard for it."""
@@ -205,7 +227,7 @@ class HealthMonitor:
         for part in self._right(row):
             level = self._solved[part]
             best, now = level.best, level.now.mean
-            if best.mean > 0.2 * top > 0 and now <= FELL * best.mean and level.has_fallen(top, 0.0):
+            if best.mean > 0.2 * top > 0 and now <= levels.FELL * best.mean and level.has_fallen(top, 0.0):
                 return (
                     f"the policy has lost what it could do ({part} {best.mean:.3f} at step {best.step}, now {now:.3f})"
                 )
@@ -213,12 +235,6 @@ class HealthMonitor:
             best = self._level.best
             return f"the policy has lost what it could do (mean reward {best.mean:.3f} at step {best.step})"
         return ""
-
-    def _slower(self) -> str:
-        recipe = self._setting.recipe
-        coef = getattr(recipe.algorithm, "kl_coef", None)
-        held = "" if coef is None else f", or raise algorithm.kl_coef={coef:g}"
-        return f"lower learner.lr={recipe.learner.lr:g}{held}"
 
     def _right(self, row: HealthRow) -> dict[str, float]:
         """The means of the parts that say whether a task was solved, where the row has them."""
@@ -233,13 +249,14 @@ class HealthMonitor:
         kind = "format only" if set(pays) == {"format"} else "not for solving tasks"
         named = ", ".join(f"{name} {mean:.3f}" for name, mean in pays.items())
         zeros = ", ".join(f"{name} {mean:.2g}" for name, mean in right.items())
-        return f"the reward is {kind} ({named}; {zeros}): {SHOW}, easier tasks (env.*), or other reward.*"
+        cure = f"try {self._examples()}{STAGE}, easier tasks (env.*), or other reward.*"
+        return f"the reward is {kind} ({named}; {zeros}): {cure}"
 
     def silent(self, row: HealthRow) -> str:
         """No tool was called: a call is answered, and what is answered is not the last message."""
-        if self._setting.max_turns < 2 or not 0 < row.turns <= ONE_MESSAGE or self.cut(row):
+        if self._setting.max_turns < 2 or not 0 < row.turns <= levels.ONE_MESSAGE or row.cut >= levels.NEARLY_ALL:
             return ""
-        if row.malformed >= NEARLY_ALL or self._worse(row):
+        if row.malformed >= levels.NEARLY_ALL or self._worse(row):
             return ""  # that says more
         every = "every" if row.turns <= 1 else "nearly every"
         most = f"{every} episode ended with the first of the {self._setting.max_turns} messages that it may have"
@@ -248,11 +265,13 @@ class HealthMonitor:
 
     def collapsed(self, row: HealthRow) -> str:
         """Answers no longer differ, and are not right."""
-        first, seen = self._entropy, self._rewards
-        if row.entropy is None or not first or row.entropy >= COLLAPSED * first or seen is None or row.reward is None:
+        first, seen, level = self._begin.entropy, self._rewards, self._level
+        if row.entropy is None or not first or seen is None or row.reward is None or level is None:
             return ""
         low, high = seen
-        if high - row.reward <= UNLEARNED * (high - low):
+        if row.entropy >= levels.COLLAPSED * first or level.best.step == row.step:  # its rewards still rise
+            return ""
+        if high - row.reward <= levels.UNLEARNED * (high - low):
             return ""  # it has learned what there was to be learned
         fell = f"entropy fell from {first:.3g} to {row.entropy:.3g} nats a token"
         at = f"mean reward {row.reward:.3f}, highest {high:.3f}"
@@ -260,67 +279,47 @@ class HealthMonitor:
 
     def malformed(self, row: HealthRow) -> str:
         """The environment cannot read what the model writes."""
-        if row.malformed < NEARLY_ALL:
+        if row.malformed < levels.NEARLY_ALL:
             return ""
         said = f"{row.malformed:.0%} of the episodes are malformed"
         if worse := self._worse(row):
-            return f"{said}, and {worse}: {self._slower()}"
+            return f"{said}, and {worse}: {slower(self._setting.recipe)}"
         form = "the model does not write what the environment reads"
         return f"{said}, {form}: {SHOW}, or look at the chat template (--dry-run shows a prompt) and at env.*"
 
     def raised(self, row: HealthRow) -> str:
         """The user's own code raises; that the episode went well when it was played again hides it."""
-        if row.raised < RAISED:
+        if row.raised < levels.RAISED:
             return ""
         first = f"; the first: {self._raised}" if self._raised else " (rows: failures/data, failures/retried)"
         broke = f"{row.raised:.1%} of the episodes broke on their own code or data"
         return f"{broke}, and were played again or left out{first}"
 
-    def blown_up(self, row: HealthRow) -> str:
-        """In one step, and what follows may have no rows with a KL any more."""
-        if row.kl is None or row.kl <= BLOWN_UP:
-            return ""
-        return f"the policy blew up, its KL from the reference is {row.kl:.3g} nats a token: {self._slower()}"
-
-    def drifted(self, row: HealthRow) -> str:
-        if row.kl is None or not DRIFTED < row.kl <= BLOWN_UP:
-            return ""
-        return (
-            f"the KL from the reference is {row.kl:.3g} nats a token, far from anything it would say: {self._slower()}"
-        )
-
-    def steep(self, row: HealthRow) -> str:
-        clip = self._setting.recipe.learner.clip_grad
-        if row.grad_norm is None or row.grad_norm <= STEEP * clip:
-            return ""
-        norm = f"the gradient's norm is {row.grad_norm:.3g}, of which learner.clip_grad={clip:g} is left"
-        return f"{norm}: {self._slower()}, or scale the reward (reward.*)"
-
     def scattered(self, row: HealthRow) -> str:
         """Entropy rises while the reward falls: the answers become noise."""
-        first, level = self._entropy, self._level
+        first, level = self._begin.entropy, self._level
         if row.entropy is None or first is None or row.reward is None or level is None or self._rewards is None:
             return ""
         (low, high), best = self._rewards, level.best
-        if row.entropy < max(first + RISEN, 3 * first) or best.mean - row.reward <= UNLEARNED * (high - low):
+        most = max(first + levels.RISEN, levels.GREW * first)
+        if row.entropy < most or best.mean - row.reward <= levels.UNLEARNED * (high - low):
             return ""
         rose = f"entropy rose from {first:.3g} to {row.entropy:.3g} nats a token"
         at = f"mean reward {row.reward:.3f}, {best.mean:.3f} at step {best.step}"
-        return f"{rose}, {at}: {self._slower()}"
+        return f"{rose}, {at}: {slower(self._setting.recipe)}"
 
     def fell(self, row: HealthRow) -> str:
         """The mean reward is far below its own best, and farther than chance takes it."""
         if row.reward is None or self._level is None or self._rewards is None:
             return ""
         (low, high), best, now = self._rewards, self._level.best, self._level.now
-        if not self._level.has_fallen(high - low, FELL * (high - low)):
+        if not self._level.has_fallen(high - low, levels.FELL * (high - low)):
             return ""
         harder = (
             "" if self._setting.recipe.curriculum.name == "uniform" else ", unless the curriculum gives harder tasks"
         )
-        return (
-            f"the mean reward fell from {best.mean:.3f} at step {best.step} to {now.mean:.3f}: {self._slower()}{harder}"
-        )
+        fell = f"the mean reward fell from {best.mean:.3f} at step {best.step} to {now.mean:.3f}"
+        return f"{fell}: {slower(self._setting.recipe)}{harder}"
 
     def lopsided(self, row: HealthRow) -> str:
         """On GPUs: engines wait for the learner, or it for them, much more than the other way round."""
@@ -333,15 +332,16 @@ class HealthMonitor:
         idle = 1 - (row.busy - before[0]) / (row.alive - before[1])
         shares = f"the engines were idle for {idle:.0%} of the step and the learner for {row.learner_idle:.0%}"
         ranks, workers = f"learner.ranks={learner.ranks}", f"rollout.workers={rollout.workers}"
-        if idle - row.learner_idle > LOPSIDED and rollout.workers > 1:
+        if idle - row.learner_idle > levels.LOPSIDED and rollout.workers > 1:
             return f"{shares}: move GPUs to the learner (raise {ranks}, lower {workers})"
-        if row.learner_idle - idle > LOPSIDED and learner.ranks > 1:
+        if row.learner_idle - idle > levels.LOPSIDED and learner.ranks > 1:
             return f"{shares}: move GPUs to the engines (raise {workers}, lower {ranks})"
         return ""
 
 
 NOTHING = "nothing was trained: "
-SHOW = "try an sft stage before"
+STAGE = "an sft stage before"
+SHOW = f"try {STAGE}"
 SIGNS: dict[str, Callable[[HealthMonitor, HealthRow], str]] = {
     "cut": HealthMonitor.cut,
     "untrained": HealthMonitor.untrained,
@@ -351,11 +351,13 @@ SIGNS: dict[str, Callable[[HealthMonitor, HealthRow], str]] = {
     "starved": HealthMonitor.starved,
     "malformed": HealthMonitor.malformed,
     "raised": HealthMonitor.raised,
-    "blown_up": HealthMonitor.blown_up,
-    "drifted": HealthMonitor.drifted,
-    "steep": HealthMonitor.steep,
     "scattered": HealthMonitor.scattered,
     "fell": HealthMonitor.fell,
     "lopsided": HealthMonitor.lopsided,
 }
-AT_ONCE = frozenset({"blown_up"})
+
+
+def _evidence(what: str, row: HealthRow) -> float:
+    """Episodes of the step, or a share of them. Above 0 also where none are known, as in a supervised stage."""
+    share = levels.PROOF.get(what, levels.OTHERWISE).of
+    return max(row.episodes * (getattr(row, share) if share else 1.0), 1e-9)

@@ -7,12 +7,13 @@ many groups, the present one that of a few steps, and both know of how many grou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import sqrt
 from typing import Any
 
 PART = "reward/part/"
+DEPTH = "mismatch/depth_"
 LAST = 3  # steps of the present mean
 GROUPS = 64  # of the best mean, at least; fewer where the stage has not had so many yet
 NOISE = 1.5  # of the distance between rewards, for one group: how far chance takes a mean, by the root of the groups
@@ -31,6 +32,7 @@ def _share(key: str) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRow:
     step: int = field(metadata={"key": "step"})
+    episodes: float = _share("episode/count")
     entropy: float | None = _of("entropy/mean")
     reward: float | None = _of("reward/mean")
     reward_min: float | None = _of("reward/min")
@@ -38,6 +40,8 @@ class HealthRow:
     turns: float = _share("episode/turns")  # messages of the model, mean
     longest: float = _share("episode/tokens_max")
     cut: float = _share("episode/token_limit")  # share of the episodes
+    late: float = _share("episode/time_limit")  # share of the episodes
+    timeouts: float = _share("failures/timeout")  # episodes
     trained: float | None = _of("tokens/trained")
     stale: float = _share("tokens/stale")
     optimizer_steps: float = _share("learner/steps")
@@ -45,6 +49,10 @@ class HealthRow:
     raised: float = _share("episode/raised")  # share of the episodes
     kl: float | None = _of("kl/reference")  # nats a token
     grad_norm: float | None = _of("learner/grad_norm")  # before clipping
+    clip_low: float = _share("clip/low")  # share of the trained tokens, as the two below
+    clip_high: float = _share("clip/high")
+    outside: float = _share("ratio/outside_0.1")
+    gap: float | None = _of("mismatch/mean")  # nats a token
     with_signal: float = _share("groups/trained")
     filtered: float = _share("groups/filtered")
     failed: float = _share("groups/failed")
@@ -52,12 +60,28 @@ class HealthRow:
     alive: float | None = _of("engine/alive_s")  # of all engines, cumulative
     learner_idle: float | None = _of("learner/idle_share")  # of the step
     parts: Mapping[str, float] = field(default_factory=dict)  # of the reward, means
+    depths: Sequence[tuple[str, float]] = ()  # the gap by the tokens before, the shortest contexts first
 
 
 def read_row(metrics: Mapping[str, Any]) -> HealthRow:
     parts = {key.removeprefix(PART): mean for key, mean in metrics.items() if key.startswith(PART)}
     keys = {each.name: each.metadata["key"] for each in fields(HealthRow) if each.metadata}
-    return HealthRow(parts=parts, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None})
+    depths = sort_depths({key: gap for key, gap in metrics.items() if key.startswith(DEPTH) and gap is not None})
+    return HealthRow(
+        parts=parts, depths=depths, **{name: metrics[key] for name, key in keys.items() if metrics.get(key) is not None}
+    )
+
+
+def sort_depths(gaps: Mapping[str, float]) -> list[tuple[str, float]]:
+    """By depth, the shortest contexts first, and named: "2k to 4k". gaps: by key of the rows."""
+    found = []
+    for key, gap in gaps.items():
+        start, _, end = key.removeprefix(DEPTH).partition("_")
+        if start.removesuffix("k").isdigit():
+            found.append(
+                (int(start.removesuffix("k")), f"{start} and more" if end == "up" else f"{start} to {end}", gap)
+            )
+    return [(name, gap) for _, name, gap in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True)

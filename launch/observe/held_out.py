@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from launch.observe import levels
 from launch.observe.health import Finding
 from rlsys.config.recipe import StageConfig
 
@@ -94,4 +95,27 @@ def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> 
     ]
 
 
-HELD_OUT = "held_out"
+def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+    """Of the newest row, where it is of weights that a stage has trained: plays of which many were cut off."""
+    newest = rows[-1] if rows and rows[-1].get("when") != "before" else {}
+    stage = next((each for each in stages if each.name == newest.get("stage")), None)
+    found = {key.removesuffix(CUT_KEY): share for key, share in newest.items() if key.endswith(CUT_KEY)}
+    cut = {
+        play: share
+        for play, share in found.items()
+        if share >= (levels.CUT_GREEDY if play.rpartition("/")[2] == "greedy" else levels.CUT)
+        and newest.get(f"{play}/episodes", 0) >= levels.CUT_LEAST
+    }
+    if stage is None or not cut:
+        return []
+    rollout, window = stage.config.rollout, stage.config.engine.max_model_len
+    shares = ", ".join(f"{share:.0%} of {play}" for play, share in cut.items())
+    limit = f"rollout.max_turn_tokens={rollout.max_turn_tokens} or engine.max_model_len={window}"
+    says = f"answers were cut off by a token limit and count as they are ({shares}): raise {limit}"
+    step = newest["step"]
+    return [Finding(stage=stage.name, what=CUT_EVALUATION, says=says, first_step=step, last_step=step, steps=0, of=0)]
+
+
+CUT_KEY = "/truncated"
+HELD_OUT, CUT_EVALUATION = "held_out", "held_out_cut"
+OF_EVALUATIONS = frozenset({HELD_OUT, CUT_EVALUATION})  # not of the rows of a stage

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from launch.observe import levels
+from launch.observe.levels import LAST
 from launch.reading.directory import RunDirectory
 from launch.reading.episodes import Episodes
 from launch.reading.solved import rewards_by_env, solving_parts
@@ -16,7 +18,6 @@ from launch.reading.table import Floats, Rows
 from launch.report.words import mean, total
 from rlsys.config.envs import by_name
 
-LAST = 10  # steps that "now" means
 GPU_KEYS = ("memory/learner_gpu_peak_mb", "learner/mfu")  # that rows have where ranks hold GPUs
 
 
@@ -41,6 +42,17 @@ class Stage:
         """Its first and its last steps, as many of each and no step in both."""
         count = ends_of(len(self.rows))
         return self.rows.pick(np.arange(len(self.rows)) < count), self.rows.tail(count)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether its last steps are no chance: many, or of many episodes."""
+        return len(self.rows) >= LAST or count_played(self.rows) >= levels.LAST_EPISODES
+
+    @property
+    def has_ends(self) -> bool:
+        """The same of its first and of its last steps."""
+        least = min(map(count_played, self.ends)) if len(self.rows) > 1 else 0.0
+        return len(self.rows) >= 2 * LAST or least >= levels.LAST_EPISODES
 
     @property
     def last_steps(self) -> tuple[int, int]:
@@ -141,6 +153,11 @@ def count_gpus(run: RunDirectory) -> int:
     cards = [each.get("gpus") for each in nodes_of(run)]
     counts = [each.get("count") for each in cards if isinstance(each, dict)]
     return sum(each for each in counts if type(each) is int)
+
+
+def count_played(rows: Rows) -> float:
+    """Episodes of these steps."""
+    return total(rows.known("episode/count"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

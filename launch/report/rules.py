@@ -8,19 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from launch.checkpoints.checkpoint import FOLDER, step_of
+from launch.observe import levels
+from launch.observe.health_rows import DEPTH, sort_depths
 from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Level, Rule, Situation, findings_of
-from launch.report.facts import LAST, Stage, count_episodes, count_groups
+from launch.report.facts import LAST, Stage, count_episodes, count_groups, count_played
 from launch.report.headline import last_step, reason
 from launch.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
 
-FILTERED = 0.5  # share of the groups without signal
-EASY, HARD = 0.8, 0.2  # share of right answers
-CUT_MORE, CUT = 0.05, 0.1  # rise of the share of episodes that were cut off; and the share now
-ERRORS = 0.05  # share of a tool's calls
-PAYS = 0.1  # rise of the mean reward, as a share of the distance between lowest and highest
-THIRD = 30  # rows of a stage whose first and last third are compared
 EXAMPLES = 20  # episodes to look at
 LONGEST = 2_000  # characters of a finding
 WORSE = "held_out"  # a run that undid what it could do: its cure comes before what the wreck looks like
@@ -87,9 +83,15 @@ def health(run: Situation) -> Iterator[Advice]:
 def _no_signal(run: Situation, easy: bool) -> Advice | None:
     stage, rows = run.stage, run.stage.last
     lacking, right = count_groups(rows).without_signal, stage.right_now
-    if len(rows) < LAST or lacking is None or right is None or lacking <= FILTERED or run.found & NO_CONTRAST:
+    if (
+        not stage.has_enough
+        or lacking is None
+        or right is None
+        or lacking <= levels.FILTERED
+        or run.found & NO_CONTRAST
+    ):
         return None
-    if not (right > EASY if easy else right < HARD):
+    if not (right > levels.EASY if easy else right < levels.HARD):
         return None
     begin = (
         f"{share(lacking)} of the groups of the last {LAST} steps carry no signal; right answers are at {share(right)}"
@@ -129,17 +131,27 @@ def hard(run: Situation) -> Advice | None:
 def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
     """Means over the first and the last third of the stage's rows; None where there are too few."""
     column, size = stage.rows.column(key), len(stage.rows) // 3
+    few = len(stage.rows) < levels.THIRD and not (size and count_played(stage.rows) >= 3 * levels.LAST_EPISODES)
     first, last = mean(column[:size]), mean(column[len(column) - size :])
-    return (first, last) if len(stage.rows) >= THIRD and first is not None and last is not None else None
+    return (first, last) if not few and first is not None and last is not None else None
 
 
 def cut(run: Situation) -> Advice | None:
-    """More and more episodes run into a limit of tokens, while the reward falls."""
-    limits, rewards = (_thirds(run.stage, key) for key in ("episode/token_limit", "reward/mean"))
-    if limits is None or rewards is None or "cut" in run.found:
+    """Many episodes run into a limit of tokens, or more and more while the reward falls."""
+    stage, now = run.stage, mean(run.stage.last.known("episode/token_limit"))
+    if now is None or "cut" in run.found or not stage.has_enough:
         return None
-    if limits[1] < CUT or limits[1] - limits[0] < CUT_MORE or rewards[1] >= rewards[0]:
-        return None
+    limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
+    text = f"{share(now)} of the episodes are cut off by a token limit"
+    if now < levels.CUT:
+        if limits is None or rewards is None or rewards[1] >= rewards[0]:
+            return None
+        if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
+            return None
+        fell = f"the reward fell from {score(rewards[0])} to {score(rewards[1])}"
+        text = (
+            f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and {fell}"
+        )
     keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
     given = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
     named = " or ".join(f"{key}={value}" for key, value in given.items())
@@ -153,13 +165,12 @@ def cut(run: Situation) -> Advice | None:
     return Advice(
         rule="cut",
         level="wrong",
-        text=f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and the "
-        f"reward fell from {score(rewards[0])} to {score(rewards[1])}: raise {named}.",
+        text=f"{text}: raise {named}.",
         key=f"{first}={2 * given[first]}" if first is not None else None,
         label="episodes that were cut off",
         href="#t?truncated=1&play=none",
         steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
-        numbers={"first": limits[0], "last": limits[1]},
+        numbers={"first": limits[0], "last": limits[1]} if limits is not None else {"last": now},
     )
 
 
@@ -169,7 +180,7 @@ def depth(run: Situation) -> Advice | None:
     if len(found) < 2:
         return None
     (near, first), (far, last) = found[0], found[-1]
-    if last <= 2 * first or last < LEAST_GAP:
+    if last < levels.GREW * first or last < levels.LEAST_GAP:
         return None
     lifted = run.stage.setting("model.fp32_head") is True
     corrected = run.stage.setting("algorithm.is_correction") not in (None, "none")
@@ -188,20 +199,10 @@ def depth(run: Situation) -> Advice | None:
     )
 
 
-DEPTH = "mismatch/depth_"
-LEAST_GAP = 1e-3  # nats per token: below, rounding alone doubles
-
-
 def depths_of(stage: Stage) -> list[tuple[str, float]]:
     """The mean gap of the last steps by the number of tokens before, the shortest contexts first."""
-    found = []
-    for key in stage.rows.columns:
-        start, _, end = key.removeprefix(DEPTH).partition("_")
-        value = mean(stage.last.known(key))
-        if key.startswith(DEPTH) and value is not None and start.removesuffix("k").isdigit():
-            name = f"{start} and more" if end == "up" else f"{start} to {end}"
-            found.append((int(start.removesuffix("k")), name, value))
-    return [(name, value) for _, name, value in sorted(found)]
+    known = {key: mean(stage.last.known(key)) for key in stage.rows.columns if key.startswith(DEPTH)}
+    return sort_depths({key: gap for key, gap in known.items() if gap is not None})
 
 
 def unproven(run: Situation) -> Advice | None:
@@ -209,10 +210,10 @@ def unproven(run: Situation) -> Advice | None:
     stage = run.stage
     first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
     low, high = stage.rows.known("reward/min"), stage.rows.known("reward/max")
-    if run.verdict.level not in ("flat", "bad") or first is None or last is None or len(stage.rows) < 2 * LAST:
+    if run.verdict.level not in ("flat", "bad") or first is None or last is None or not stage.has_ends:
         return None
     distance = float(high.max() - low.min()) if len(low) and len(high) else abs(first)
-    if last - first < PAYS * distance or distance <= 0:
+    if last - first < levels.PAYS * distance or distance <= 0:
         return None
     begin, end = stage.last_steps
     paid = (first + last) / 2
@@ -245,7 +246,7 @@ def tool_errors(run: Situation) -> Iterator[Advice]:
         if len(open_now) and open_now[-1] > 0:
             text = f"{tool} answers no calls: its circuit is open after too many errors."
             yield Advice(rule="tool", level="broken", text=text, key=key, label=label, href=href, steps=steps)
-        elif calls > 0 and (errors - hopeless) / calls > ERRORS:
+        elif calls > 0 and (errors - hopeless) / calls > levels.ERRORS:
             rate = (errors - hopeless) / calls
             text = f"{share(rate)} of the calls of {tool} fail ({number(errors - hopeless)} of {number(calls)})."
             numbers = {"errors": errors - hopeless, "calls": calls}

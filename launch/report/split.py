@@ -13,7 +13,7 @@ from launch.plan.split import fewer_needed
 from launch.plan.trace import trace_of
 from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Rule, Situation
-from launch.report.facts import LAST, Stage, nodes_of
+from launch.report.facts import Stage, nodes_of
 from launch.report.headline import last_step, planned_steps
 from launch.report.words import mean, number, share, total
 from rlsys.errors import BadInput
@@ -107,7 +107,7 @@ def _number(found: object) -> float:
 def move_gpus(run: Situation) -> Advice | None:
     """One side is full and the other waits for it."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
-    if not run.gpus or busy is None or waits is None or "lopsided" in run.found or len(stage.rows) < LAST:
+    if not run.gpus or busy is None or waits is None or "lopsided" in run.found or not stage.has_enough:
         return None
     starved, idle = waits > WAITS and busy > FULL, busy < IDLE and waits < WORKS
     split = split_of(stage) if starved or idle else None
@@ -145,7 +145,7 @@ def move_gpus(run: Situation) -> Advice | None:
 def both_wait(run: Situation) -> Advice | None:
     """Neither works most of the time: they wait for each other, or for the longest episodes."""
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
-    if not run.gpus or busy is None or waits is None or len(stage.rows) < LAST:
+    if not run.gpus or busy is None or waits is None or not stage.has_enough:
         return None
     if waits <= WAITS or busy >= IDLE:
         return None
@@ -183,7 +183,7 @@ def slow_tools(run: Situation) -> Advice | None:
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
     whole = sum(spent.values())
-    if len(rows) < LAST or whole <= 0 or spent["tool"] <= TOOLS * whole:
+    if not run.stage.has_enough or whole <= 0 or spent["tool"] <= TOOLS * whole:
         return None
     part = spent["tool"] / whole
     flight = run.stage.setting("rollout.in_flight")
@@ -202,7 +202,7 @@ def slow_tools(run: Situation) -> Advice | None:
 def useless_tokens(run: Situation) -> Advice | None:
     """The learner computes many tokens for each that it trains."""
     useful = mean(run.stage.last.known("tokens/useful_share"))
-    if not run.gpus or useful is None or useful >= USEFUL or len(run.stage.last) < LAST:
+    if not run.gpus or useful is None or useful >= USEFUL or not run.stage.has_enough:
         return None
     rows, padding = (total(run.stage.last.known(f"learner/{name}")) for name in ("rows", "padding_rows"))
     padded = rows > 0 and padding > PADDING * rows

@@ -21,11 +21,12 @@ from launch.checks.models import whole_path
 from launch.incidents.keeper import IncidentKeeper
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
-from launch.observe.health import Finding, HealthMonitor, HealthSetting
-from launch.observe.held_out import HELD_OUT, fallen
+from launch.observe.health import Finding, HealthMonitor
+from launch.observe.held_out import OF_EVALUATIONS, cut_off, fallen
 from launch.observe.phases import PhaseWatch
 from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
+from launch.observe.signs import HealthSetting
 from launch.observe.trackers.feed import Trackers
 from launch.run.record import RunRecord
 from launch.run.rundir import RunDir, metrics_line
@@ -38,7 +39,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
 from rlsys.summaries import GroupRef
-from rlsys.system.device import Device, rounding_units
+from rlsys.system.device import DEVICES, Device, dtype_of, rounding_units
 from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
 from rlsys.types import Failure, Reward
 
@@ -282,8 +283,9 @@ def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
     by = solved_by(stage.config.reward) or {}
     gpus = run.device is not None and run.device.gpus_per_actor > 0
     turns, place = run.active.world.max_turns, str(run.dir.path)
+    dtype = dtype_of(stage.config.model.dtype, run.device or DEVICES["cpu"])
     watch = HealthMonitor(
-        stage.name, HealthSetting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place)
+        stage.name, HealthSetting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place, dtype=dtype)
     )
     for row in run.dir.rows(stage.name):
         watch.see(row)
@@ -293,6 +295,7 @@ def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
 def health(run: Run) -> list[Finding]:
     """What was wrong, in the stages so far."""
     running = run.active.watch.findings() if run.active.watch is not None else []
-    earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what != HELD_OUT]
+    earlier = [each for each in (Finding(**row) for row in run.state.health) if each.what not in OF_EVALUATIONS]
     of_rows = [*(each for each in earlier if each.stage not in {other.stage for other in running}), *running]
-    return [*of_rows, *fallen(run.dir.evaluations(), run.config.stages)]
+    played = run.dir.evaluations()
+    return [*of_rows, *fallen(played, run.config.stages), *cut_off(played, run.config.stages)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -22,7 +22,7 @@ from launch.checks.teachers import KEY as TEACHER_KEY
 from launch.checks.teachers import check_teachers, count_parameters, served_to, teachers_of
 from launch.evaluation.report import describe_plan
 from launch.evaluation.sets import plays_of, recipes_of
-from launch.observe.health import NOTHING
+from launch.observe.health import NOTHING, Finding
 from launch.observe.trackers.table import check_trackers
 from launch.run.run import Run, health
 from launch.run.saving import checkpoint, restore, wait_written
@@ -190,6 +190,11 @@ def has_trained_nothing(state: DriverState) -> bool:
     return state.step > 0 and state.trained == 0
 
 
+def why_nothing(found: Iterable[Finding]) -> list[str]:
+    """Of a run that trained nothing: the reason that each stage has for it, and what to try."""
+    return list(dict.fromkeys(each.says.removeprefix(NOTHING) for each in found if each.what == "untrained"))
+
+
 async def train(run: Run) -> None:
     """Each stage begins with the weights of the one before; a resumed run enters the stage that it was in."""
     lost: LearnerLost | None = None
@@ -204,8 +209,7 @@ async def train(run: Run) -> None:
             lost = error
     state = run.state
     if has_trained_nothing(state):
-        why = [finding.says.removeprefix(NOTHING) for finding in health(run) if finding.what == "untrained"]
-        raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why]))
+        raise RunFailed(": ".join([f"none of the {state.step} steps trained anything", *why_nothing(health(run))]))
 
 
 async def _go_through(run: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.config.compose import compose
 from launch.evaluation.significance import share_interval
-from launch.observe.held_out import fall, fallen
+from launch.observe.held_out import cut_off, fall, fallen
 
 STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
 
@@ -39,6 +39,24 @@ def test_what_rose_what_the_draw_explains_and_other_prompts_are_no_fall() -> Non
     old = {key: value for key, value in row(0, 0.95).items() if key != "prompts"}  # of an earlier rlsys
     assert fall([old, row(10, 0.1)]) is None
     assert fallen([row(0, 0.95), row(10, 0.1) | {"stage": "gone"}], STAGES) == []
+
+
+def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -> None:
+    """A tenth of 200 greedy answers, a fifth of sampled ones; not of few, nor of weights that nothing has trained."""
+
+    def played(greedy: float, sampled: float, episodes: int = 200, when: str = "after") -> list[dict[str, Any]]:
+        shares = {"a/greedy/truncated": greedy, "a/sampled/truncated": sampled}
+        return [
+            row(0, 0.9),
+            row(9, 0.9) | shares | {f"a/{n}/episodes": episodes for n in ("greedy", "sampled")} | {"when": when},
+        ]
+
+    (found,) = cut_off(played(0.1, 0.19), STAGES)
+    assert (found.what, found.stage, found.last_step) == ("held_out_cut", "rl", 9)
+    assert "10% of a/greedy" in found.says and "sampled" not in found.says and "rollout.max_turn_tokens=" in found.says
+    assert "20% of a/sampled" in cut_off(played(0.09, 0.2), STAGES)[0].says
+    assert cut_off(played(0.09, 0.19), STAGES) == cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
+    assert cut_off(played(0.9, 0.9, when="before"), STAGES) == cut_off([], STAGES) == []
 
 
 TASKS, EVALUATIONS = 50, 20

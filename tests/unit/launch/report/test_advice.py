@@ -166,7 +166,7 @@ def test_what_health_has_found_of_a_stage_is_not_said_again(tmp_path: Path) -> N
     assert rules(found) == ["health: starved"]
 
 
-@pytest.mark.parametrize(("last", "falls", "tripped"), [(0.2, True, True), (0.09, True, False), (0.2, False, False)])
+@pytest.mark.parametrize(("last", "falls", "tripped"), [(0.19, True, True), (0.09, True, False), (0.19, False, False)])
 def test_more_episodes_cut_off_while_the_reward_falls(tmp_path: Path, last: float, falls: bool, tripped: bool) -> None:
     rows = steps(
         30,
@@ -180,6 +180,23 @@ def test_more_episodes_cut_off_while_the_reward_falls(tmp_path: Path, last: floa
         assert found[0].key == "rollout.max_turn_tokens=128"
         several = advice(tmp_path / "several", [row | {"episode/turns": 3.0} for row in rows])
         assert [each.key for each in several] == [None]  # 64 tokens in three messages reach no limit
+
+
+def test_a_limit_that_cuts_a_fifth_off_is_named_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
+    """The advice is the same whatever the reward does; of few episodes it takes ten steps."""
+    large = {"episode__count": 1024.0, "episode__tokens_max": 64.0, "reward__mean": 0.5}
+    (found,) = advice(tmp_path, steps(1, **large, episode__token_limit=0.2))
+    assert (found.rule, found.key, found.numbers) == ("cut", "rollout.max_turn_tokens=128", {"last": 0.2})
+    assert advice(tmp_path / "less", steps(1, **large, episode__token_limit=0.19)) == []
+    small = large | {"episode__count": 32.0, "episode__token_limit": 0.3}
+    assert [rules(advice(tmp_path / str(n), steps(n, **small))) for n in (9, 10)] == [[], ["cut"]]
+
+
+def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
+    rows = [row | {"episode/count": 1024.0} for row in groups(74, 0.1, count=1)]
+    assert rules(advice(tmp_path, rows)) == ["hard"]
+    rising = [row | {"step": n, "episode/count": 1024.0} for n, row in enumerate(paid((0.4, 0.6))[9:11], start=1)]
+    assert rules(advice(tmp_path / "b", rising, FLAT)) == ["unproven"]
 
 
 @pytest.mark.parametrize(("far", "head", "key"), [

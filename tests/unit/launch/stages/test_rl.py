@@ -623,17 +623,23 @@ def test_a_run_that_has_not_begun_has_done_nothing_and_may_yet_train() -> None:
     assert has_trained_nothing(DriverState(step=1)) and not has_trained_nothing(DriverState(step=2, trained=1))
 
 
-def test_a_run_that_never_trained_is_not_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_a_run_that_never_trained_is_not_done_and_says_why(
+    tmp_path: Path, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Deaf(BanditPool):
         """Whatever the policy does: all siblings the same."""
 
         async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
             return await super().group(ticket, replace(plan, temperature=0.0), on_retry)
 
-    outcome = play(tmp_path, steps=4, pool=Deaf())
+    outcome = play(tmp_path, steps=steps, pool=Deaf())
     assert isinstance(outcome.error, RunFailed)
-    assert str(outcome.error).startswith("none of the 4 steps trained anything: all 4 groups are without signal")
-    assert outcome.run.dir.newest().name == "step-000004"  # nothing is lost
+    begin = f"none of the {steps} steps trained anything: all 4 groups are without signal"
+    assert str(outcome.error).startswith(begin) and "loop.group_size=" in str(outcome.error)
+    assert capsys.readouterr().out.count("health: 2 steps in a row: nothing was trained") == (steps > 1)
+    assert [each["what"] for each in outcome.summary["health"]] == ["untrained", "silent"][: 1 + (steps > 2)]
+    assert outcome.run.dir.newest().name == f"step-{steps:06d}"  # nothing is lost
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(outcome.run.config))
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(tmp_path / "run")]) == 1
 

@@ -1,0 +1,107 @@
+"""From which number on something is said of a run, and after how much proof: all levels of the live hints and of the
+report's rules, each with its unit and its reason.
+
+They hold for a scratch policy on two cores as for a pretrained 7B model on eight GPUs: shares are of episodes or
+tokens, what a policy has of its own (entropy, norms, lengths) is measured against itself, and proof is counted in
+episodes. A step of 7B has a thousand and takes a quarter of an hour: to wait for three says nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class Limit(float):
+    """A number, what it is a number of, and why it is this one."""
+
+    unit: str
+    why: str
+
+    def __new__(cls, value: float, unit: str, why: str) -> Limit:
+        found = super().__new__(cls, value)
+        found.unit, found.why = unit, why
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """In how many episodes or steps in a row something has to hold before it is said: whichever are there first.
+
+    None: never by their number. from_start: steps of what has held since the stage began. of: the share of the episodes
+    that counts, of what is a share of them.
+    """
+
+    episodes: float | None = 800
+    steps: int | None = 3
+    from_start: int | None = None
+    of: str = ""  # a field of `HealthRow`
+    why: str = "siblings do the same: 800 episodes are 100 groups of 8; and three small steps in a row are no chance"
+
+
+EPISODES, EPISODES_LESS, GROUPS, NATS = "of the episodes", "episodes", "of the groups", "nats a token"
+FIRST, REWARDS = "of the stage's first entropy", "of the distance between the lowest and the highest reward"
+
+# -- episodes ----------------------------------------------------------------------------------------------------------
+CUT = Limit(0.2, EPISODES, "a limit that one answer in five runs into decides what is learned, long before it cuts all")
+CUT_FALLS = Limit(0.9, "of the step before", "a policy that learns to end its answers in time needs no other limit")
+CUT_GREEDY = Limit(0.1, EPISODES, "greedy answers are shorter than sampled ones, and what is cut counts as wrong")
+CUT_LEAST = Limit(100, EPISODES_LESS, "of an evaluation: in a tenth of 20 tasks there are two")
+LATE = Limit(0.01, EPISODES, "time cuts the longest answers, so that few of them are a bias already")
+RAISED = Limit(0.01, EPISODES, "below, it may be one record of the data")
+NEARLY_ALL = Limit(0.9, "of the episodes or groups", "what is left is noise: one in ten of a policy that has not begun")
+HARDLY = Limit(0.02, "of the highest reward seen", "what one lucky episode among fifty gives")
+ONE_MESSAGE = Limit(1.05, "messages of an episode, mean", "nearly all have one")
+
+# -- the policy --------------------------------------------------------------------------------------------------------
+COLLAPSED = Limit(0.1, FIRST, "a tuned 7B model has 0.3 nats: at 0.03 all answers to a task are the same")
+RISEN = Limit(1.0, "nats a token above the stage's first entropy, and GREW times it", "answers turn into noise")
+DRIFTED = Limit(2.0, FIRST, "further from the reference than its own choice is wide: no text of it any more")
+DRIFTED_LEAST = Limit(0.3, NATS, "a model with 0.03 nats of entropy may learn: research/tiny is well at 0.09")
+BLOWN_UP = Limit(100.0, NATS, "no text of the reference has tokens that it gives e^-100")
+STEEP = Limit(100.0, "times learner.clip_grad", "of such a gradient a hundredth is left: its direction is chance")
+CLIPPED = Limit(0.3, "of the trained tokens", "PPO's usual share is up to 0.2: these tokens have no gradient")
+OUTSIDE = Limit(0.5, "of the trained tokens", "the update is of another policy than the one that sampled")
+FELL = Limit(0.5, REWARDS, "how far a mean falls below the best mean; less is what a harder draw of tasks does")
+UNLEARNED = Limit(0.25, REWARDS, "how far below the best reward a policy is that has something left to learn")
+
+# -- engine against learner --------------------------------------------------------------------------------------------
+MISMATCH: Mapping[str, Limit] = {
+    "bfloat16": Limit(0.1, NATS, "rounding alone is 0.04 to 0.05 on SmolLM2, one layer without attention 0.35"),
+    "float32": Limit(0.01, NATS, "rounding alone is 1e-6 to 1e-4"),
+}
+GREW = Limit(3.0, "times", "rounding does not treble from the shortest contexts to the longest: positions differ")
+LEAST_GAP = Limit(1e-3, NATS, "below, rounding alone doubles")
+
+# -- machines ----------------------------------------------------------------------------------------------------------
+LOPSIDED = Limit(0.25, "of a step", "by which the idle share of the engines and that of the learner differ")
+
+# -- how much proof ----------------------------------------------------------------------------------------------------
+NEVER = "none in the whole stage so far: two steps say that the start is wrong, and each more costs as much"
+PROOF: Mapping[str, Proof] = {
+    "cut": Proof(episodes=100, of="cut", steps=None, why="100 that were cut off: 500 at the level, or 100"),
+    "untrained": Proof(from_start=2, why=NEVER),
+    "unsolved": Proof(from_start=2, why=NEVER),
+    "collapsed": Proof(episodes=None, why="that rewards no longer rise is seen over steps"),
+    "steep": Proof(episodes=None, why="one norm a step, and single ones are high"),
+    "fell": Proof(episodes=None, why="its own means are over three steps, with the chance of their groups reckoned in"),
+    "lopsided": Proof(episodes=None, why="one balance a step, and a single slow episode tilts it"),
+    "blown_up": Proof(steps=1, why="what follows may have no rows with a KL any more"),
+}
+OTHERWISE = Proof()
+
+# -- the report, of a run that is over or goes on ----------------------------------------------------------------------
+LAST = 10  # steps that "now" means; few and large ones stand for it as soon as they have LAST_EPISODES
+LAST_EPISODES = Limit(1000, EPISODES_LESS, "a difference of 0.05 between two such means is no chance")
+FILTERED = Limit(0.5, GROUPS, "without signal: half of what is sampled is thrown away")
+EASY = Limit(0.8, "of right answers", "above, most groups are all right")
+HARD = Limit(0.2, "of right answers", "below, most groups are all wrong")
+CUT_MORE = Limit(0.05, "rise of the share of episodes cut off", "answers outgrow their limit while there is time")
+CUT_NOW = Limit(0.1, EPISODES, "less is a tail")
+ERRORS = Limit(0.05, "of a tool's calls", "a service that is well fails in less than one of a hundred")
+PAYS = Limit(0.1, REWARDS, "rise of the mean reward that held-out tasks should show")
+THIRD = 30  # rows of a stage whose first and last third are compared: ten are a mean; or thirds of LAST_EPISODES
+
+TABLE: Mapping[str, Limit] = {name: own for name, own in vars().items() if isinstance(own, Limit)} | {
+    f"MISMATCH {dtype}": own for dtype, own in MISMATCH.items()
+}
