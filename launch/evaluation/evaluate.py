@@ -145,8 +145,8 @@ async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     digests = {name: play.digest() for name, play in one.plays.items()}
     row = place | account | numbers | {"prompts": digests}
     run.journal.seal(evaluation_line(stage.name, one.when, one.step), run.dir.save_evaluation(row))
-    played, stages = run.dir.evaluations(), run.config.stages
-    for finding in [*fallen(played, stages), *cut_off(played, stages)] if one.when == "during" else ():
+    lines, stages = run.dir.evaluations(), run.config.stages
+    for finding in [*fallen(lines, stages), *cut_off(lines, stages)] if one.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
         run.journal.note(stage.name, one.step, finding.says)
     written = report(place | account, one.plays, results)

@@ -403,3 +403,24 @@ def test_a_stage_that_trained_before_has_a_step_without_signal_now_and_then() ->
 def test_each_level_has_a_unit_and_a_reason() -> None:
     assert len(levels.TABLE) > 25 and all(each.unit and each.why and each > 0 for each in levels.TABLE.values())
     assert all(each.why and (each.steps or each.episodes) for each in (*levels.PROOF.values(), levels.OTHERWISE))
+
+
+def test_of_a_pretrained_model_that_learns_nothing_is_said() -> None:
+    """The first steps of SmolLM2-135M with examples in its prompt, bfloat16, 8 groups of 4, as a run recorded them: it
+    learns to end its answers, and the tool after that."""
+    names = ["episode/token_limit", "entropy/mean", "reward/mean", "reward/part/accuracy"]
+    names += ["reward/part/format", "ratio/outside_0.1"]
+    seen = ((0.875, 0.5419, 0.1528, 0.05, 0.1028, 0.0465), (0.8438, 0.4744, 0.0981, 0.0, 0.0981, 0.1573),
+            (0.3438, 0.2692, 0.2075, 0.05, 0.1575, 0.0716))  # fmt: skip
+    also = {
+        "episode/count": 32,
+        "episode/turns": 1.95,
+        "episode/tokens_max": 119,
+        "groups/trained": 6,
+        "groups/filtered": 2,
+    }
+    also |= {"groups/failed": 0, "tokens/trained": 1579, "reward/min": 0.05, "reward/max": 1.0, "mismatch/mean": 0.0167}
+    setting = HealthSetting(recipe=RECIPE, max_turns=4, solved_by={"accuracy": 0.0}, dtype="bfloat16")
+    watching = HealthMonitor("examples", setting)
+    recorded = [also | dict(zip(names, each, strict=True)) | {"step": n} for n, each in enumerate(seen, start=1)]
+    assert said(watching, recorded) == [] and watching.findings() == []
