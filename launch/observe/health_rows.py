@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, fields
 from math import sqrt
 from typing import Any
 
+from launch.observe import levels
+
 PART = "reward/part/"
 DEPTH = "mismatch/depth_"
-LAST = 3  # steps of the present mean
-GROUPS = 64  # of the best mean, at least; fewer where the stage has not had so many yet
-NOISE = 1.5  # of the distance between rewards, for one group: how far chance takes a mean, by the root of the groups
 
 
 def _of(key: str) -> Any:
@@ -95,7 +94,7 @@ class MeanOver:
     @property
     def chance(self) -> float:
         """How far it may be from the truth, as a share of the distance that rewards have."""
-        return NOISE / sqrt(self.groups)
+        return levels.CHANCE / sqrt(self.groups)
 
 
 class Level:
@@ -108,7 +107,10 @@ class Level:
     def add(self, step: int, mean: float, groups: float, distance: float) -> None:
         """distance: between the lowest and the highest reward seen."""
         self._steps.append(MeanOver(mean, max(groups, 1.0), step))
-        while len(self._steps) > LAST and sum(each.groups for each in list(self._steps)[1:]) >= GROUPS:
+        while (
+            len(self._steps) > levels.MEAN_STEPS
+            and sum(each.groups for each in list(self._steps)[1:]) >= levels.MEAN_GROUPS
+        ):
             self._steps.popleft()
         over = _over(list(self._steps))
         sure = over.mean - over.chance * distance  # a first step of few groups must not stay the best for good
@@ -123,7 +125,7 @@ class Level:
 
     @property
     def now(self) -> MeanOver:
-        return _over(list(self._steps)[-LAST:])
+        return _over(list(self._steps)[-levels.MEAN_STEPS :])
 
     def has_fallen(self, distance: float, least: float) -> bool:
         """Whether it is below its best by more than `least`, and by more than chance takes it."""

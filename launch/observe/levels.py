@@ -102,6 +102,27 @@ ERRORS = Limit(0.05, "of a tool's calls", "a service that is well fails in less 
 PAYS = Limit(0.1, REWARDS, "rise of the mean reward that held-out tasks should show")
 THIRD = 30  # rows of a stage whose first and last third are compared: ten are a mean; or thirds of LAST_EPISODES
 
+# -- the report, of speed and memory -----------------------------------------------------------------------------------
+WAITS = Limit(0.4, "of a stage's seconds", "the learner waits for rollouts: two fifths of its GPUs are idle")
+WORKS = Limit(0.1, "of a stage's seconds", "less waiting than this is the last episode's")
+FULL = Limit(
+    0.85, "of the engines' time", "they work: the rest is the end of a step, where the last episodes are alone"
+)
+IDLE = Limit(0.6, "of the engines' time", "they work less, so that fewer of them would do")
+TOOLS = Limit(0.3, "of an episode's seconds", "a seat is empty for so long: more episodes at once fill it")
+USEFUL = Limit(0.3, "of the learner's tokens", "the others are context and padding")
+PADDING = Limit(0.1, "of the learner's rows", "one row of ten is empty")
+FITTED = 20  # rows that a slope of memory needs: fewer are what allocators take once
+STRAIGHT = Limit(0.8, "of the variance", "a slope explains it: less is a step, not a leak")
+TAIL = Limit(
+    2.0, "times the median of a step's episodes", "the longest: a step waits for it longer than for all others"
+)
+
+# -- what a mean is, of a fall -----------------------------------------------------------------------------------------
+MEAN_STEPS = 3  # of the present mean
+MEAN_GROUPS = Limit(64, "groups of the best mean, at least", "the best of hundreds of steps of few groups is luck")
+CHANCE = Limit(1.5, "of the distance between rewards", "how far it takes the mean of one group; by the root of more")
+
 TABLE: Mapping[str, Limit] = {name: own for name, own in vars().items() if isinstance(own, Limit)} | {
     f"MISMATCH {dtype}": own for dtype, own in MISMATCH.items()
 }

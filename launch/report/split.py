@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from launch.observe import levels
 from launch.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
 from launch.plan.cards import card_of
 from launch.plan.split import fewer_needed
@@ -18,15 +19,7 @@ from launch.report.headline import last_step, planned_steps
 from launch.report.words import mean, number, share, total
 from rlsys.errors import BadInput
 
-WAITS, WORKS = 0.4, 0.1  # share of the seconds in which the learner waits for rollouts
-FULL, IDLE = 0.85, 0.6  # share of the engines' time in which they work
-TOOLS = 0.3  # share of an episode's seconds
-USEFUL = 0.3  # share of the learner's tokens that are trained
-PADDING = 0.1  # share of the learner's rows
-FITTED = 20  # rows that a slope needs
-STRAIGHT = 0.8  # share of the variance that a slope explains
 LIKELY = 3  # divisions that are simulated: those that would be the fastest without a tail
-TAIL = 2.0  # times the median of a step's episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +102,7 @@ def move_gpus(run: Situation) -> Advice | None:
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or "lopsided" in run.found or not stage.has_enough:
         return None
-    starved, idle = waits > WAITS and busy > FULL, busy < IDLE and waits < WORKS
+    starved, idle = waits > levels.WAITS and busy > levels.FULL, busy < levels.IDLE and waits < levels.WORKS
     split = split_of(stage) if starved or idle else None
     if split is None:
         return None
@@ -147,10 +140,12 @@ def both_wait(run: Situation) -> Advice | None:
     stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
     if not run.gpus or busy is None or waits is None or not stage.has_enough:
         return None
-    if waits <= WAITS or busy >= IDLE:
+    if waits <= levels.WAITS or busy >= levels.IDLE:
         return None
     lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
-    longest = f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > TAIL else ""
+    longest = (
+        f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > levels.TAIL else ""
+    )
     return Advice(
         rule="both_wait",
         level="slow",
@@ -183,7 +178,7 @@ def slow_tools(run: Situation) -> Advice | None:
     rows = run.stage.last
     spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
     whole = sum(spent.values())
-    if not run.stage.has_enough or whole <= 0 or spent["tool"] <= TOOLS * whole:
+    if not run.stage.has_enough or whole <= 0 or spent["tool"] <= levels.TOOLS * whole:
         return None
     part = spent["tool"] / whole
     flight = run.stage.setting("rollout.in_flight")
@@ -202,10 +197,10 @@ def slow_tools(run: Situation) -> Advice | None:
 def useless_tokens(run: Situation) -> Advice | None:
     """The learner computes many tokens for each that it trains."""
     useful = mean(run.stage.last.known("tokens/useful_share"))
-    if not run.gpus or useful is None or useful >= USEFUL or not run.stage.has_enough:
+    if not run.gpus or useful is None or useful >= levels.USEFUL or not run.stage.has_enough:
         return None
     rows, padding = (total(run.stage.last.known(f"learner/{name}")) for name in ("rows", "padding_rows"))
-    padded = rows > 0 and padding > PADDING * rows
+    padded = rows > 0 and padding > levels.PADDING * rows
     size = run.stage.setting("learner.tokens_per_row")
     why = (
         f"{share(padding / rows)} of its rows only keep the ranks equal"
@@ -264,11 +259,11 @@ def slope_of(stage: Stage, key: str) -> float | None:
     column = half.column(key)
     known = ~np.isnan(column)
     x, y = half.step[known].astype(float), column[known]
-    if len(y) < FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
+    if len(y) < levels.FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
         return None
     slope, start = np.polyfit(x, y, 1)
     explained = 1 - float(np.sum((y - slope * x - start) ** 2) / np.sum((y - y.mean()) ** 2))
-    return float(slope) if slope > 0 and explained >= STRAIGHT else None
+    return float(slope) if slope > 0 and explained >= levels.STRAIGHT else None
 
 
 def _all_steps(stage: Stage) -> tuple[int, int]:
