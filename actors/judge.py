@@ -24,6 +24,7 @@ from envs.services.judge.server import JudgeServerConfig, make_judge_app
 from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
 from rlsys.errors import BadInput, require, require_bounds
+from rlsys.positions import positions_of
 from rlsys.rollout import TurnRequest
 from rlsys.system.device import choose, resolve_engine
 from rlsys.types import TurnStop
@@ -153,5 +154,4 @@ def longest_context(model: str) -> int | None:
         found, _ = PretrainedConfig.get_config_dict(model)
     except OSError:  # no such model: opening its tokenizer reports that in one line
         return None
-    length = found.get("text_config", found).get("max_position_embeddings")
-    return length if isinstance(length, int) else None
+    return positions_of(found)

@@ -19,9 +19,10 @@ _QWEN25 = {"model_type": "qwen2", "vocab_size": 152064, "tie_word_embeddings": F
 _QWEN25_SMALL = {"model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": True}
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "tie_word_embeddings": False}
 _QWEN3_SMALL = {**_QWEN3, "tie_word_embeddings": True}
-_LLAMA = {"model_type": "llama", "vocab_size": 128256, "tie_word_embeddings": False}
+_MATH = {"max_position_embeddings": 4096}
+_LLAMA = {"model_type": "llama", "vocab_size": 128256, "tie_word_embeddings": False, "max_position_embeddings": 131072}
 _LLAMA_SMALL = {**_LLAMA, "tie_word_embeddings": True}
-_GEMMA2 = {"model_type": "gemma2", "vocab_size": 256000, "tie_word_embeddings": True}
+_GEMMA2 = {"model_type": "gemma2", "vocab_size": 256000, "tie_word_embeddings": True, "max_position_embeddings": 8192}
 
 
 def _shape(base: Config, *sizes: int) -> Config:
@@ -43,8 +44,8 @@ KNOWN: Mapping[str, Config] = {
     **_and_instruct("Qwen/Qwen2.5-14B", _shape(_QWEN25, 5120, 48, 40, 8, 13824)),
     **_and_instruct("Qwen/Qwen2.5-32B", _shape(_QWEN25, 5120, 64, 40, 8, 27648)),
     **_and_instruct("Qwen/Qwen2.5-72B", _shape(_QWEN25, 8192, 80, 64, 8, 29568)),
-    "Qwen/Qwen2.5-Math-1.5B": _shape(_QWEN25_SMALL, 1536, 28, 12, 2, 8960),
-    "Qwen/Qwen2.5-Math-7B": _shape(_QWEN25, 3584, 28, 28, 4, 18944),
+    "Qwen/Qwen2.5-Math-1.5B": _shape({**_QWEN25_SMALL, **_MATH}, 1536, 28, 12, 2, 8960),
+    "Qwen/Qwen2.5-Math-7B": _shape({**_QWEN25, **_MATH}, 3584, 28, 28, 4, 18944),
     "Qwen/Qwen3-0.6B": _shape(_QWEN3_SMALL, 1024, 28, 16, 8, 3072, 128),
     "Qwen/Qwen3-1.7B": _shape(_QWEN3_SMALL, 2048, 28, 16, 8, 6144, 128),
     "Qwen/Qwen3-4B": _shape(_QWEN3_SMALL, 2560, 36, 32, 8, 9728, 128),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from launch.checks import hub
 from launch.checks.known_models import KNOWN, Config
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
+from rlsys.positions import positions_of
 
 # Dense decoders that load, whose samples in one packed row do not see each other, and that vLLM serves:
 # tests/e2e/test_architectures.py looks at each. Whole runs have been made with llama and qwen3.
@@ -43,6 +45,7 @@ REFUSED: Mapping[str, str] = {
 ENCODERS = ("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "bert", "roberta", "deberta-v2", "modernbert", "whisper")
 
 PARTITIONS = "engine.tensor_parallel"
+LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"  # for who knows better: engines obey it too
 # Heads, key-value heads, width inside: as a scratch model has them, and as config.json does.
 SIZE_KEYS = (("num_heads", "num_attention_heads"), ("num_kv_heads", "num_key_value_heads"), ("intermediate_size",))
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -135,6 +138,23 @@ def check_division(sizes: Config, ways: int, key: str) -> None:
         require(whole, key, ways, f"{expected} key-value heads")
     if isinstance(inner, int):
         require(inner % ways == 0, key, ways, f"a divisor of the model's intermediate_size={inner}")
+
+
+def check_window(recipe: RecipeConfig, path: str | None, *, learner: bool) -> None:
+    """Raises BadInput for a policy that was made for fewer positions than the window has, unless they are lengthened.
+
+    path: as of `check_partition`; a scratch model has what is asked for. learner: the run may lengthen them itself.
+    """
+    window, lengthened = recipe.engine.max_model_len, learner and recipe.learner.rope_theta_scale != 1.0
+    if path is None or lengthened or os.environ.get(LONGER) == "1":
+        return
+    longest = positions_of(load_model_config(path) or {})
+    if longest is not None and longest < window:
+        what = f"the model was trained on {longest} positions"
+        longer = "learner.rope_theta_scale above 1 for a longer one" if learner else "a checkpoint of longer ones"
+        raise BadInput(
+            what, key="engine.max_model_len", found=window, expected=f"{longest} at most with {path}, or {longer}"
+        )
 
 
 def _sizes_of(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from launch.checks.gpu_memory import shape_of
 from launch.checks.models import check_division, load_model_config, parameters_in, text_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.positions import positions_of
 
 KEY = "learner.reference"
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
@@ -31,13 +32,13 @@ def check_serving(recipe: RecipeConfig, gpus: int) -> None:
     """What config.json says of a teacher with an engine of its own. Raises BadInput where its context is shorter than
     the policy's, or so many GPUs cannot divide it. gpus: 0 on a CPU."""
     path, window = str(recipe.learner.served_teacher), recipe.engine.max_model_len
-    sizes = text_of(load_model_config(path, KEY) or {})
-    longest = sizes.get("max_position_embeddings")
-    if isinstance(longest, int) and longest < window:
+    config = load_model_config(path, KEY) or {}
+    longest = positions_of(config)
+    if longest is not None and longest < window:
         what = f"its context is {longest} tokens, and a sequence may have {window}"
         raise BadInput(what, key=KEY, found=path, expected=f"engine.max_model_len={longest} at most")
     if gpus > 1:
-        check_division(sizes, gpus, "learner.reference_gpus")
+        check_division(text_of(config), gpus, "learner.reference_gpus")
 
 
 def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:

@@ -85,6 +85,7 @@ def find_checkpoint(recipe: RecipeConfig, given: str | None, *, ask: bool = True
         check_digests(Path(found).parent)
     preflight.check_model(found, learner=False, ask=ask, key="--checkpoint" if given is not None else "model.path")
     models.check_partition(recipe, found)
+    models.check_window(recipe, found, learner=False)
     return found
 
 

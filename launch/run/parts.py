@@ -124,10 +124,10 @@ def make_run(
 def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) -> str:
     """`model.path`, or the scratch policy, built once per run directory."""
     given = wire.resolved_model_path(recipe)
-    scale = recipe.learner.rope_theta_scale
+    scale, window = recipe.learner.rope_theta_scale, recipe.engine.max_model_len
     folder = directory.path / MODEL
     if given is not None:
-        return copy_scaled(given, scale, folder) if scale != 1.0 else given
+        return copy_scaled(given, scale, folder, window) if scale != 1.0 else given
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():

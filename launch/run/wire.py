@@ -27,6 +27,7 @@ from launch.checks.models import whole_path
 from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
+from learners.rope import copy_scaled
 from rlsys.adapters import read_adapter
 from rlsys.choices import own_folders
 from rlsys.config.cluster import SECRET, ClusterConfig
@@ -327,3 +328,4 @@ def build_scratch_model(recipe: RecipeConfig, folder: Path) -> None:
         max_positions=recipe.engine.max_model_len,
         seed=derive(recipe.seed, "scratch"),
     )
+    copy_scaled(str(folder), recipe.learner.rope_theta_scale, folder)  # here, so that engines read it too

@@ -51,6 +51,7 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
         prompts.prompt_lines(renderer, recipe.model.path, _playing(config))
         check_teachers(stages, renderer.tokenizer, f"model.path={recipe.model.path!r}")
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
+        models.check_window(recipe, recipe.model.path, learner=True)
     check_gpus(config)
     check_services(config, say)
 
@@ -117,6 +118,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     """The numbers that follow from others, and how. Why those of a stage are not known: its data may be missing."""
     preflight.check_model(config.recipe.model.path, learner=True, ask=False)
     models.check_partition(config.recipe, config.recipe.model.path)
+    models.check_window(config.recipe, config.recipe.model.path, learner=True)
     count = preflight.parameters(config.recipe)
     folder = Path(config.recipe.model.path or "")
     exact = config.recipe.model.path is None or folder.is_dir()

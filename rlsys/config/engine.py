@@ -13,7 +13,8 @@ class EngineConfig:
     """The vLLM engine of a rollout worker; each worker has one."""
 
     max_model_len: int = 512
-    """Context window in tokens: the prompt and everything after it. A prompt that does not fit is a data failure."""
+    """Context window in tokens: the prompt and everything after it. A prompt that does not fit is a data failure. At
+    most the positions that the model was trained on, unless `learner.rope_theta_scale` lengthens them."""
     max_num_seqs: int = 128
     """Number of completions that one engine samples at the same time. Further requests queue outside the engine. More
     is faster until the cores or the KV cache are full."""

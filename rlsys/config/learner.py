@@ -80,8 +80,8 @@ class LearnerConfig:
     """Part of the training state that DeepSpeed keeps in host memory (GPUs only). all: the optimizer and the weights;
     it needs ZeRO-3."""
     rope_theta_scale: float = 1.0
-    """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10). It is saved with the
-    model."""
+    """Factor on the RoPE base, for contexts longer than the model was trained on (Long CoT: 10): its positions become
+    `engine.max_model_len` where they are fewer. It is saved with the model."""
     update_timeout_s: float = 1800.0
     """Timeout of an update or another call to the ranks, in seconds. After it the run stops with the reason."""
     ping_timeout_s: float = 120.0

@@ -20,6 +20,7 @@ from launch.checks.models import (
     TRAINED,
     WEIGHTS_INDEX,
     check_architecture,
+    check_window,
     describe_untried,
     load_model_config,
     parameters_in,
@@ -30,6 +31,7 @@ from launch.config.layers import CONFIGS
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.played import tokenizer_in
+from tests.refused import refused
 
 # Parameters as the hub shows them beside each model's files.
 COUNTED = {
@@ -150,6 +152,37 @@ def test_every_policy_that_a_recipe_names_is_in_the_table() -> None:
 def test_a_tied_head_is_counted_once_where_config_json_is_silent() -> None:
     gemma = {key: value for key, value in KNOWN["google/gemma-2-9b-it"].items() if key != "tie_word_embeddings"}
     assert shape_of(gemma) == shape_of(KNOWN["google/gemma-2-9b-it"])
+
+
+def test_a_window_beyond_the_positions_of_the_policy_is_refused_unless_they_are_lengthened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 256}))
+    given, longer = [f"model.path={tmp_path}", "rollout.max_turn_tokens=64"], "learner.rope_theta_scale=10"
+    fits, over = (compose.compose("quickstart", [*given, f"engine.max_model_len={size}"]).recipe for size in (256, 257))
+    for learner in (True, False):
+        check_window(fits, str(tmp_path), learner=learner)
+        with refused("engine.max_model_len", found=257, says="256 positions"):
+            check_window(over, str(tmp_path), learner=learner)
+    check_window(over, None, learner=True)
+    scaled = compose.compose("quickstart", [*given, "engine.max_model_len=512", longer]).recipe
+    check_window(scaled, str(tmp_path), learner=True)
+    with refused("engine.max_model_len"):  # what is only played stays as it is
+        check_window(scaled, str(tmp_path), learner=False)
+    monkeypatch.setenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+    check_window(over, str(tmp_path), learner=True)
+
+
+@pytest.mark.parametrize("name", ["rope", "qwen-classic"])
+def test_the_recipe_with_a_longer_window_than_its_models_starts_by_its_rope_alone(name: str) -> None:
+    path = "Qwen/Qwen2.5-Math-7B"
+    recipe = compose.compose(f"long_cot/ablations/{name}", []).recipe
+    assert recipe.engine.max_model_len > 4096
+    check_window(recipe, path, learner=True)
+    with refused("engine.max_model_len", says="4096 positions"):
+        check_window(
+            compose.compose(f"long_cot/ablations/{name}", ["learner.rope_theta_scale=1"]).recipe, path, learner=True
+        )
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""How many positions a model was made for, by its config.json: an engine refuses a longer context (vLLM's rule)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+KEYS = ("max_position_embeddings", "n_positions")  # the smaller of them counts
+OVERRIDE = "model_max_length"  # that Cohere's models have in addition: it counts alone
+# RoPE whose factor is in `max_position_embeddings` already; another's is multiplied with it.
+INCLUDED = frozenset({"deepseek_llama_scaling", "deepseek_yarn", "llama3", "longrope", "su", "yarn"})
+
+
+def positions_of(config: Mapping[str, Any]) -> int | None:
+    """Tokens of its longest sequence, stretched by its own RoPE scaling; None where the file does not say.
+
+    config: of config.json, as the hub has it or as transformers writes it.
+    """
+    text = config.get("text_config") or config
+    counts = [count for key in KEYS if _is_count(count := text.get(key))]
+    if _is_count(override := text.get(OVERRIDE)):
+        counts = [override]
+    if not counts:
+        return None
+    kind = str(config.get("model_type", ""))
+    return int(min(counts) * (1.0 if "gemma3" in kind else _stretch(text)))
+
+
+def _stretch(text: Mapping[str, Any]) -> float:
+    factor = 1.0
+    for rope in ropes_of(text.get("rope_parameters") or text.get("rope_scaling")):
+        if rope.get("rope_type", rope.get("type")) not in INCLUDED and isinstance(rope.get("factor"), (int, float)):
+            factor = float(rope["factor"])
+    return factor
+
+
+def ropes_of(parameters: Any) -> Iterator[dict[str, Any]]:
+    """The parameters of each RoPE: one, or one for each kind of layer."""
+    if not isinstance(parameters, dict):
+        return
+    inner = [each for each in parameters.values() if isinstance(each, dict)]
+    if inner:
+        for each in inner:
+            yield from ropes_of(each)
+    else:
+        yield parameters
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
