@@ -6,7 +6,6 @@ The [T, V] logits are never held: the language-model head runs on the positions 
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -22,11 +21,11 @@ from transformers.utils.logging import disable_progress_bar
 from learners import attention, lora, partitioned
 from learners.attention import find_shared_starts
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
+from learners.own_head import own_product, require_own_head
 from learners.rope import scale_rope
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
-log = logging.getLogger("rlsys.learner")
 REFUSALS = (OSError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError)  # of a model, by transformers
 
 # Two short samples of different lengths; every tokenizer has these ids.
@@ -61,9 +60,7 @@ class PolicyModel(nn.Module):
         self.hidden_size = _hidden_size(model)
         _require_packing(model)
         if not self.linear_head:
-            log.warning("%s: its head is not linear alone, so a row's logits are held whole", type(model).__name__)
-            with torch.no_grad():
-                _logits_at(model, _probe_inputs(model, _PROBE), torch.tensor([2, 0], device=model.device))
+            require_own_head(model, _probe_inputs(model, _PROBE))
 
     def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
         """Freeze the weights and train an adapter: a new one, or that of a folder."""
@@ -103,22 +100,19 @@ class PolicyModel(nn.Module):
         targets_N = wanted_T.nonzero().squeeze(1)
         inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
         places_N = output_positions(inputs, targets_N - 1)
-        if self.linear_head:
-            hidden_UH = self.model.base_model(**inputs).last_hidden_state[0]
-            head = self.model.get_output_embeddings()
-            logp_N, entropy_N = head_logprobs(
-                hidden_UH.index_select(0, places_N),
-                head.weight,
-                head.bias,
-                token_ids[targets_N],
-                temperature=temperature,
-                chunk=logit_chunk,
-                entropy_gradient=entropy_gradient,
-                product=product_of(head),
-            )
-        else:
-            logits_NV = _logits_at(self.model, inputs, places_N)
-            logp_N, entropy_N = _logprobs(logits_NV, token_ids[targets_N], temperature, entropy_gradient)
+        hidden_UH = self.model.base_model(**inputs).last_hidden_state[0]
+        head = self.model.get_output_embeddings()
+        product = product_of(head)
+        logp_N, entropy_N = head_logprobs(
+            hidden_UH.index_select(0, places_N),
+            head.weight,
+            head.bias,
+            token_ids[targets_N],
+            temperature=temperature,
+            chunk=logit_chunk,
+            entropy_gradient=entropy_gradient,
+            product=product if self.linear_head else own_product(self.model, product),
+        )
         zeros_T = logp_N.new_zeros(num_tokens)
         return zeros_T.index_copy(0, targets_N, logp_N), zeros_T.index_copy(0, targets_N, entropy_N)
 
@@ -157,18 +151,6 @@ def _logprobs(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
     return logp_N, entropy_N
-
-
-def _logits_at(model: PreTrainedModel, inputs: dict[str, Any], positions_N: torch.Tensor) -> torch.Tensor:
-    """[N, V] logits of a row's `positions_N` by the model's own head, which may scale or cap them."""
-    logits_NV = model(**inputs, logits_to_keep=positions_N).logits[0]
-    if logits_NV.shape[0] != positions_N.numel():
-        raise BadInput(
-            f"model {type(model).__name__}: gave logits of {logits_NV.shape[0]} positions when asked for "
-            f"{positions_N.numel()}",
-            expected="an architecture that knows logits_to_keep",
-        )
-    return logits_NV
 
 
 def row_inputs(

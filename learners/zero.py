@@ -127,6 +127,6 @@ def _register_head(model: PolicyModel | CriticModel) -> None:
     """The head's weight is used outside its module, where stage 3 would gather it."""
     import deepspeed
 
-    if getattr(model, "linear_head", False):
+    if hasattr(model, "linear_head"):  # a policy: a critic's head is used as a module
         for parameter in model.model.get_output_embeddings().parameters():
             deepspeed.zero.register_external_parameter(model, parameter)
