@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, groupby
 from typing import Any
 
@@ -30,6 +30,7 @@ from actors.chat import (
     texts_in,
     write_said,
 )
+from actors.end_tokens import read_ends
 from envs.protocols.native import FAMILIES, Family, read_calls
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
@@ -70,6 +71,7 @@ class ChatRenderer:
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
             raise BadInput(describe_exception(error), where=broken) from error
+        self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
         self._deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], tuple[int, ...]] = LRUCache(4096)
 
     @property
@@ -87,6 +89,17 @@ class ChatRenderer:
         chat = [ASKED, Message(role="assistant", content=MARK), ASKED]
         before, _, after = self._render(chat, open_turn=True).partition(MARK)
         return before, after
+
+    @cached_property
+    def turn_end(self) -> int | None:
+        """The token with which the model ends what it says: as its chat template shows it, where that is one of
+        `ends` (Gemma's texts end with <eos>, its turns with <end_of_turn>), else the tokenizer's. None without any."""
+        return self._end_before(self.encode(self.around()[1]))
+
+    def _end_before(self, delta: Sequence[int]) -> int | None:
+        """delta: what the template writes after the model's message."""
+        end: int | None = self.tokenizer.eos_token_id
+        return delta[0] if delta and delta[0] in self.ends else end
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
         chat = chat_form(messages, texts=self._argument_texts)
@@ -280,7 +293,6 @@ class ChatRenderer:
             ids.extend(new)
             mask.extend([int(sampled)] * len(new))
 
-        end = (self.tokenizer.eos_token_id,)
         open_turn = False  # of the model's, which it has to end itself
         kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
         for (of_model, inline), found in kinds:
@@ -293,13 +305,15 @@ class ChatRenderer:
                 add(self.text_ids("".join(each.content for each in found)), False)
             else:
                 delta = self._delta(_shown(tuple(found), offer), offer)
-                if open_turn:
-                    add(end, True)
-                    delta = delta[1:] if delta[:1] == end else delta
+                if open_turn and (end := self._end_before(delta)) is not None:
+                    add((end,), True)
+                    delta = delta[1:] if delta[:1] == (end,) else delta
                 add(delta, False)
             open_turn = False
-        if open_turn and not truncated:
-            add(end, True)
+        of_text = all(message.inline for message in messages[:num_prompt])  # which knows no turns
+        last = self.tokenizer.eos_token_id if of_text else self.turn_end
+        if open_turn and not truncated and last is not None:
+            add((last,), True)
         return tuple(ids), tuple(mask)
 
     def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:

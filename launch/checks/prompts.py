@@ -6,7 +6,6 @@ marks as plain words. What can be seen of that without the model is said here.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     """
     lines = [
         f"chat template: {template_of(renderer, model)}",
-        *(f"chat template: {each}" for each in doubts(renderer, model)),
+        *(f"chat template: {each}" for each in doubts(renderer)),
     ]
     seen: set[tuple[str, int]] = set()
     for recipe in playing:
@@ -60,24 +59,19 @@ def template_of(renderer: ChatRenderer, model: str) -> str:
     return f"the model's own, of {file}"
 
 
-def ends_of(renderer: ChatRenderer, model: str) -> dict[str, int]:
-    """The tokens that end a message of the model, by their text: the tokenizer's, and those that its config names."""
-    ids = {renderer.tokenizer.eos_token_id}
-    for file in (Path(model) / "generation_config.json", Path(model) / "config.json"):
-        if file.is_file():
-            named = json.loads(file.read_text()).get("eos_token_id")
-            ids |= set(named) if isinstance(named, list) else {named}
-    return {renderer.decode([one]): one for one in sorted(one for one in ids if isinstance(one, int))}
+def end_texts(renderer: ChatRenderer) -> list[str]:
+    """Of the tokens that end a message of the model."""
+    return [renderer.decode([one]) for one in sorted(renderer.ends)]
 
 
-def doubts(renderer: ChatRenderer, model: str) -> list[str]:
+def doubts(renderer: ChatRenderer) -> list[str]:
     """What of the template does not fit the tokenizer."""
     if not renderer.has_template:
         return []
-    ends, (before, after) = ends_of(renderer, model), renderer.around()
+    before, after = renderer.around()
     found = []
-    if not set(ends.values()) & set(renderer.encode(after)):
-        what = " or ".join(map(visible, ends)) or "a token that the tokenizer names as its end"
+    if not renderer.ends & set(renderer.encode(after)):
+        what = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
         found.append(f"it never ends a message of the model: {what} does not stand after it, and is not learned")
     for mark in dict.fromkeys(MARK.findall(before + after)):
         if (count := len(renderer.encode(mark))) > 1:
@@ -109,7 +103,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     if not made:
         return spoilt
     ids, stop = made[0]
-    ends = ", ".join(map(visible, [*ends_of(renderer, model), *stop])) or "nothing but a token limit"
+    ends = ", ".join(map(visible, [*end_texts(renderer), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]

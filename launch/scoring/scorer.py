@@ -193,7 +193,8 @@ class Tokens:
                 print(f"rlsys: warning: nothing to count tokens with: {reason}", file=sys.stderr)
             return transcript
         texts = [message.content for message in transcript.messages if message.role == "assistant"]
-        end, mark = renderer.tokenizer.eos_token_id, renderer.tokenizer.eos_token
+        end = renderer.turn_end
+        mark = renderer.decode([end]) if end is not None else ""
         ids: list[int] = []
         for text in texts:
             ended = end is not None and text.endswith(mark)  # written down with the token that ended it

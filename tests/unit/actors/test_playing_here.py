@@ -17,8 +17,7 @@ from rlsys.types import Completion, TurnStop
 class Letters:
     """A token for each letter, and one for the end."""
 
-    class tokenizer:
-        eos_token_id = 0
+    turn_end = 0
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ STOPS = ("</search>", "</answer>")
 class Letters:
     """A token for each letter."""
 
-    tokenizer = SimpleNamespace(eos_token_id=0)
+    turn_end = 0
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))

@@ -30,7 +30,7 @@ from tests.refused import refused
 class Letters:
     """A token for each letter."""
 
-    tokenizer = SimpleNamespace(eos_token_id=0)
+    turn_end = 0
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
