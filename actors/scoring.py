@@ -18,7 +18,7 @@ from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import JudgeClient, open_judge
-from envs.services.judge.request import Asks
+from envs.services.judge.request import RULED, Asks
 from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript
 
@@ -34,6 +34,7 @@ class RewardService:
         # Its processes start with the first answer that needs one.
         self._grader = Grader(workers=spec.grader_workers, deadline_s=spec.grader_deadline_s)
         self._judges: dict[JudgeConfig, Asks] = {}
+        self._ruled = 0  # messages that were judged by their length, of which no judge was asked
         self._own: list[tuple[str, JudgeClient]] = []  # those of `_judges` that ask a server of the run, with its name
         self._addresses: Mapping[str, str] = {}
         self._token = ""
@@ -50,7 +51,10 @@ class RewardService:
 
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
+        given = transcript.judgements
         transcript = await resolve_requests(reward, transcript, self._grader, self._judge)
+        if given is None:
+            self._ruled += sum(each.startswith(RULED) for each in transcript.judgements or ())
         scored = score_and_explain(reward, transcript)
         return replace(
             scored,
@@ -72,7 +76,8 @@ class RewardService:
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of judge and grader, as of tools: see `errors_unparsable` of the judge, and `errors_hopeless`."""
-        stats = {"judge": merge(judge.stats() for judge in self._judges.values())} if self._judges else {}
+        asked = merge(judge.stats() for judge in self._judges.values())
+        stats = {"judge": replace(asked, ruled=self._ruled)} if self._judges else {}
         return stats | ({"grader": self._grader.stats()} if self._grader.asked else {})
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from envs.problems.sub_trajectories import earlier
 from envs.protocols import Call, Protocol
 from envs.protocols.record import answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
+from envs.protocols.thoughts import CLOSE
 from envs.rewards import WHOLE
 from envs.rewards.answer import same_answer
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
@@ -24,8 +25,8 @@ from envs.rewards.qa import exact_match
 from envs.rewards.step_rules import judge_by_rules
 from envs.rewards.transcript import answers, model_pieces
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.kinds import MAX_CHARS
-from envs.services.judge.request import JudgeRequest
+from envs.services.judge.kinds import MAX_CONVERSATION
+from envs.services.judge.request import RULED, JudgeRequest
 from envs.services.judge.templates import CUT
 from envs.text.words import step_verdict
 from rlsys.config.verdicts import VerdictsConfig
@@ -36,7 +37,8 @@ from rlsys.types import Message, Reward, Transcript
 Filter = Literal["none", "process", "outcome", "both"]
 FILTERS: tuple[Filter, ...] = ("none", "process", "outcome", "both")
 T = TypeVar("T")
-MAX_JUDGED = 8_000  # characters of the message that is judged: the judge is not asked about a longer one
+WINDOW = 16_384  # tokens of a judge that a run serves; an API's is longer
+ROOM = 12_000  # characters of what the judge sees before the message that it judges
 MAX_SAID = 1_000  # of an earlier message of the model, where not all fits: its end, in which its call stands
 REST = "\n[the rest is left out]"
 MINE, RESULT = "[my message]", "[result]"
@@ -48,6 +50,12 @@ _NAMED = re.compile(
 _ALONE = re.compile(
     rf"^[^\S\n]{{0,80}}{_OPEN}([^\n]{{0,20}}[^\W\d_]{{4}}[^\n]{{0,20}}){_CLOSE}[^\S\n]{{0,80}}$", re.MULTILINE
 )
+
+
+def judged_chars(window: int) -> int:
+    """Characters of a message that a judge with so many tokens is asked about, at 3 a token: a quarter of them, for
+    the conversation before it, the prompt and the answer have to fit too."""
+    return 3 * window // 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +72,17 @@ class SwirlRewardConfig:
     aggregate: Literal["mean", "last", "all"] = "mean"
     """Aggregation of the steps' verdicts, each 0 or 1. mean: their mean. last: the last step's, which a sub-trajectory
     is trained on. all: 1 if all steps are GOOD."""
+    max_judged_chars: int = judged_chars(WINDOW)
+    """Length of a message that the judge is asked about, without a thought that `</think>` ends, in characters. A
+    longer message is BAD without a question, and is counted in `tool/judge/ruled`. The default is a quarter of the
+    16,384 tokens that a judge with its own model sees, at 3 characters a token."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """Judge of transcripts that come without judgements."""
+
+    def __post_init__(self) -> None:
+        most = MAX_CONVERSATION - ROOM
+        fits = 1 <= self.max_judged_chars <= most
+        require(fits, "reward.max_judged_chars", self.max_judged_chars, f"from 1 to {most}")
 
     def env_problem(self, env: Any) -> str:
         protocol = getattr(env, "protocol_name", None) or "none"
@@ -108,7 +125,8 @@ class SwirlReward(SumOfFindings):
         config, question = self._config, transcript.task.question
         asked: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
-            asked = [_about_step(config.process, question, talk) for talk in _conversations(transcript)]
+            most = config.max_judged_chars
+            asked = [_about_step(config.process, question, talk, most) for talk in _conversations(transcript)]
         given = self.given(transcript)
         if config.outcome is not None and self._asks_outcome and transcript.correct is None and given:
             asked.append(about_answer(config.outcome, transcript.task, given))
@@ -173,16 +191,21 @@ def _conversations(transcript: Transcript) -> list[list[Message]]:
     return [[*before, *transcript.messages[: piece.message + 1]] for piece in model_pieces(transcript)]
 
 
-def _about_step(kind: str, question: str, talk: Sequence[Message]) -> JudgeRequest:
+def _about_step(kind: str, question: str, talk: Sequence[Message], most: int) -> JudgeRequest:
     protocol = SWIRL_MATH if kind == "process_math" else SWIRL
+    shown = [*talk[:-1], replace(talk[-1], content=_after_thought(talk[-1].content, protocol))]
     return JudgeRequest(
         kind=kind,
-        fields={"question": question, "conversation": render_conversation(talk, protocol)},
-        unwritten={"conversation": render_conversation(talk, protocol, without_mine=True)},
-        ruled=f"The message is longer than {MAX_JUDGED:,} characters. BAD"
-        if len(talk[-1].content) > MAX_JUDGED
-        else "",
+        fields={"question": question, "conversation": render_conversation(shown, protocol, most)},
+        unwritten={"conversation": render_conversation(shown, protocol, most, without_mine=True)},
+        ruled=f"{RULED} {most:,} characters. BAD" if len(shown[-1].content) > most else "",
     )
+
+
+def _after_thought(text: str, protocol: Protocol) -> str:
+    """What a model says after its thought. All of it where the thought holds the call, for that is what was done."""
+    _, closed, said = text.rpartition(CLOSE)
+    return said if closed and protocol.parse(said) == protocol.parse(text) else text
 
 
 def passes_filter(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
@@ -241,9 +264,11 @@ def select_trajectories(found: Sequence[Verdicts], config: VerdictsConfig, *, se
     return stable_sample(chosen, config.trajectories, lambda at: hash_order(seed, at))
 
 
-def render_conversation(talk: Sequence[Message], protocol: Protocol, *, without_mine: bool = False) -> str:
-    """The messages, the last of which is judged, in at most `MAX_CHARS` characters: each under its heading, and cut by
-    itself. A result stands without its query, which is in the message before it.
+def render_conversation(
+    talk: Sequence[Message], protocol: Protocol, most_judged: int, *, without_mine: bool = False
+) -> str:
+    """The messages, the last of which is judged and has `most_judged` characters at most, in at most `ROOM` more: each
+    under its heading, and cut by itself. A result stands without its query, which is in the message before it.
 
     A message that is long, or that looks like two, takes no other message's place: what a policy writes can push no
     result of a tool out of sight, and can be taken for none.
@@ -254,7 +279,7 @@ def render_conversation(talk: Sequence[Message], protocol: Protocol, *, without_
     texts = _texts(talk, protocol)
     if without_mine:
         texts = ["" if heading == MINE else text for heading, text in zip(headings, texts, strict=True)]
-    room = MAX_CHARS - sum(len(heading) + 3 for heading in headings) - len(texts[-1])
+    room = most_judged + ROOM - sum(len(heading) + 3 for heading in headings) - len(texts[-1])
     if sum(map(len, texts[:-1])) > room:
         earlier = [at for at, heading in enumerate(headings[:-1]) if heading == MINE]
         own = min(MAX_SAID, room // (2 * len(earlier))) if earlier else 0

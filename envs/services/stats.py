@@ -23,6 +23,7 @@ class ToolStats:
     calls: int = 0
     cache_hits: int = 0
     shared: int = 0  # calls that joined the same query in flight
+    ruled: int = 0  # questions that a rule answered, which are no calls
     errors: Mapping[str, int] = field(default_factory=dict)  # calls that failed, by FailureKind
     retries: int = 0  # attempts after each call's first
     breaker_opened: int = 0
@@ -50,6 +51,8 @@ class ToolStats:
         counted = ("calls", "retries", "breaker_opened", "breaker_open", "queued", "in_flight")
         row = {"errors": float(sum(self.errors.values()))} | {name: float(getattr(self, name)) for name in counted}
         row |= {f"errors_{kind}": float(count) for kind, count in sorted(self.errors.items())}
+        if self.ruled:
+            row["ruled"] = float(self.ruled)
         if self.calls:
             row["hit_rate"] = self.hit_rate
         if any(self.latency):
@@ -68,7 +71,7 @@ def merge(stats: Iterable[ToolStats]) -> ToolStats:
     errors: Counter[str] = Counter()
     for part in parts:
         errors.update(part.errors)
-    counted = ("calls", "cache_hits", "shared", "retries", "breaker_opened", "queued", "in_flight")
+    counted = ("calls", "cache_hits", "shared", "ruled", "retries", "breaker_opened", "queued", "in_flight")
     return ToolStats(
         **{name: sum(getattr(part, name) for part in parts) for name in counted},
         errors=dict(errors),

@@ -14,6 +14,7 @@ from envs.services.judge.parse import Parse
 from envs.services.judge.request import Verdict
 
 MAX_CHARS = 20_000  # of a field: what is longer loses its beginning
+MAX_CONVERSATION = 100_000  # of one that is cut message by message before, to what a reward's key says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ KEY = {"question": TEXT, "answers": TEXT, "answer": SAID}
 
 STEP = Kind(
     judges="step",
-    fields={"question": TEXT, "conversation": SAID},
+    fields={"question": TEXT, "conversation": Field(hostile=True, max_chars=MAX_CONVERSATION)},
     parse=parse.process,
     values=("GOOD", "BAD"),
     against="BAD",

@@ -18,6 +18,9 @@ from rlsys.types import FailureKind
 T = TypeVar("T")
 
 
+RULED = "The message is longer than"  # how a judgement begins that the length of a message decides
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
     """JudgeRequest(kind="outcome_math", fields={"question": "2 + 3?", "answers": "5", "answer": "five"})"""

@@ -11,7 +11,8 @@ import pytest
 import actors.scoring
 from actors.scoring import RewardService, ScoringSpec
 from envs.services.judge.config import JudgeConfig
-from envs.services.stats import ToolStats
+from envs.services.judge.request import RULED
+from envs.services.stats import ToolStats, merge
 from rlsys.types import Reward, Transcript
 from tests.made import transcript
 
@@ -89,6 +90,15 @@ def test_a_judge_is_opened_once_and_hears_of_a_new_address_of_its_own_alone(
     assert service.tool_stats()["judge"].calls == 4
     asyncio.run(service.close())
     assert ours.closed and theirs.closed
+
+
+def test_messages_that_their_length_judged_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = RewardService(SCORING)
+    scored(service, Judged("m"), monkeypatch, judgements=("GOOD", f"{RULED} 12,288 characters. BAD"))
+    assert service.tool_stats()["judge"].row()["ruled"] == 1
+    twice = merge([service.tool_stats()["judge"]] * 2)  # of two workers
+    assert (twice.ruled, twice.row()["errors"]) == (2, 0)
+    assert "ruled" not in ToolStats(calls=3).row()
 
 
 def test_nothing_is_said_of_a_judge_and_a_grader_that_nobody_asked() -> None:

@@ -13,20 +13,24 @@ from hypothesis import strategies as st
 
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of, tool_reply
 from envs.rewards.asks import resolve_requests
-from envs.rewards.swirl import MAX_JUDGED, SwirlReward, SwirlRewardConfig, render_conversation, without_headings
+from envs.rewards.swirl import ROOM, SwirlReward, SwirlRewardConfig, judged_chars, render_conversation, without_headings
 from envs.services.guard import ToolFailed
 from envs.services.judge.config import JudgeConfig
-from envs.services.judge.kinds import KINDS, MAX_CHARS
+from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import Judged, JudgeRequest
 from envs.services.judge.templates import Prompts
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import FailureKind, Message, Task, Transcript
 from tests.made import transcript
+from tests.refused import refused
 
 TASK = Task(task_id="t", question="who wrote X?")
 SEARCH = "<search_query>X</search_query>"
 REAL = ("user", "X -> REAL: nothing is known")
 NOBODY: Any = None
+
+
+MAX_JUDGED = judged_chars(16_384)
 
 
 class Says:
@@ -69,8 +73,28 @@ def test_a_message_over_its_limit_is_bad_and_nobody_is_asked() -> None:
     played = transcript(SEARCH, REAL, "-" * (MAX_JUDGED + 1) + "<answer>A</answer>", task=TASK)
     judged = scored(judge, played, swirl())
     assert len(judge.asked) == 1  # about the search
-    assert judged.judgements == ("GOOD", "The message is longer than 8,000 characters. BAD")
+    assert judged.judgements == ("GOOD", "The message is longer than 12,288 characters. BAD")
     assert swirl()(judged).value == 0.5
+
+
+def test_the_judge_sees_what_follows_a_thought_and_a_long_thought_is_not_bad() -> None:
+    thought = "<think>\n" + "so " * 8_000 + "\n</think>\n\n"
+    prompt = about(SEARCH, REAL, thought + "<answer>A</answer>")
+    assert "so so" not in prompt and prompt.count("<answer>A</answer>") == about("<answer>A</answer>").count(
+        "<answer>A</answer>"
+    )
+    hidden = about(SEARCH, REAL, "<search_query>Z</search_query></think> nothing")  # what was done is judged
+    assert "<search_query>Z</search_query>" in hidden
+
+
+def test_the_length_that_is_judged_is_a_key_and_a_part_of_the_judges_window() -> None:
+    assert judged_chars(16_384) == 12_288 and judged_chars(32_768) == 24_576
+    long = transcript("x" * 24_000 + "<answer>A</answer>", task=TASK)
+    (asked,) = swirl(max_judged_chars=30_000).judging(long)
+    assert not asked.ruled and "x" * 24_000 in Prompts().render(asked)
+    assert swirl().judging(long)[0].ruled
+    with refused("reward.max_judged_chars", found=0):
+        SwirlRewardConfig(max_judged_chars=0)
 
 
 def test_five_long_articles_all_keep_their_beginnings_and_earlier_words_their_ends() -> None:
@@ -83,7 +107,7 @@ def test_five_long_articles_all_keep_their_beginnings_and_earlier_words_their_en
     assert prompt.count("[result]") == 5 and prompt.count("[my message]") == 6
     assert all(f"ARTICLE {at}. word word" in prompt for at in range(5))
     assert all(f"query number {at}" in prompt for at in range(5))
-    assert len(prompt) < MAX_CHARS + 2_000
+    assert len(prompt) < ROOM + MAX_JUDGED + 2_000
     short = [said[0], said[1], said[2], ("user", tool_reply("query number 1", "SHORT AND WHOLE")), "<answer>A</answer>"]
     prompt = about(*short)
     assert "SHORT AND WHOLE" in prompt and prompt.count("word ") == 2000  # all fits: nothing is cut
@@ -93,8 +117,8 @@ def test_five_long_articles_all_keep_their_beginnings_and_earlier_words_their_en
 @example([(at % 2 == 0, 2_000) for at in range(600)], MAX_JUDGED)
 def test_any_conversation_fits(sizes: list[tuple[bool, int]], last: int) -> None:
     talk = [Message(role="assistant" if mine else "user", content="x" * size) for mine, size in sizes]
-    text = render_conversation([*talk, Message(role="assistant", content="y" * last)], SWIRL)
-    assert len(text) <= MAX_CHARS and text.endswith("[my message]\n" + "y" * last)
+    text = render_conversation([*talk, Message(role="assistant", content="y" * last)], SWIRL, MAX_JUDGED)
+    assert len(text) <= ROOM + MAX_JUDGED and text.endswith("[my message]\n" + "y" * last)
     assert text.count("[result]") == sum(not mine for mine, _ in sizes)
 
 
