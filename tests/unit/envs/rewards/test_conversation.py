@@ -164,7 +164,7 @@ def test_a_calculation_is_shown_once_too() -> None:
         Message(role="user", content="6 * 8 -> 48.0"),
     ]
     assert "[result]\n48.0\n" in render_conversation(
-        [*talk, Message(role="assistant", content="<answer>48</answer>")], SWIRL_MATH
+        [*talk, Message(role="assistant", content="<answer>48</answer>")], SWIRL_MATH, MAX_JUDGED
     )
 
 
