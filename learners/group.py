@@ -14,6 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
-from rlsys.plan import BatchPlan, shard_plan
+from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.calls import describe_lost_node, reason, within
 from rlsys.system.incidents import Incident, warn
@@ -176,11 +177,15 @@ class LearnerGroup:
         return merge_reports(reports)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """log p of every token but the first, given those before it: one list per sequence."""
+        """log p of every token but the first, given those before it: one list per sequence. Each rank has its share of
+        the sequences."""
+        shares = deal([row_cost([len(ids)]) for ids in token_ids], self.num_ranks)
+        parts = iter([[token_ids[index] for index in share] for share in shares])
         by_rank: list[list[list[float]]] = await self.call_all(
-            lambda rank: rank.logprobs.remote(token_ids), "log-probabilities"
+            lambda rank: rank.logprobs.remote(next(parts)), "log-probabilities"
         )
-        return by_rank[0]
+        found = dict(zip(chain.from_iterable(shares), chain.from_iterable(by_rank), strict=True))
+        return [found[index] for index in range(len(token_ids))]
 
     async def measure(self, probe: Probe) -> ProbeValues:
         """As `LearnerRank.measure`."""

@@ -150,12 +150,18 @@ class LearnerRank:
 
     @torch.no_grad()
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1."""
+        """Log-probabilities of each list's tokens but the first, under the current weights at temperature 1.
+
+        The lists of this rank. Where another has more rows, passes whose result nobody reads make up for it, so that
+        all ranks do the same collectives (docs/laws.md, law 7).
+        """
         learner, engine = self.stage.learner, self.stage.models.policy_engine
         values: list[list[float]] = []
-        for samples in consecutive(
-            [list(ids) for ids in token_ids if ids], len, require_resolved(learner.tokens_per_row)
-        ):
+        rows = consecutive([list(ids) for ids in token_ids if ids], len, require_resolved(learner.tokens_per_row))
+        (most,) = self.stage.max_over_ranks([float(len(rows))])
+        for _ in range(int(most) - len(rows)):
+            engine(*pack_ids([[0, 0]], self.torch_device), 1.0, learner.logit_chunk)
+        for samples in rows:
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))

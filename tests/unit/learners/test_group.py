@@ -199,7 +199,8 @@ class Rank:
         return UpdateReport(applied=self.number != 1, metrics={"n": Sum(self.number)}, seconds=float(self.number))
 
     def logprobs(self, token_ids: Any) -> Any:
-        return [[float(self.number)]]
+        self.asked.append(token_ids)
+        return [[float(ids[0]), self.number] for ids in token_ids]
 
     def measure(self, probe: Any) -> Any:
         return [probe, self.number]
@@ -268,7 +269,17 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         assert asked() == [["at 4/0"], ["at 4/1"], ["at 4/2"]]
         report = await group.update(4)
         assert (report.applied, report.seconds, values(report.metrics)["n"]) == (False, 2.0, 3)
-        assert await group.logprobs([[1, 2]]) == [[2.0]]  # of rank 0, which is actor 2
+        asked()
+        # Seven sequences over three ranks, the longest first, each to whom has least: rank 0 is actor 2.
+        lengths = [4, 30, 10, 10, 20, 2, 6]
+        sequences = [[at] * length for at, length in enumerate(lengths)]
+        found = await group.logprobs(sequences)
+        assert [at for at, _ in found] == [0, 1, 2, 3, 4, 5, 6]
+        given_to = [[len(ids) for ids in part] for (part,) in asked()]
+        assert given_to == [[30], [20, 4, 2], [10, 10, 6]]  # 30, 26 and 26 of 82 tokens
+        assert [by for _, by in found] == [1, 2, 0, 0, 1, 1, 0]
+        assert await group.logprobs([[1, 2]]) == [[1.0, 2]]
+        asked()
         asks = made.probe([[1]], 0.25)
         manifest, probe = await group.export(WeightFolder(Path("/w")), 7, asks)
         assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [asks, 2])

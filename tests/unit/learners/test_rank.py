@@ -17,6 +17,7 @@ from learners import rank
 from learners.meeting import RankSpec
 from learners.rank import LearnerRank
 from learners.snapshot import Snapshot
+from learners.stage import Stage
 from rlsys.config.learner import LearnerConfig
 from rlsys.system.device import DEVICES
 
@@ -154,12 +155,19 @@ class Scored:
         return -0.5 * ids, None
 
 
-def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_length(learner: Any) -> None:
+@pytest.mark.parametrize("others", [1, 4])
+def test_log_probabilities_are_of_every_token_but_the_first_in_rows_of_bounded_length(
+    learner: Any, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows here; where another rank has four, this one makes two passes more, whose result nobody reads."""
+    monkeypatch.setattr(Stage, "max_over_ranks", lambda _, counts: [max(each, float(others)) for each in counts])
     learner.begin("m", LearnerConfig(tokens_per_row=5, logit_chunk=5), SimpleNamespace(needs=frozenset()), 9, 1.0)
     learner.stage.models.policy_engine = scored = Scored()
     found = learner.logprobs([[1, 2, 3], [], [4, 5], [6], [7, 8]])
     assert found == [[-1.0, -1.5], [], [-2.5], [], [-4.0]]
-    assert scored.rows == [[1, 2, 3, 4, 5], [6, 7, 8]]
+    assert scored.rows == [[0, 0]] * (others - 2) + [[1, 2, 3, 4, 5], [6, 7, 8]]
+    scored.rows.clear()
+    assert learner.logprobs([]) == [] and len(scored.rows) == others  # a rank without a share
 
 
 def test_before_a_stage_there_is_nothing_to_train(deepspeed: Any) -> None:
