@@ -40,6 +40,7 @@ from rlsys.untrusted import describe_exception
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
 NATIVE = "native"
+CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
 
 
@@ -72,7 +73,7 @@ class ChatRenderer:
             broken = f"model.path={model_path!r}: its chat template cannot be used"
             raise BadInput(describe_exception(error), where=broken) from error
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
-        self._deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], tuple[int, ...]] = LRUCache(4096)
+        self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
 
     @property
     def vocabulary_size(self) -> int:
@@ -202,22 +203,25 @@ class ChatRenderer:
         if self._rewritten(messages, said, offer):
             rewritten = self.prompt_ids([*messages, *said], offer)
             return Continuation(context_ids=_join(rewritten), replies=said, num_reply_tokens=len(delta))
-        if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == list(delta[:1]):
+        if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == delta[:1].tolist():
             delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
             context_ids=_join(context, completion.token_ids, delta), replies=said, num_reply_tokens=len(delta)
         )
 
-    def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> tuple[int, ...]:
+    def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> Ints:
         """The tokens between two completions: the end of the model's turn, the replies, the next turn's opening."""
         key = (replies, offer)
-        if key not in self._deltas:
+        delta = self.deltas.get(key)
+        if delta is None:
             shown, marks = self._render_marked([ASKED, Message(role="assistant", content=MARK), *replies], offer)
             _, found, after = shown.partition(MARK)
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
-            self._deltas[key] = self._tokens(after, marks)
-        return self._deltas[key]
+            delta = np.asarray(self._tokens(after, marks), np.int32)
+            if _bytes_of(delta) <= CACHED_BYTES:
+                self.deltas[key] = delta
+        return delta
 
     def _render_marked(self, messages: Sequence[Message], offer: ToolOffer | None) -> tuple[str, dict[str, str]]:
         """A conversation with the next turn opened, where a letter stands for each chat mark that its messages or its
@@ -304,10 +308,10 @@ class ChatRenderer:
             if inline:
                 add(self.text_ids("".join(each.content for each in found)), False)
             else:
-                delta = self._delta(_shown(tuple(found), offer), offer)
+                delta = self._delta(_shown(tuple(found), offer), offer).tolist()
                 if open_turn and (end := self._end_before(delta)) is not None:
                     add((end,), True)
-                    delta = delta[1:] if delta[:1] == (end,) else delta
+                    delta = delta[1:] if delta[:1] == [end] else delta
                 add(delta, False)
             open_turn = False
         of_text = all(message.inline for message in messages[:num_prompt])  # which knows no turns
@@ -329,6 +333,11 @@ class ChatRenderer:
         except Exception:  # a template that shows one call at most, for one
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
+
+
+def _bytes_of(delta: Ints) -> int:
+    """Of it, and of the text that it stands for: about as many."""
+    return 2 * delta.nbytes
 
 
 @lru_cache(64)

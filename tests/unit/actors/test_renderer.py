@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+import actors.renderer
 from actors.chat import fold_inline
 from actors.renderer import ChatRenderer
 from rlsys.rollout import Continuation
@@ -89,6 +91,23 @@ def test_a_turn_that_ended_with_another_end_token_is_ended_as_the_template_does(
     assert found.num_reply_tokens == plain.num_reply_tokens == len(plain.context_ids) - begun
     closed = replace(completion(renderer, "48<|im_end|>"), stop=TurnStop.EOS)
     assert extended(renderer, closed, REPLY).num_reply_tokens == plain.num_reply_tokens - 1
+
+
+def test_replies_are_kept_up_to_a_number_of_bytes(renderer: ChatRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four bytes a token and as many for its text, where a tuple of Python integers has 36."""
+    monkeypatch.setattr(actors.renderer, "CACHED_BYTES", 8_000)
+    small = ChatRenderer(renderer.tokenizer.name_or_path)
+    sampled, most = completion(small, "x"), 0
+    for at in range(40):
+        reply = Message(role="user", content=f"{at} " + "Ann has 48 pens. " * 10)
+        assert extended(small, sampled, reply) == extended(renderer, sampled, reply)
+        kept = small.deltas.values()
+        most = max(most, sum(2 * each.nbytes for each in kept))
+        assert all(each.dtype == np.int32 for each in kept)
+    assert 4_000 < most <= 8_000
+    huge = Message(role="user", content="Ann has 48 pens. " * 1_000)
+    assert extended(small, sampled, huge) == extended(renderer, sampled, huge)
+    assert sum(2 * each.nbytes for each in small.deltas.values()) <= 8_000
 
 
 def test_an_inline_reply_goes_on_inside_the_turn(renderer: ChatRenderer) -> None:
