@@ -6,6 +6,7 @@ number follows from its code at the versions of `pyproject.toml`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,9 @@ GIGA = 1e9  # as cards are sold
 LIVE_PARAMETERS = 1_000_000_000  # that ZeRO-3 keeps gathered at a time, DeepSpeed's default
 BUCKET_PARAMETERS = 200_000_000  # of learners.zero.deepspeed_config
 ENGINE_TOKENS = 8192  # that vLLM computes in one step, at most
+PREFILL_TOKENS = 2048  # of a prompt that rlsys' engines compute at a time: vLLM's default where no server is asked for
+SCORE_BYTES = 10  # a word of such a token that is scored: logits in bfloat16, log-probabilities and their copy in fp32
+OUTSIDE = 1.5e9  # bytes of a card that an engine's process takes besides what vLLM counts: CUDA, kernels, graphs
 VERSIONS_IN_MEMORY = 2  # in /dev/shm: the one in use, and the one that is being written or carried
 # Whose head is the embedding where config.json does not say: transformers' defaults of the types that can be trained.
 TIED = frozenset({"cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "gpt2", "minicpm3", "opt"})
@@ -215,6 +219,16 @@ def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
     of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * each
     parts = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
     return (*parts, ("KV cache", cache)), cache / of_token
+
+
+def scoring_share(vocab: int, chunk: int, card: float, most: float) -> float:
+    """Of a card of so many bytes that an engine may take which gives log-probabilities of prompts, at most `most`.
+
+    vLLM computes them for a chunk of tokens at once, over the whole vocabulary on each card, outside of what it
+    profiles. Rounded down to a hundredth; at least one.
+    """
+    left = 1.0 - (SCORE_BYTES * chunk * vocab + OUTSIDE) / card
+    return max(0.01, min(most, math.floor(100 * left) / 100))
 
 
 def total(parts: Parts) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from launch.checks.gpu_memory import (
     BYTES,
     GIGA,
+    PREFILL_TOKENS,
     VERSIONS_IN_MEMORY,
     EnginePlan,
     ModelShape,
@@ -19,12 +20,14 @@ from launch.checks.gpu_memory import (
     engine_memory,
     host_memory,
     rank_memory,
+    scoring_share,
     shape_of,
     total,
 )
 from launch.checks.memory_table import MemoryRow, format_rows, plural
-from launch.checks.models import load_model_config
+from launch.checks.models import load_model_config, text_of
 from launch.checks.preflight import store_bytes, weights_bytes
+from launch.checks.teachers import KEY as TEACHER
 from launch.checks.teachers import count_parameters
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE, VALUES
@@ -334,12 +337,24 @@ def engine_plan(recipe: RecipeConfig, dtype: str, card: float, shape: ModelShape
     )
 
 
+def reference_share(recipe: RecipeConfig) -> float:
+    """Of its cards that the engine of a served reference takes; nothing else is on them."""
+    engine = recipe.engine
+    config = text_of(load_model_config(str(recipe.learner.served_teacher), TEACHER) or {})
+    vocab, given = config.get("vocab_size"), engine.vllm.get("max_num_batched_tokens")
+    if not isinstance(vocab, int):
+        return VLLM_SHARE
+    batched = given if isinstance(given, int) else max(PREFILL_TOKENS, engine.max_num_seqs + 1)
+    return scoring_share(vocab, min(batched, engine.max_model_len), card_gb(recipe.cluster) * GIGA, VLLM_SHARE)
+
+
 def engine_remedies(
-    shape: ModelShape, plan: EnginePlan, divided_by: str = "engine.tensor_parallel"
+    shape: ModelShape, plan: EnginePlan, divided_by: str = "engine.tensor_parallel", most_share: float = VLLM_SHARE
 ) -> Iterator[tuple[str, EnginePlan]]:
-    """Each on its own, the cheapest first. divided_by: the key of the GPUs that it is divided among."""
-    if plan.share < VLLM_SHARE:
-        yield f"engine.gpu_memory_utilization={VLLM_SHARE}", replace(plan, share=VLLM_SHARE)
+    """Each on its own, the cheapest first. divided_by: the key of the GPUs that it is divided among. most_share: of a
+    card that it may take."""
+    if plan.share < most_share:
+        yield f"engine.gpu_memory_utilization={most_share}", replace(plan, share=most_share)
     ways = 2 * plan.tensor_parallel
     while ways <= GPUS_OF_A_NODE and shape.heads % ways == 0:
         yield f"{divided_by}={ways}", replace(plan, tensor_parallel=ways)

@@ -20,7 +20,7 @@ from envs.services.retriever.sizes import (
 )
 from envs.tools.search import SearchConfig
 from launch.checks.gpu_memory import BYTES, GIGA, EnginePlan, ModelShape, engine_memory, shape_of, total
-from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies
+from launch.checks.gpu_plan import VLLM_SHARE, card_gb, engine_remedies, reference_share
 from launch.checks.memory_table import plural
 from launch.checks.models import load_model_config
 from launch.checks.teachers import KEY as TEACHER
@@ -194,7 +194,7 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
     if shape is not None:
         problem = _no_room_for_a_sequence(shape, recipe, dtype, gpus)
     else:
-        room, more = VLLM_SHARE * card_gb(recipe.cluster), f"try learner.reference_gpus={2 * gpus}"
+        room, more = reference_share(recipe) * card_gb(recipe.cluster), f"try learner.reference_gpus={2 * gpus}"
         problem = f"it has {weights:.0f} GB of weights on each GPU, of {room:.0f}: {more}" if weights > room else None
     return replace(bare, holds=f"{weights:.1f} GB of weights on each", problem=problem)
 
@@ -202,18 +202,18 @@ def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
 def _no_room_for_a_sequence(shape: ModelShape, recipe: RecipeConfig, dtype: str, gpus: int) -> str | None:
     """Of a reference, whose engine begins where one sequence of the longest, and the token after it, fits in."""
     window, card = recipe.engine.max_model_len + 1, card_gb(recipe.cluster)
-    seats = recipe.engine.max_num_seqs
+    seats, share = recipe.engine.max_num_seqs, reference_share(recipe)
     plan = EnginePlan(
-        tensor_parallel=gpus, dtype=dtype, max_num_seqs=seats, max_model_len=window, card=card * GIGA, share=VLLM_SHARE
+        tensor_parallel=gpus, dtype=dtype, max_num_seqs=seats, max_model_len=window, card=card * GIGA, share=share
     )
     parts, tokens = engine_memory(shape, plan)
     if tokens >= window:
         return None
-    tries = engine_remedies(shape, plan, "learner.reference_gpus")
+    tries = engine_remedies(shape, plan, "learner.reference_gpus", share)
     remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), "GPUs with more memory")
     needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
     holds = f"{needed:.1f} GB for weights and one step, and room for engine.max_model_len={window - 1}"
-    return f"it needs {holds}, on each GPU, of {VLLM_SHARE * card:.1f} GB: try {remedy}"
+    return f"it needs {holds}, on each GPU, of {share * card:.1f} GB: try {remedy}"
 
 
 def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> ServiceNeed:

@@ -22,7 +22,7 @@ from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
-from launch.checks.gpu_plan import VLLM_SHARE, shared_cache_mb
+from launch.checks.gpu_plan import reference_share, shared_cache_mb
 from launch.checks.models import whole_path
 from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
@@ -116,7 +116,7 @@ def reference_service(recipe: RecipeConfig) -> ServiceSpec:
     config = ReferenceServiceConfig(
         model=whole_path(learner.reference),
         max_model_len=recipe.engine.max_model_len,
-        engine=replace(recipe.engine, gpu_memory_utilization=VLLM_SHARE),  # nothing else is on its GPUs
+        engine=replace(recipe.engine, gpu_memory_utilization=reference_share(recipe)),
         device=recipe.cluster.device,
         dtype=recipe.model.dtype,
         fp32_head=recipe.model.fp32_head,

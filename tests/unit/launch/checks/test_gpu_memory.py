@@ -21,6 +21,7 @@ from launch.checks.gpu_memory import (
     format_gigabytes,
     host_memory,
     rank_memory,
+    scoring_share,
     shape_of,
     total,
 )
@@ -199,3 +200,21 @@ def test_an_adapter_of_7b_leaves_most_of_a_card_free() -> None:
     kept = dict(host_memory(shape(QWEN_7B), replace(PLAN, ranks=1, adapter=count), 1))
     assert kept["a checkpoint"] == 16 * count
     assert adapter_parameters(shape(QWEN_7B), LINEAR, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("vocab", "chunk", "card", "share"),
+    [
+        (152_064, 2048, 80, 0.92),  # 3.1 GB of scores and 1.5 of CUDA's: of the 6.4 that are left
+        (256_000, 2048, 80, 0.91),  # 5.2
+        (152_064, 8192, 80, 0.82),  # 12.5
+        (256_000, 8192, 80, 0.71),  # 21.0
+        (256_000, 2048, 24, 0.71),
+        (256_000, 8192, 22, 0.01),  # for nothing
+    ],
+)
+def test_an_engine_that_scores_prompts_leaves_room_for_the_scores(
+    vocab: int, chunk: int, card: int, share: float
+) -> None:
+    assert scoring_share(vocab, chunk, card * GIGA, 0.92) == share
+    assert share == 0.01 or (1 - share) * card * GIGA >= 10 * vocab * chunk + 1.5 * GIGA

@@ -265,3 +265,22 @@ def test_a_teacher_that_is_served_is_a_service_of_training_alone() -> None:
     assert wire.services([trained]).servers == []  # as of an evaluation
     loaded = replace(trained, learner=replace(trained.learner, serve_reference=False, reference_gpus=1))
     assert wire.services([trained], [loaded]).servers == []
+
+
+@pytest.mark.parametrize(
+    ("teacher", "more", "share"),
+    [
+        ("Qwen/Qwen2.5-7B", [], 0.92),
+        ("google/gemma-2-9b-it", [], 0.91),
+        ("google/gemma-2-9b-it", ["engine.vllm={max_num_batched_tokens: 8192}"], 0.71),
+        ("google/gemma-2-9b-it", ["engine.vllm={max_num_batched_tokens: 8192}", "engine.max_model_len=1024"], 0.92),
+    ],
+)
+def test_a_served_teacher_is_started_with_the_share_that_its_vocabulary_leaves(
+    teacher: str, more: list[str], share: float
+) -> None:
+    keys = ["algorithm.name=opd", f"learner.reference={teacher}", "learner.serve_reference=true"]
+    given = [*keys, "cluster.gpu_memory_gb=80", "engine.max_model_len=8192", *more]
+    trained = compose.compose("quickstart", given).stages[-1].config
+    (server,) = wire.services([trained], [trained]).servers
+    assert server.config.engine.gpu_memory_utilization == share
