@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 KEYS = ("max_position_embeddings", "n_positions")  # the smaller of them counts
@@ -17,9 +17,7 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
     config: of config.json, as the hub has it or as transformers writes it.
     """
     text = config.get("text_config") or config
-    counts = [count for key in KEYS if _is_count(count := text.get(key))]
-    if _is_count(override := text.get(OVERRIDE)):
-        counts = [override]
+    counts = _counts(text, (OVERRIDE,)) or _counts(text, KEYS)
     if not counts:
         return None
     kind = str(config.get("model_type", ""))
@@ -46,5 +44,5 @@ def ropes_of(parameters: Any) -> Iterator[dict[str, Any]]:
         yield parameters
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
+def _counts(text: Mapping[str, Any], keys: Sequence[str]) -> list[int]:
+    return [count for key in keys if isinstance(count := text.get(key), int) and count > 0]
