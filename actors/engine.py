@@ -64,6 +64,7 @@ class Engine:
         self._control = asyncio.Lock()  # one load at a time
         self._loads = 0  # prefixes are shared by requests that came between the same two
         self._again: set[str] = set()  # requests to be sent again: see `_restart`
+        self._cutting: set[asyncio.Task[None]] = set()
         self._base: str | None = spec.model_path  # the model that an adapter may be put on; None: published weights
         self._adapter: Any = None  # goes along with every request once there is one
         self._sockets = own_sockets
@@ -153,6 +154,14 @@ class Engine:
         )
         output = await self._run(prompt_ids, parameters, request_id)
         return completion(output.outputs[0])
+
+    def cut(self, request_id: str) -> None:
+        """End a request of `generate` with the tokens that it has, as ABORT."""
+        self._again.discard(request_id)
+        cutting = asyncio.ensure_future(self.llm.abort(request_id))
+        self._cutting.add(cutting)
+        cutting.add_done_callback(self._cutting.discard)
+        cutting.add_done_callback(lambda done: done.cancelled() or done.exception())  # of a dead one its callers hear
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""

@@ -26,7 +26,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import pause_deadlines
+from rlsys.clock import cut_at_deadline, pause_deadlines
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -161,8 +161,10 @@ class RolloutWorker:
         if not self.in_flight:
             self._busy_since = time.monotonic()
         self.in_flight += 1
+        engine, name = self._engine(), f"{self.spec.name}-{self._requests}"
         try:
-            completion = await self._engine().generate(context, request, f"{self.spec.name}-{self._requests}")
+            with cut_at_deadline(lambda: engine.cut(name)):
+                completion = await engine.generate(context, request, name)
         except PromptTooLong as error:
             raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="engine", detail=str(error))) from error
         finally:

@@ -25,6 +25,11 @@ class EvictedByCrash(EpisodeBroken):
     """Another episode ended the process that it was played in: it is played again, and its budget stays whole."""
 
 
+class CutShort(EpisodeBroken):
+    """Its time ended while the model wrote, and what was written is lost. It is not tried again: another answer would be
+    kept the more likely, the shorter it is."""
+
+
 def failure_of(error: BaseException, where: str) -> Failure:
     """What broke, whatever was raised: never a zero."""
     if isinstance(error, EpisodeBroken):
@@ -52,7 +57,7 @@ class Budget:
     def allows(self, broken: EpisodeBroken) -> bool:
         """Whether to try again after this failure. If so, it is counted."""
         failure = broken.failure
-        if isinstance(broken, CrashedEnvWorker):
+        if isinstance(broken, (CrashedEnvWorker, CutShort)):
             return False
         if isinstance(broken, EvictedByCrash) and self.ran_s < self.timeout_s:
             self.spared.append(failure)

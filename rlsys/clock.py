@@ -1,16 +1,19 @@
 """The deadline of an episode, whose clock stands still while the episode waits for its turn.
 
-`async with deadline(300):` around the episode, and `with pause_deadlines():`, however deep inside, around a wait that
-the episode does not cause: for a seat in the engine, or for others to leave.
+`async with deadline(300):` around the episode, and, however deep inside, `with pause_deadlines():` around a wait that
+the episode does not cause: for a seat in the engine, or for others to leave; `with cut_at_deadline(cut):` around one
+that has something to show when its time ends, as sampling has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+
+GRACE_S = 30.0  # for what was cut to hand over what there is, which takes an engine's front a moment
 
 
 @dataclass(slots=True)
@@ -22,6 +25,7 @@ class Clock:
     waits: int = 0  # unfinished waits of this episode's tasks
     since: float = 0.0  # when it was stopped
     left_s: float | None = None  # of the deadline, while it stands still
+    cut: bool = False  # its time ended in something that was cut short: it is over `GRACE_S` later
 
     @property
     def ran_s(self) -> float:
@@ -79,3 +83,30 @@ def pause_deadlines() -> Iterator[None]:
     finally:
         for each in clocks:
             each.go_on()
+
+
+@contextmanager
+def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
+    """Where the time of the deadline around this ends in here, `cut` is called in place of a TimeoutError. What it cuts
+    short has to end by itself then: `GRACE_S` later it is a TimeoutError after all.
+
+    No deadline may be stopped (`pause_deadlines`) in here.
+    """
+    clock = _CURRENT.get()
+    when = clock.timeout.when() if clock is not None else None
+    if clock is None or when is None or clock.cut or clock.timeout.expired():
+        yield
+        return
+
+    def end() -> None:
+        clock.cut = True
+        cut()
+
+    clock.timeout.reschedule(when + GRACE_S)
+    ending = asyncio.get_running_loop().call_at(when, end)
+    try:
+        yield
+    finally:
+        ending.cancel()
+        if not clock.cut and not clock.timeout.expired():
+            clock.timeout.reschedule(when)

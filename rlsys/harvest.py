@@ -81,7 +81,7 @@ def harvest_groups(
         kept: list[list[SampleRef]] = []
         for each, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
-                masked = algorithm.truncated != "train" and each.end is EpisodeEnd.TOKEN_LIMIT
+                masked = algorithm.truncated != "train" and each.end.truncates
                 truncated_tokens += each.num_sampled if masked else 0
                 ungraded_tokens += 0 if masked else each.num_sampled
                 continue

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlsys.broken import Budget
+from rlsys.broken import Budget, CutShort
 from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
 from rlsys.clock import Clock, deadline
@@ -45,6 +45,8 @@ from rlsys.types import (
 
 LARGEST = 3.4028234663852886e38  # that a float32 holds
 ROUNDING = 1e-5  # of the largest of a reward and its parts: rewards may be computed in float32
+# Of a message that was cut off; an aborted one that the deadline did not abort is a failure.
+CUT = {TurnStop.LENGTH: EpisodeEnd.TOKEN_LIMIT, TurnStop.ABORT: EpisodeEnd.TIME_LIMIT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class RolloutPlan:
     top_p: float
     max_turn_tokens: int
     max_context: int  # tokens of the context window
-    timeout_s: float
+    timeout_s: float  # of an attempt: what the policy is writing then is cut off, all else is broken
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
@@ -183,6 +185,7 @@ class _Attempt:
     turns: list[Turn] = field(default_factory=list)
     seen: Ints = field(default_factory=lambda: np.empty(0, np.int32))  # context and completion of the last turn
     end: EpisodeEnd = EpisodeEnd.TURN_LIMIT
+    sampling: bool = False
     broken: EpisodeBroken | None = None
     generate_s: float = 0.0
     tool_s: float = 0.0
@@ -257,11 +260,11 @@ async def _attempt(
                 room = plan.max_context - len(context)
                 if plan.max_response_tokens is not None:
                     room = min(room, plan.max_response_tokens - spent)
-                if room <= 0:
+                if room <= 0 or clock.cut:
                     if not done.turns:
                         detail = f"the prompt has {len(context)} tokens, the context window {plan.max_context}"
                         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
-                    done.end = EpisodeEnd.TOKEN_LIMIT
+                    done.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
                     max_tokens=min(plan.max_turn_tokens, room),
@@ -273,8 +276,8 @@ async def _attempt(
                     offer=offer,
                 )
                 completion = await _sample(done, context, request, player, clock)
-                if completion.stop is TurnStop.LENGTH:
-                    done.end = EpisodeEnd.TOKEN_LIMIT
+                if completion.stop in CUT:
+                    done.end = CUT[completion.stop]
                     break
                 step = await _step(done, env, completion.text, max_turns - turn - 1, player.renderer)
                 if not step.replies:
@@ -290,8 +293,8 @@ async def _attempt(
             with _data_boundary("environment"):
                 done.state = await final_state(env)
     except TimeoutError:
-        late = f"not over after {plan.timeout_s:g} s"
-        done.broken = EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="episode", detail=late))
+        late = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {plan.timeout_s:g} s")
+        done.broken = CutShort(late) if done.sampling or clock.cut else EpisodeBroken(late)
     except EpisodeBroken as error:
         done.broken = error
     done.ran_s = clock.ran_s
@@ -310,16 +313,22 @@ def _continue(
 
 
 async def _sample(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
-    """The model's next message."""
-    started = clock.ran_s
+    """The model's next message, or what there is of it when its time ends."""
+    started, done.sampling = clock.ran_s, True
     try:
         completion = await player.generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
         done.generate_s += clock.ran_s - started
+    done.sampling = False
+    if clock.cut and completion.stop is TurnStop.ABORT and not len(completion.token_ids):
+        if not done.turns:  # it says nothing of the policy, and another attempt no less
+            detail = f"no token in {clock.ran_s:.0f} s"
+            raise EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="engine", detail=detail))
+        return completion
     done.turns.append(turn_after(done.seen, context, completion))
     done.seen = np.concatenate([context, completion.token_ids])
     done.messages.append(Message(role="assistant", content=completion.text))
-    if completion.stop is TurnStop.ABORT:
+    if completion.stop is TurnStop.ABORT and not clock.cut:
         raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="engine", detail="the request was aborted"))
     return completion
 
@@ -383,7 +392,7 @@ def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:
     return Transcript(
         task=task,
         messages=tuple(attempt.messages[attempt.num_prompt :]),
-        truncated=attempt.end is EpisodeEnd.TOKEN_LIMIT,
+        truncated=attempt.end.truncates,
         token_ids=tuple(token for turn in attempt.turns for token in turn.completion.token_ids.tolist()),
         state=attempt.state,
     )

@@ -108,7 +108,7 @@ def refer_to(group: Group) -> GroupRef:
     return GroupRef(ticket=group.ticket, summaries=summarize_group(group), source=group)
 
 
-Truncated = Literal["train", "mask", "leave_out"]  # what becomes of an episode that a token limit cut off
+Truncated = Literal["train", "mask", "leave_out"]  # what becomes of an episode that a limit of tokens or time cut off
 
 
 class Advantages(Protocol):
@@ -138,7 +138,7 @@ def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, l
     rewards = rewards_of(group)
     if all(map(math.isnan, rewards)):
         return None, None
-    cut = [algorithm.truncated != "train" and each.end is EpisodeEnd.TOKEN_LIMIT for each in group.summaries]
+    cut = [algorithm.truncated != "train" and each.end.truncates for each in group.summaries]
     if algorithm.truncated == "leave_out":
         rewards = [math.nan if off else reward for off, reward in zip(cut, rewards, strict=True)]
     credit = None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards)

@@ -46,7 +46,13 @@ class EpisodeEnd(StrEnum):
     MALFORMED = "malformed"  # a message with neither a usable call nor an answer
     TURN_LIMIT = "turn_limit"  # the environment's number of turns is used up
     TOKEN_LIMIT = "token_limit"  # a turn or the context window ran out of tokens
+    TIME_LIMIT = "time_limit"  # its time ended while the policy wrote: played again it would be another, shorter answer
     FAILED = "failed"  # infrastructure or data broke it: see the `Failure` in its reward's place
+
+    @property
+    def truncates(self) -> bool:
+        """Whether the policy would have written more."""
+        return self in (EpisodeEnd.TOKEN_LIMIT, EpisodeEnd.TIME_LIMIT)
 
 
 class FailureKind(StrEnum):
@@ -236,7 +242,7 @@ class Transcript:
 
     task: Task
     messages: tuple[Message, ...]
-    truncated: bool = False  # the model ran out of tokens before it ended
+    truncated: bool = False  # the model ran out of tokens, or of time, before it ended
     token_ids: tuple[int, ...] | None = None  # [L] sampled tokens of all turns, where known
     num_tokens: int | None = None  # L, where it is known without the tokens, or counted differently
     correct: bool | None = None  # the verdict on the answer, where a grader or a person has given one
@@ -278,7 +284,7 @@ class Trajectory:
 
     @property
     def truncated(self) -> bool:
-        return (self.ended or self.end) is EpisodeEnd.TOKEN_LIMIT
+        return (self.ended or self.end).truncates
 
     @property
     def num_sampled(self) -> int:

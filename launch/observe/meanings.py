@@ -162,7 +162,7 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     ),
     Meaning(
         ("tokens/truncated",),
-        "sampled tokens that are left out of the loss because a token limit cut their episode off "
+        "sampled tokens that are left out of the loss because a limit of tokens or time cut their episode off "
         "(`algorithm.truncated`), in groups that are trained",
     ),
     Meaning(
@@ -231,9 +231,9 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
         "the engines were up; the processes of the environments are in neither",
     ),
     Meaning(
-        ("episode/answered", "episode/malformed", "episode/turn_limit", "episode/token_limit"),
+        ("episode/answered", "episode/malformed", "episode/turn_limit", "episode/token_limit", "episode/time_limit"),
         "share of the episodes that ended with an answer, in a message that the environment cannot parse, at the limit "
-        "of messages, or cut off at a limit of tokens",
+        "of messages, or cut off at a limit of tokens or when their time ended (`rollout.episode_timeout_s`)",
     ),
     Meaning(
         ("learner/idle_share",), "share of the step in which the learner did not update: it waited, packed or exported"

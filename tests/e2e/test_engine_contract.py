@@ -389,11 +389,11 @@ def test_loads_that_overlap_happen_one_after_the_other(served: Served) -> None:
     assert sampled_gap(tiny_model("qwen3", seed=5), served.run(served.generate())) < close()
 
 
-def test_abort_returns_the_tokens_sampled_so_far(served: Served) -> None:
+def test_a_cut_returns_the_tokens_sampled_so_far(served: Served) -> None:
     async def aborted() -> tuple[Completion, EngineStats]:
         (task,) = await in_flight(served, 1, request_id="long")
         stats = served.engine.stats()
-        await served.engine.llm.abort("long")
+        served.engine.cut("long")
         return await task, stats
 
     completion, stats = served.run(aborted())

@@ -30,6 +30,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.running = self.most = 0
+        self.cuts: dict[str, asyncio.Event] = {}
         self.steps = EngineStats(waiting=1)
 
     def stop(self) -> None:
@@ -41,11 +42,18 @@ class Engine:
     async def generate(self, context: Sequence[int], request: TurnRequest, name: str) -> Completion:
         self.running += 1
         self.most = max(self.most, self.running)
+        began, letters = asyncio.get_running_loop().time(), int(1 + request.seed % SECONDS)
+        over = self.cuts[name] = asyncio.Event()
         try:
-            await asyncio.sleep(1 + request.seed % SECONDS)
+            await asyncio.wait_for(over.wait(), letters)
+        except TimeoutError:
+            return completion("a" * letters + "!", TurnStop.STOP)
         finally:
             self.running -= 1
-        return completion("a" * (1 + request.seed % 3) + "!", TurnStop.STOP)
+        return completion("a" * int(asyncio.get_running_loop().time() - began), TurnStop.ABORT)
+
+    def cut(self, name: str) -> None:
+        self.cuts[name].set()
 
 
 @pytest.fixture
