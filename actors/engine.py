@@ -46,7 +46,8 @@ log = logging.getLogger("rlsys.engine")
 
 STOP_GRACE_S = 5.0
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
-FIRST = -1  # vLLM's priority of a probe: a delivery ends when it is answered, and must not queue behind episodes
+# vLLM's priorities: of a probe, for a delivery ends when it is answered, and of what goes before other episodes.
+PROBE, FIRST, OTHERS = -2, -1, 0
 
 
 class Engine:
@@ -152,7 +153,7 @@ class Engine:
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
         )
-        output = await self._run(prompt_ids, parameters, request_id)
+        output = await self._run(prompt_ids, parameters, request_id, FIRST if request.first else OTHERS)
         return completion(output.outputs[0])
 
     def cut(self, request_id: str) -> None:
@@ -167,7 +168,7 @@ class Engine:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
         self._room(token_ids)
         parameters = sampling_parameters(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-        output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", FIRST)
+        output = await self._run(token_ids, parameters, f"logprobs-{id(parameters)}", PROBE)
         return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], token_ids[1:], strict=True)]
 
     async def load(self, published: WeightManifest) -> None:
@@ -298,7 +299,7 @@ class Engine:
         finally:
             answer.cancel()
 
-    async def _run(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str, priority: int = 0) -> Any:
+    async def _run(self, token_ids: Sequence[int] | Ints, parameters: Any, request_id: str, priority: int) -> Any:
         output = await self._request(token_ids, parameters, request_id, priority)
         while request_id in self._again:
             self._again.remove(request_id)

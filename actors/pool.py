@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +31,13 @@ from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
+from rlsys.deadlines import HUNG, hung_s
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
-from rlsys.system.calls import ask_to_stop, call, reason
+from rlsys.system.calls import EPISODE, FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
@@ -47,6 +47,7 @@ log = logging.getLogger("rlsys.pool")
 
 PHASE_S = 5.0  # for an answer to how far a start is
 MAX_PAUSE_S = 30.0  # between two looks for a node
+LEAST_LOOK_S = 1.0  # between two looks for what goes on in a group
 
 
 class RolloutPool:
@@ -91,13 +92,16 @@ class RolloutPool:
         self._roster.run_in_background(keep_pinging(self.status))
 
     async def _start(self, member: WorkerRecord, handle: Any) -> None:
-        timeout_s, name = self.options.start_timeout_s, member.spec.name
+        name = member.spec.name
+        timeout_s = self.options.start_timeout_s
         member.state, member.delivered = State.STARTING, 0
-        starting = await_start(member, handle.start.remote(), "starting its engine", timeout_s)
+        starting = await_start(member, handle.start.remote(), "starting its engine", timeout_s, WORKER_START)
         try:
             member.last_status = await while_placed(starting, member.placement, f"{name} starting its engine")
             if self._distributor is not None:
-                member.node = await await_start(member, handle.__ray_call__.remote(node_of), "saying where it is", 30.0)
+                where = handle.__ray_call__.remote(node_of)
+                call_s = self.options.call_timeout_s
+                member.node = await await_start(member, where, "saying where it is", call_s, WORKER_CALL)
                 await self._distributor.ensure([member.node])
             member.state = State.STALE
             await self._connect(member, handle)
@@ -121,7 +125,7 @@ class RolloutPool:
     async def _phase(self, member: WorkerRecord) -> str:
         try:
             asked = member.handle.start_phase.remote()
-            return str(await call(asked, f"{member.spec.name} telling its phase", PHASE_S))
+            return str(await call(asked, f"{member.spec.name} telling its phase", PHASE_S, FIXED))
         except (AttributeError, RayError, RunFailed):  # it is not there yet, or dies: its start says so
             return ""
 
@@ -133,7 +137,7 @@ class RolloutPool:
     async def _connect(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} hearing of the services"
-            await call(handle.connect.remote(self._addresses), what, self.options.call_timeout_s)
+            await call(handle.connect.remote(self._addresses), what, self.options.call_timeout_s, WORKER_CALL)
         except (RayError, RunFailed) as error:
             self.mark_dead(member, handle, error)
 
@@ -153,16 +157,15 @@ class RolloutPool:
         Its tokens and text stay on the worker's node, and outlive the worker. Raises RunFailed for a bug in what it
         plays, never for a death.
         """
-        timeout_s, company = self.group_timeout_s(plan), None
+        company = None
         for starts in count(1):
-            play = await self._roster.admit(plan.group_size, company=company)
+            play = await self._roster.admit(plan.group_size, company=company, first=plan.first)
             member, handle = play.member, play.handle
             assert member is not None
             try:
-                what = f"{member.spec.name} playing group {ticket.sequence}"
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
                 seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                summaries: tuple[TrajectorySummary, ...] = await call(seen, what, timeout_s)
+                summaries: tuple[TrajectorySummary, ...] = await self._played(member, handle, seen, ticket, plan)
                 member.life.note_progress()
                 member.delivered += sum(each.num_sampled + each.discarded_tokens for each in summaries)
                 return GroupRef(ticket=ticket, summaries=summaries, source=source)
@@ -185,18 +188,28 @@ class RolloutPool:
             log.warning("%s; it was started %d times and fails", detail, starts)
         return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
-    def group_timeout_s(self, plan: RolloutPlan) -> float:
-        """Of one group on its worker. Its episodes' own deadlines end them before: this finds what hangs without one.
+    async def _played(self, member: WorkerRecord, handle: Any, seen: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
+        """The group's summaries. Raises RunFailed once nothing goes on in it any more.
 
-        An episode waits there for one seat after another, while as many as are given to the worker take theirs; and
-        for as long as one attempt may take it is played again for what others did. Where the process of environments
-        ends without a culprit, the groups there play one after the other.
+        Its episodes' own deadlines end what is late: this finds what hangs without one. No time limits the whole, which
+        honest work for others may make long.
         """
-        options = self.options
-        waves = math.ceil(max(options.in_flight, plan.group_size) / options.seats)
-        attempts = 3 + plan.infra_retries + plan.data_retries
-        one_by_one = math.ceil(options.in_flight / plan.group_size)
-        return (waves * attempts + one_by_one) * plan.timeout_s + options.call_timeout_s
+        patience_s = hung_s(plan.timeout_s, self.options.start_timeout_s)
+        answer, wait_s, unknown = asyncio.ensure_future(seen), patience_s, 0
+        what = f"{member.spec.name} playing group {ticket.sequence}"
+        try:
+            while not (await asyncio.wait({answer}, timeout=wait_s))[0]:
+                asked = handle.still_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
+                telling = f"{what}, and telling how far it is"
+                still = await call(asked, telling, self.options.call_timeout_s, WORKER_CALL)
+                unknown += still is None  # it is over there, and its answer on the way
+                if not answer.done() and (unknown > 1 or (still or 0.0) >= patience_s):
+                    nothing = f"no episode got a token, a reply or a reward for {patience_s:g} s"
+                    raise RunFailed(f"{what}: {nothing} ({HUNG:g} x {EPISODE})")
+                wait_s = self.options.call_timeout_s if still is None else max(patience_s - still, LEAST_LOOK_S)
+            return answer.result()
+        finally:
+            answer.cancel()
 
     async def group(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> Group:
         """Play one group and bring it here; play it again where it is lost on the way."""
@@ -215,7 +228,7 @@ class RolloutPool:
             return group.source
         try:
             what = f"group {group.ticket.sequence} coming to the driver"
-            found: Group = await call(group.source, what, self.options.call_timeout_s)
+            found: Group = await call(group.source, what, self.options.call_timeout_s, WORKER_CALL)
             return found
         except (RayError, RunFailed) as error:
             text = f"group {group.ticket.sequence} is lost ({reason(error)})"
@@ -229,7 +242,8 @@ class RolloutPool:
         await asyncio.gather(*(self._adopt(member, member.handle) for member in up))
 
     async def _adopt(self, member: WorkerRecord, handle: Any) -> None:
-        await await_start(member, handle.adopt.remote(), "adopting its folder", 30.0)
+        call_s = self.options.call_timeout_s
+        await await_start(member, handle.adopt.remote(), "adopting its folder", call_s, WORKER_CALL)
         if member.handle is handle:
             await self._roster.open(member)
 
@@ -238,7 +252,7 @@ class RolloutPool:
     async def _ping(self, member: WorkerRecord, handle: Any) -> None:
         try:
             what = f"{member.spec.name} answering a ping"
-            status: WorkerStatus = await call(handle.ping.remote(), what, self.options.call_timeout_s)
+            status: WorkerStatus = await call(handle.ping.remote(), what, self.options.call_timeout_s, WORKER_CALL)
             known = len(member.last_status.worlds_lost) if member.last_status is not None else 0
             for why in status.worlds_lost[known:]:
                 text = f"{member.spec.name}: {why}; the other episodes are played again"

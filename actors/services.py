@@ -28,7 +28,7 @@ from envs import new_player
 from envs.base import Service
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system import stack_signal
-from rlsys.system.calls import SERVICE_TOKEN, ask_to_stop, call, reason
+from rlsys.system.calls import FIXED, SERVICE_TOKEN, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.device import DEVICES, hidden
 from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised, keep_pinging
@@ -50,6 +50,7 @@ class ServiceSpec:
     check: Callable[[Any], None] = lambda config: None  # on its node: raises BadInput where it could not start
     gpus: int = 0  # that it takes where there are any
     threads: int | None = 1  # of its process, and CPUs that it reserves; None: as many as an engine has
+    models: tuple[str, ...] = ()  # folders or hub names of what it loads
     lower: str = "gpus or threads of env.retriever or reward.judge"  # keys, where a cluster has less
 
     def cpus(self, *, on_gpus: bool) -> int:
@@ -195,7 +196,7 @@ class Services:
         earlier, host = member.url, self.host or (LOOPBACK if only_node() else None)
         try:
             starting = handle.start.remote(host, earlier)
-            member.url = await call(starting, f"{member.spec.name} starting", self.start_timeout_s)
+            member.url = await call(starting, f"{member.spec.name} starting", self.start_timeout_s, WORKER_START)
         except RayError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, BadInput):
@@ -216,5 +217,5 @@ class Services:
                 await member.life.revive()
 
     async def _ping(self, member: _Member, handle: Any) -> None:
-        await call(handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s)
+        await call(handle.ping.remote(), f"{member.spec.name} answering a ping", self.ping_timeout_s, FIXED)
         member.life.note_progress()

@@ -20,6 +20,7 @@ from envs.services.judge.templates import Prompts
 from envs.services.teacher import Teacher
 from rlsys.config.generate import TeacherConfig
 from rlsys.config.recipe import RecipeConfig
+from rlsys.deadlines import SERVED_AT_ONCE
 from rlsys.errors import require
 from rlsys.rollout import Player, RolloutPlan, TurnRequest
 from rlsys.types import Completion, Group, Ints, Ticket
@@ -68,7 +69,8 @@ async def teaching(
 
     log: what the teacher has said.
     """
-    concurrency = max(recipe.generate.concurrency, recipe.generate.samples)  # one group at least is under way
+    asked = recipe.generate.concurrency or SERVED_AT_ONCE
+    concurrency = max(asked, recipe.generate.samples)  # one group at least is under way
     teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
     async with playing_here(teacher, spec, services) as worlds:
         yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)

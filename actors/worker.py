@@ -6,7 +6,6 @@ A worker serves nothing until it holds published weights (docs/laws.md, law 8): 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -22,11 +21,12 @@ from actors.addresses import only_node
 from actors.engine import Engine
 from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
+from actors.seats import Seats
 from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooLong
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import cut_at_deadline, pause_deadlines
+from rlsys.clock import Progress, cut_at_deadline, following_progress, pause_deadlines, still_s
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -99,8 +99,9 @@ class RolloutWorker:
         self.version: int | None = None
         self._player = Player(name=spec.name, run_seed=spec.run_seed, renderer=self.renderer, generate=self.generate)
         self._requests = 0
-        self.seats = asyncio.Semaphore(spec.engine.max_num_seqs)
+        self.seats = Seats(spec.engine.max_num_seqs)
         self.waiting = 0  # requests, for a seat
+        self._playing: dict[tuple[str, int, int], Progress] = {}
         self.in_flight = 0
         self._busy_since = 0.0
         self._busy_s = 0.0
@@ -139,16 +140,28 @@ class RolloutWorker:
         """What the driver sees of the group, and the group: two objects, of which the second stays on this node."""
         if self.version is None:
             raise EngineFailed(f"{self.spec.name} holds no published weights: it may not serve")
-        with self.worlds.play(plan, ticket.task) as playing:
-            group = await run_group(self._player, playing, ticket, plan)
+        key = plan.purpose, ticket.sequence, ticket.attempt
+        with following_progress() as progress, self.worlds.play(plan, ticket.task) as playing:
+            self._playing[key] = progress
+            try:
+                group = await run_group(self._player, playing, ticket, plan)
+            finally:
+                if self._playing.get(key) is progress:
+                    del self._playing[key]
         return summarize_group(group), group
 
+    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+        """For how many seconds nothing has gone on in a group; None where it is not played here."""
+        group = self._playing.get((purpose, sequence, attempt))
+        return None if group is None else still_s(group, self._playing.values())
+
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
-        """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile."""
+        """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile. What
+        goes first is served before all else."""
         self.waiting += 1
         try:
             with pause_deadlines():
-                await self.seats.acquire()
+                await self.seats.acquire(first=request.first)
         finally:
             self.waiting -= 1
         try:

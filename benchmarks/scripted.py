@@ -153,6 +153,9 @@ class ScriptedWorker:
 
     async def stop(self) -> None: ...
 
+    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+        return 0.0
+
     async def run_group(self, ticket: Any, plan: Any) -> Any:
         dull = self.script.is_dull(ticket.sequence)
         lengths = self.script.lengths(ticket.sequence)

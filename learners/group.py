@@ -31,7 +31,7 @@ from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
-from rlsys.system.calls import describe_lost_node, reason, within
+from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, late, reason, within
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised, keep_pinging
@@ -43,6 +43,13 @@ T = TypeVar("T")
 Ping = Callable[[], Awaitable[object]]
 
 MEETING, MEASURING = "starting, where the ranks meet", "measuring an all-reduce"
+PLACED = f"cluster.placement_timeout_s + {RANK_START}"
+UNREACHED = f"the ranks may not reach each other: look at {VARIABLES}"
+HINTS = {  # of calls that are late
+    "starting": "a run that has a checkpoint goes on with fewer learner.ranks, too",
+    MEETING: UNREACHED,
+    MEASURING: UNREACHED,
+}
 DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
 LONG_S = 60.0  # no call is called long before
 LONG = 3  # times the usual
@@ -122,22 +129,24 @@ class LearnerGroup:
         """They are numbered by node and GPU, so that neighbours in number are neighbours in the machine."""
         options = self.options
         placing = [rank.place.remote() for rank in actors]
-        places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s)
+        places = await self._wait(placing, "starting", options.placement_timeout_s + options.start_timeout_s, PLACED)
         order = order_ranks(places)
         actors[:] = [actors[index] for index in order]
         self.nodes = [places[index].node for index in order]
         self.node_ids = [places[index].node_id for index in order]
         opening = actors[0].open_store.remote(len(set(self.nodes)) == 1)
-        (address,) = await self._wait([opening], "opening a port", options.start_timeout_s)
+        (address,) = await self._wait([opening], "opening a port", options.start_timeout_s, RANK_START)
         specs = iter(self.specs)
         starting = [rank.start.remote(next(specs), address) for rank in actors]
-        await self._wait(starting, MEETING, options.start_timeout_s)  # imports hold the lock that a ping needs
+        # Without pings: imports hold the lock that they need.
+        await self._wait(starting, MEETING, options.start_timeout_s, RANK_START)
         if self.num_ranks > 1:
             await self._measure_links()
 
     async def _measure_links(self) -> None:
         """Before the model loads: a wrong interface is found in seconds, and not by an update that never ends."""
-        measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, self.options.start_timeout_s)
+        start_s = self.options.start_timeout_s
+        measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, start_s, RANK_START)
         text, slow = describe_links(min(measured), self.nodes, on_gpus=self.options.gpus > 0)
         log.log(logging.WARNING if slow or self.options.gpus else logging.INFO, "%s", text)
 
@@ -147,6 +156,7 @@ class LearnerGroup:
             lambda rank: rank.begin.remote(model_path, learner, algorithm, **stage),
             f"loading {model_path}",
             self.options.start_timeout_s,
+            RANK_START,
         )
 
     async def connect(self, served: Any) -> None:
@@ -223,12 +233,17 @@ class LearnerGroup:
     async def stop(self) -> None:
         await self.life.stop()
 
-    async def call_all(self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None) -> list[Any]:
-        """Every rank's answer. call: starts it on one rank. what: "loading m", for messages."""
+    async def call_all(
+        self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None, key: str = RANK_CALL
+    ) -> list[Any]:
+        """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
+        `timeout_s`, which is that of an update if it is not given."""
         refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, what, timeout_s, [rank.ping.remote for rank in self._actors])
+        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self._actors])
 
-    async def _wait(self, refs: list[Any], what: str, timeout_s: float, pings: Sequence[Ping] = ()) -> list[Any]:
+    async def _wait(
+        self, refs: list[Any], what: str, timeout_s: float, key: str, pings: Sequence[Ping] = ()
+    ) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         try:
             answers: list[Any] = await within(self._patience.during(asyncio.gather(*refs), what, pings), timeout_s)
@@ -241,12 +256,12 @@ class LearnerGroup:
             if isinstance(error.cause, RunFailed):
                 raise RunFailed(f"learner {what}: {error.cause}") from error
             if is_timeout(error.cause):
-                raise LearnerLost(
-                    f"learner {what}: a collective waited for a rank in vain; {_hint(MEETING)}"
-                ) from error
+                in_vain = f"a collective waited for a rank in vain, nearly {RANK_CALL}: {UNREACHED}"
+                raise LearnerLost(f"learner {what}: {in_vain}") from error
             raise RunFailed(f"learner {what}: {reason(error)}") from error
         except TimeoutError as error:
-            raise RunFailed(f"learner {what}: no answer after {timeout_s:g} s; {_hint(what)}") from error
+            more = HINTS.get(what, "")
+            raise RunFailed(f"learner {what}: {late(timeout_s, key)}{more and f'; {more}'}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
             if (why := _death(error)) is not None:
                 raise LearnerLost(f"learner {what}: {why}") from error
@@ -262,15 +277,6 @@ class LearnerGroup:
         except TimeoutError:
             return None
         return next((why for each in answers if isinstance(each, RayError) and (why := _death(each))), None)
-
-
-def _hint(what: str) -> str:
-    if what == "starting":
-        late = "raise cluster.placement_timeout_s if the cluster gets its nodes late, or learner.start_timeout_s"
-        return f"{late}; a run that has a checkpoint goes on with fewer learner.ranks, too"
-    if what in (MEETING, MEASURING):
-        return f"the ranks may not reach each other: look at {VARIABLES}, or raise learner.start_timeout_s"
-    return "raise learner.update_timeout_s if the step is honestly that long"
 
 
 def _death(error: RayError) -> str | None:

@@ -26,8 +26,8 @@ class EvictedByCrash(EpisodeBroken):
 
 
 class CutShort(EpisodeBroken):
-    """Its time ended while the model wrote, and what was written is lost. It is not tried again: another answer would be
-    kept the more likely, the shorter it is."""
+    """Its time ended while the model wrote, and what was written is lost. It is not tried again: another answer would
+    be kept the more likely, the shorter it is."""
 
 
 def failure_of(error: BaseException, where: str) -> Failure:

@@ -8,7 +8,7 @@ that has something to show when its time ends, as sampling has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -53,7 +53,16 @@ class Clock:
             self.left_s = None
 
 
+@dataclass(slots=True)
+class Progress:
+    """When something last went on in a group: an episode got a message, a reply or a reward, or left a line."""
+
+    at: float
+    in_line: int = 0  # its episodes that wait with their clocks stopped: there others go on before them
+
+
 _CURRENT: ContextVar[Clock | None] = ContextVar("clock", default=None)
+_GROUP: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @asynccontextmanager
@@ -72,17 +81,22 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
 def pause_deadlines() -> Iterator[None]:
     """What is waited for in here is no part of the deadlines around it."""
     clocks: list[Clock] = []
-    clock = _CURRENT.get()
+    clock, group = _CURRENT.get(), _GROUP.get()
     while clock is not None:
         clocks.append(clock)
         clock = clock.outer
     for each in clocks:
         each.stop()
+    if group is not None:
+        group.in_line += 1
     try:
         yield
     finally:
         for each in clocks:
             each.go_on()
+        if group is not None:
+            group.in_line -= 1
+            note_progress()
 
 
 @contextmanager
@@ -110,3 +124,26 @@ def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
         ending.cancel()
         if not clock.cut and not clock.timeout.expired():
             clock.timeout.reschedule(when)
+
+
+@contextmanager
+def following_progress() -> Iterator[Progress]:
+    """Around one group: what its episodes note in here."""
+    progress = Progress(at=asyncio.get_running_loop().time())
+    before = _GROUP.set(progress)
+    try:
+        yield progress
+    finally:
+        _GROUP.reset(before)
+
+
+def note_progress() -> None:
+    group = _GROUP.get()
+    if group is not None:
+        group.at = asyncio.get_running_loop().time()
+
+
+def still_s(group: Progress, others: Iterable[Progress]) -> float:
+    """For how long nothing went on in it; while it is in line, nor in others of the same line."""
+    latest = max([group.at, *(other.at for other in others)]) if group.in_line else group.at
+    return asyncio.get_running_loop().time() - latest

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlsys.broken import failure_of
-from rlsys.rollout import EpisodeSource, Player, RolloutPlan, require_finite, run_episode, transcript_of
+from rlsys.finite import require_finite
+from rlsys.rollout import EpisodeSource, Player, RolloutPlan, run_episode, transcript_of
 from rlsys.seeds import derive
 from rlsys.types import EpisodeEnd, Failure, Group, Reward, Ticket, Timings, Trajectory
 

@@ -19,8 +19,8 @@ import numpy as np
 from rlsys.broken import Budget, CutShort
 from rlsys.broken import EpisodeBroken as EpisodeBroken
 from rlsys.broken import failure_of as failure_of
-from rlsys.clock import Clock, deadline
-from rlsys.errors import BadInput
+from rlsys.clock import Clock, deadline, note_progress
+from rlsys.finite import require_finite
 from rlsys.seeds import derive
 from rlsys.state import final_state
 from rlsys.summaries import REPEATED, REPLIES
@@ -43,8 +43,6 @@ from rlsys.types import (
     TurnStop,
 )
 
-LARGEST = 3.4028234663852886e38  # that a float32 holds
-ROUNDING = 1e-5  # of the largest of a reward and its parts: rewards may be computed in float32
 # Of a message that was cut off; an aborted one that the deadline did not abort is a failure.
 CUT = {TurnStop.LENGTH: EpisodeEnd.TOKEN_LIMIT, TurnStop.ABORT: EpisodeEnd.TIME_LIMIT}
 
@@ -61,6 +59,7 @@ class TurnRequest:
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
+    first: bool = False  # before all that are not
     messages: tuple[Message, ...] = ()  # the conversation that it sees, for a model that is asked by text
     offer: ToolOffer | None = None  # the tools that it may call, for the same
 
@@ -81,6 +80,7 @@ class RolloutPlan:
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
+    first: bool = False  # of an evaluation: training does not make it wait, nor cut what is long
     together: tuple[str, ...] = ()  # `config_key` of each environment of a stage with several: none is closed before it
 
 
@@ -272,6 +272,7 @@ async def _attempt(
                     top_p=plan.top_p,
                     seed=derive(seed, turn),
                     stop=stop,
+                    first=plan.first,
                     messages=tuple(done.messages[done.since :]),
                     offer=offer,
                 )
@@ -319,6 +320,7 @@ async def _sample(done: _Attempt, context: Ints, request: TurnRequest, player: P
         completion = await player.generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
         done.generate_s += clock.ran_s - started
+        note_progress()
     done.sampling = False
     if clock.cut and completion.stop is TurnStop.ABORT and not len(completion.token_ids):
         if not done.turns:  # it says nothing of the policy, and another attempt no less
@@ -354,23 +356,11 @@ async def _step(done: _Attempt, env: Any, text: str, turns_left: int, renderer: 
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:
         done.tool_s += time.monotonic() - started
+        note_progress()
     done.metrics.update(step.metrics)
     if step.repeated:
         done.metrics[REPEATED] += 1
     return step
-
-
-def require_finite(reward: Reward) -> Reward:
-    """The reward itself. Raises BadInput for a nan or an infinity, also of a float32, which would spoil every mean it
-    enters, and for parts that do not sum to the value: their curves would explain another reward."""
-    parts = list(reward.parts.values())
-    numbers = [reward.value, *parts, *(each for stream in reward.streams for each in stream.values)]
-    if not all(math.isfinite(number) and abs(number) <= LARGEST for number in numbers):
-        raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number of 32 bits")
-    size = max(1.0, *map(abs, [reward.value, *parts]))
-    if parts and abs(math.fsum(parts) - reward.value) > ROUNDING * size:
-        raise BadInput(f"the reward is {reward.value}, and its parts {dict(reward.parts)} sum to {math.fsum(parts):g}")
-    return reward
 
 
 async def score_transcript(source: EpisodeSource, transcript: Transcript, budget: Budget) -> Reward | EpisodeBroken:
@@ -385,6 +375,7 @@ async def score_transcript(source: EpisodeSource, transcript: Transcript, budget
         return EpisodeBroken(failure_of(error, "reward"))
     finally:
         budget.ran_s += clock.ran_s if clock is not None else 0.0
+        note_progress()
 
 
 def transcript_of(task: Task, attempt: _Attempt | Trajectory) -> Transcript:

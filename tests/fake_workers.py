@@ -39,6 +39,7 @@ class Script:
     load: Callable[[Any, int], Awaitable[None]] | None = None
     start: Callable[[Any], Awaitable[None] | None] | None = None
     connect: Callable[[Any, Mapping[str, str]], None] | None = None
+    still: Callable[[int], float | None] = lambda sequence: 0.0
     said: float = 0.0  # log-probability of the probe
     starts: Counter[str] = field(default_factory=Counter)
     played: list[tuple[str, int]] = field(default_factory=list)  # worker and sequence, as they began
@@ -82,6 +83,9 @@ class _Worker:
         self.generated += plan.group_size
         group = bandit_group(ticket, plan, [0.0, 0.0], self.version or 0, self.name)
         return summarize_group(group), group
+
+    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+        return self.script.still(sequence)
 
     async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:
         if self.script.load is not None:

@@ -25,7 +25,7 @@ from actors.weights.relay import Relay
 from actors.weights.store import NodeWeightStore
 from actors.weights.transfer import SourceFailed
 from rlsys.errors import RunFailed
-from rlsys.system.calls import ask_to_stop, call, reason
+from rlsys.system.calls import DELIVERY, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.parts import of_part
 from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
@@ -122,7 +122,7 @@ class WeightDistributor:
     async def _start(self, node: _Node, handle: Any) -> None:
         what = f"{node.life.name} starting"
         try:
-            await call(handle.start.remote(self._kept), what, self._options.start_timeout_s)
+            await call(handle.start.remote(self._kept), what, self._options.start_timeout_s, WORKER_START)
         except (RayError, RunFailed) as error:  # it is killed: it may yet take the lock that the next one needs
             raise RunFailed(f"{what}: {reason(error)}") from error
         self._spawn(self._watch(node, handle))
@@ -145,7 +145,7 @@ class WeightDistributor:
             raise RunFailed(f"{what}: it died")
         try:
             asked = getattr(handle, method).remote(*arguments)
-            return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S)
+            return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S, DELIVERY)
         except RayTaskError as error:
             if isinstance(error.cause, SourceFailed):
                 raise error.cause from error

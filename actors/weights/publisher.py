@@ -15,16 +15,13 @@ from actors.members import PoolOptions, State, WorkerRecord, WorkerRegistry, clo
 from actors.weights.check import LoadCheck, WeightUpdate, differs, measure
 from actors.weights.distributor import Superseded, WeightDistributor
 from actors.worker import LoadResult
+from rlsys.deadlines import SLOWEST, moved_s
 from rlsys.errors import RunFailed
-from rlsys.system.calls import call
+from rlsys.system.calls import DELIVERY, WORKER_CALL, call
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.weight_folder import WeightFolder
 
 log = logging.getLogger("rlsys.pool")
-
-# Bytes per second from a rank to a loaded engine, until a delivery has been measured: slower than 10 Gbit/s and a disk.
-SLOWEST = 100e6
-PATIENCE = 3.0  # times what the size and the rate say
 
 
 @dataclass(slots=True)
@@ -34,7 +31,7 @@ class Pace:
     rate: float = SLOWEST  # bytes per second, of the last delivery that came to every engine in time
 
     def deadline_s(self, configured_s: float, size: int) -> float:
-        return max(configured_s, PATIENCE * size / self.rate)
+        return max(configured_s, moved_s(size, self.rate))
 
     def note(self, size: int, seconds: float) -> None:
         if size > 0 and seconds > 0:
@@ -79,7 +76,7 @@ class WeightPublisher:
         refits = {self._roster.run_in_background(self._refit(member)): member for member in self._roster.up}
         _, late = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
         for member in (refits[task] for task in late):
-            close(member, publication.version, f"it did not come within {deadline_s:g} s (loop.publish_deadline_s)")
+            close(member, publication.version, f"it did not come within {deadline_s:g} s ({DELIVERY})")
         if not late:
             self._pace.note(size, time.monotonic() - began)
         while late and 2 * sum(member.state is State.READY for member in members) < len(refits):
@@ -134,8 +131,9 @@ class WeightPublisher:
                 try:
                     what = f"{member.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)
-                    timeout_s = 2 * self._options.call_timeout_s  # the load and the probe each take theirs
-                    delivery: LoadResult = await call(loading, what, timeout_s)
+                    # The load and the probe each take theirs.
+                    timeout_s = max(2 * self._options.call_timeout_s, moved_s(publication.published.bytes))
+                    delivery: LoadResult = await call(loading, what, timeout_s, WORKER_CALL)
                 except (RayError, RunFailed) as error:
                     if self.current is publication:
                         self._dead(member, handle, error)

@@ -85,6 +85,7 @@ class SearchQAWorld(World):
         self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in notices)]))
         self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
+        self.reply_s = max(self.reply_s, config.retriever.guard.deadline_s)
         if config.tools and self._protocol.topk:
             self._choose_retriever()
         self._made_up = MadeUpQuestions(config, self._protocol, self._topk)

@@ -107,6 +107,8 @@ class ToolsWorld(World):
         self.write_answer = self._style.write
         self.max_turns = config.max_turns
         self._search = SearchTool(config.retriever, config.topk)
+        own = (config.retriever.guard.deadline_s, config.sandbox.timeout_s)
+        self.reply_s = max(self.reply_s, *own, *(entry.deadline_s for entry in config.tools))
         if config.searches:
             self._choose_retriever()
         parts = Parts(search=self._search, python=PythonTool(config.sandbox))

@@ -31,7 +31,7 @@ def find_cached(name: str) -> Path | None:
 @cache
 def fetch_config(name: str) -> Mapping[str, Any] | None:
     """config.json alone, a few kilobytes, kept nowhere; None where it cannot be had."""
-    if _offline() or _unreachable() is not None:
+    if is_offline() or _unreachable() is not None:
         return None
     request = urllib.request.Request(f"{_endpoint()}/{name}/resolve/main/config.json")
     if token := os.environ.get("HF_TOKEN"):
@@ -51,7 +51,7 @@ def require(name: str, where: str) -> str | None:
     to say about it is returned.
     """
     here = find_cached(name)
-    if _offline():
+    if is_offline():
         if here is None:
             raise BadInput(
                 f"no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded", where=where
@@ -70,14 +70,15 @@ def require(name: str, where: str) -> str | None:
 
 def explain_missing(name: str) -> str:
     """Why a model that is not on this machine cannot be had by it either; "" where the hub has one of that name."""
-    if _offline():
+    if is_offline():
         return f"{OFFLINE} is set, nothing is downloaded"
     if (reason := _unreachable()) is not None:
         return reason
     return "" if fetch_config(name) is not None else f"{_endpoint()} gives no config.json of that name"
 
 
-def _offline() -> bool:
+def is_offline() -> bool:
+    """Whether nothing may be downloaded."""
     return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
 
 

@@ -19,6 +19,7 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import hub, models
+from launch.checks.deadlines import episode
 from launch.checks.gpu_memory import (
     BYTES,
     GIGA,
@@ -125,6 +126,11 @@ def check_memory(needed: int) -> None:
             f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
             "lower rollout.workers or engine.kv_cache_mb, or close other programs"
         )
+
+
+def model_bytes(recipe: RecipeConfig, device: Device) -> int:
+    """Of the policy, as a process loads it; 0 where its size is not known."""
+    return (parameters(recipe) or 0) * BYTES[dtype_of(recipe.model.dtype, device)]
 
 
 def weights_bytes(recipe: RecipeConfig, device: Device) -> int | None:
@@ -248,7 +254,7 @@ def check_judging(recipe: RecipeConfig) -> None:
     reward = make_reward(recipe.reward)
     if not isinstance(reward, NeedsJudging):
         return
-    judge, patience = reward.judge, recipe.rollout.episode_timeout_s
+    judge, patience = reward.judge, episode(recipe).value
     if not judge.given:
         if reward.always_judged:
             raise BadInput(

@@ -23,6 +23,7 @@ from envs.services.teacher import check_by_text
 from envs.tasks.config import TaskConfig
 from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
+from launch.checks.deadlines import evaluated_at_once
 from launch.checks.machine import expected_device
 from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
 from launch.checks.software import versions
@@ -44,7 +45,7 @@ from launch.evaluation.report import (
     write,
 )
 from launch.evaluation.results import result_of
-from launch.evaluation.sets import Play, recipes_of, sets_of
+from launch.evaluation.sets import Play, recipes_of, recipes_played, sets_of
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
@@ -136,14 +137,15 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
                     on = partial(play_on_engines, recipe, model, progress, scratch=found is None)
                 else:
                     on = partial(play_on_endpoint, served, recipe, renderer, plays, transcripts.folder, progress)
-                play(recipe, plays, transcripts, progress, on, failing_early=served is not None)
+                play(recipe, plays, transcripts, progress, on, served=served is not None)
                 about |= {"seconds": round(time.monotonic() - started, 1)}
                 return finish(options, about, plays, transcripts, earlier, progress)
 
 
 def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConfig | None) -> list[ServiceNeed]:
     """What its services take. Where a model at an address plays they run in this process, which has every core."""
-    episodes = max(recipe.eval.concurrency, *(each.samples * each.seeds for each in plays.values()))
+    at_once = evaluated_at_once(recipe, recipes_played(plays), served=served is not None)
+    episodes = max(at_once, *(each.samples * each.seeds for each in plays.values()))
     device = expected_device(recipe.cluster)
     if served is None:
         return service_needs(recipes_of(recipe), device, Load(episodes=episodes))
@@ -212,12 +214,12 @@ def play(
     progress: Progress,
     on: Callable[[Work], None],
     *,
-    failing_early: bool,
+    served: bool,
 ) -> None:
     """All that has not been played yet; what has is in `transcripts`.
 
-    on: starts what plays, and ends it. failing_early: more failures than `loop.max_failed_share` end it as soon as they
-    say something. Raises RunFailed then.
+    on: starts what plays, and ends it. served: by a model at an address, of which more failures than
+    `loop.max_failed_share` end it as soon as they say something. Raises RunFailed then.
     """
     total = sum(len(each.of.tasks) for each in plays.values())
     done = sum(len(played) for played in transcripts.played.values())
@@ -231,7 +233,8 @@ def play(
         waiting = list_pending(plays, transcripts.played)
         progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
         progress.doing("groups played")
-        await play_each(pool, waiting, recipe.eval.concurrency, finished)
+        at_once = evaluated_at_once(recipe, recipes_played(plays), served=served)
+        await play_each(pool, waiting, at_once, finished)
 
     def finished(each: PendingGroup, group: Group) -> None:
         nonlocal done, episodes
@@ -239,7 +242,7 @@ def play(
         done += 1
         episodes += each.plan.group_size
         failed.extend(one.reward for one in group.trajectories if isinstance(one.reward, Failure))
-        if failing_early and episodes >= FEW:
+        if served and episodes >= FEW:
             check_failed(failed, episodes, recipe.loop.max_failed_share, "episodes so far")
         progress.count(done, total)
 

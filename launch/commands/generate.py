@@ -13,6 +13,7 @@ from envs import make_world
 from envs.services.first_question import ask_all
 from envs.services.teacher import check_by_text, check_ready, check_teacher
 from launch.checks import preflight
+from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
 from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
@@ -161,7 +162,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
 
 def episodes_at_once(recipe: RecipeConfig) -> int:
     """One group at least is under way."""
-    return max(recipe.generate.concurrency, recipe.generate.samples)
+    return max(generated_at_once(recipe), recipe.generate.samples)
 
 
 def end(played: TrajectoryStore, target: Path, recipe: RecipeConfig, total: int, progress: Progress) -> None:

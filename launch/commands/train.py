@@ -18,6 +18,7 @@ from launch.config.extend import has_more_steps, refuse_other_config, with_more_
 from launch.evaluation.sets import recipes_of
 from launch.observe.health import Finding
 from launch.observe.progress import Progress, format_start, process_start
+from launch.plan.deadlines import deadline_warnings, lines_of
 from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.report.at_end import reporting
@@ -89,6 +90,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)
+    for warning in deadline_warnings(config, time_recipe(config)):
+        progress.say(f"warning: {warning}")
 
     from launch.audit.at_end import audit_lines  # Ray and torch behind these: a dry run goes without
     from launch.run import parts, session
@@ -162,9 +165,10 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     print("# what follows from it")
     timed = time_recipe(config)
     time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
+    limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
     disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"
     lacking = [f"{'missing':<25} {what}: {command}" for what, command in list_commands(config)]
-    for line in [*follows, *time, disk, *lacking]:
+    for line in [*follows, *time, *limits, disk, *lacking]:
         print(f"#   {line}")
     check_gpus(config)
     check_services(config, lambda _: None)  # a warning stands in the lines above

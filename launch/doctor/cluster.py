@@ -24,6 +24,7 @@ from rlsys.system.calls import call, reason
 T = TypeVar("T")
 
 CLOSE_S = 5.0
+SECONDS = "--seconds"
 OBJECT_BYTES = 16 * 2**20
 THREADS = 4  # of a probe: one that hangs holds up no other call
 
@@ -102,7 +103,7 @@ async def ask_facts(probe: Probe, request: Request, seconds: float) -> NodeFacts
     own = replace(request, address=probe.node.address)
     try:
         found: NodeFacts = await call(
-            probe.actor.collect.remote(VERSION, own, seconds), "the probe there", 2 * seconds + CLOSE_S
+            probe.actor.collect.remote(VERSION, own, seconds), "the probe there", 2 * seconds + CLOSE_S, SECONDS
         )
         return replace(found, address=probe.name, clock_s=await measure_clock(probe, seconds))
     except RayError as error:
@@ -116,7 +117,7 @@ async def measure_clock(probe: Probe, seconds: float) -> float:
     answers = []
     for _ in range(3):
         before, began = time.time(), time.monotonic()
-        there = await call(probe.actor.clock.remote(), "its clock", seconds)
+        there = await call(probe.actor.clock.remote(), "its clock", seconds, SECONDS)
         took = time.monotonic() - began
         answers.append((took, there - (before + took / 2)))
     return float(min(answers)[1])
@@ -130,7 +131,7 @@ async def check_sharing(folder: Path, key: str, probes: Sequence[Probe], seconds
         async def ask(probe: Probe) -> None:
             own = [replace(mark, file=f"{mark.file} {probe.name}") for mark in marks]
             try:
-                await call(probe.actor.answer.remote(own), f"{key} there", seconds)
+                await call(probe.actor.answer.remote(own), f"{key} there", seconds, SECONDS)
                 await asyncio.to_thread(check_answers, marks, [probe.name])
             except Exception as error:  # fault boundary: a folder can hang, too
                 unshared[probe.name] = _plain(error)
@@ -165,7 +166,7 @@ def _ring(probes: Sequence[Probe]) -> list[tuple[int, int]]:
 async def _within(ref: Any, what: str, seconds: float) -> Any:
     """The answer, or the reason why there is none, as an exception that is returned."""
     try:
-        return await call(ref, what, seconds)
+        return await call(ref, what, seconds, SECONDS)
     except Exception as error:  # fault boundary: a line of the report
         return error
 

@@ -11,8 +11,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from launch.checks.deadlines import evaluated_at_once
 from launch.evaluation.evaluate import Evaluation, candidate, list_pending, settle
-from launch.evaluation.sets import plays_of
+from launch.evaluation.limits import limit_of
+from launch.evaluation.sets import plays_of, recipes_played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
@@ -28,6 +30,8 @@ class BackgroundEvaluation:
         self._one: Evaluation | None = None
         self._busy_s = self._reported_s = 0.0
         self._plays = plays_of(stage.config) if self._config.every else {}
+        self._at_once = evaluated_at_once(stage.config, recipes_played(self._plays)) if self._plays else 0
+        self.limit_s = limit_of(stage.config, self._plays).value if self._plays else 0.0
 
     def due(self, live: Callable[[], Awaitable[None]]) -> None:
         """Begin one where the step that was just taken asks for it. `live` returns once its weights are on the engines.
@@ -69,11 +73,11 @@ class BackgroundEvaluation:
             await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
             apart = await candidate(self._run, one)
             one.started = time.monotonic()
-            limit = asyncio.timeout(config.deadline_s)
+            limit = asyncio.timeout(self.limit_s)
             try:
                 async with limit:
                     waiting = list_pending(one.plays, {})
-                    await play_each(self._run.pool, waiting, config.concurrency, finished, more)
+                    await play_each(self._run.pool, waiting, self._at_once, finished, more)
             except TimeoutError:
                 if not limit.expired():
                     raise

@@ -12,9 +12,10 @@ from typing import Any
 
 from envs.rewards import solved_by
 from launch.checkpoints import best
+from launch.checks.deadlines import evaluated_at_once
 from launch.evaluation.report import describe_plan, describe_results, of_several, report
 from launch.evaluation.results import Result, result_of
-from launch.evaluation.sets import Play, plays_of
+from launch.evaluation.sets import Play, plays_of, recipes_played
 from launch.evaluation.transcripts import records_of
 from launch.observe.held_out import cut_off, fallen
 from launch.run.episodes import Played
@@ -97,7 +98,7 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
         done += 1
         run.progress.count(done, len(waiting))
 
-    await play_each(run.pool, waiting, stage.config.eval.concurrency, finished)
+    await play_each(run.pool, waiting, evaluated_at_once(stage.config, recipes_played(plays)), finished)
     return await settle(run, one, await candidate(run, one))
 
 

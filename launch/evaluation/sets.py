@@ -117,13 +117,11 @@ class Play:
             f"eval-{name}",
             group_size=self.samples * self.seeds,
             temperature=self.temperature,
+            turn_tokens=config.max_turn_tokens,
+            response_tokens=config.max_response_tokens,
         )
-        return replace(
-            plan,
-            top_p=config.top_p if config.top_p is not None and self.temperature else plan.top_p,
-            max_turn_tokens=config.max_turn_tokens or plan.max_turn_tokens,
-            max_response_tokens=config.max_response_tokens or plan.max_response_tokens,
-        )
+        top_p = config.top_p if config.top_p is not None and self.temperature else plan.top_p
+        return replace(plan, top_p=top_p, first=True)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for two evaluations to have played the same prompts in the same way."""
@@ -181,6 +179,15 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
 def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
     """Of all sets of a recipe."""
     return {name: play for each in sets_of(recipe) for name, play in each.plays().items()}
+
+
+def recipes_played(plays: Mapping[str, Play]) -> list[RecipeConfig]:
+    """Those of the sets."""
+    return [play.of.recipe for play in plays.values()]
+
+
+def episodes_of(plays: Mapping[str, Play]) -> int:
+    return sum(len(play.of.tasks) * play.samples * play.seeds for play in plays.values())
 
 
 def recipes_of(recipe: RecipeConfig) -> list[RecipeConfig]:

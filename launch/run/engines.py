@@ -61,7 +61,9 @@ def on_engines(
         placement = await place(needs, timeout_s=timeout_s, run=recipe.name)
         what = "cluster.scratch_dir" if scratch else "the checkpoint"
         shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
-        await nodes.check_nodes(placement, recipe, playing, services, device, model=(what, model), shared=shared)
+        await nodes.check_nodes(
+            placement, recipe, playing, services, device, model=(what, model), shared=shared, doing=progress.doing
+        )
         for_pool, for_services = placement[:workers], placement[workers:]
         starting = asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await watch_start(pool, starting, progress)

@@ -25,11 +25,11 @@ from envs.rewards import judge_of
 from launch.checks import machine, preflight
 from launch.checks.hardware import describe_machine
 from launch.checks.machine import is_local
-from launch.run import wire
+from launch.run import downloads, wire
 from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.system.calls import call, reason
+from rlsys.system.calls import FIXED, call, reason
 from rlsys.system.device import Device, hidden
 
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
@@ -49,6 +49,11 @@ class NodeRequirements:
     weights: tuple[str | None, int, int] | None = None
     host_bytes: float = 0.0  # of RAM that learner ranks keep for good, in addition
     gpus: bool = False
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Folders, or names on the hub, of all models."""
+        return tuple(path for _, path in self.models) + tuple(path for spec in self.serving for path in spec.models)
 
     def __add__(self, other: NodeRequirements) -> NodeRequirements:
         return NodeRequirements(
@@ -110,6 +115,9 @@ class Probe:
         """given: secrets, by environment variable."""
         os.environ.update(given)
 
+    def download(self, models: Sequence[str]) -> None:
+        downloads.download(models)
+
     def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> Mapping[str, Any]:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
@@ -152,26 +160,31 @@ async def check_nodes(
     shared: Sequence[tuple[str, Path]],
     ranks: int = 0,
     host_bytes: float = 0.0,
+    doing: Callable[[str], None] = lambda said: None,
 ) -> Found:
-    """Raises BadInput: one line, of the first node on which something is wrong. Does nothing on a cluster of our own.
+    """Models of the hub are on their nodes from then on. Raises BadInput: one line, of the first node on which
+    something is wrong. A cluster of our own was looked at before.
 
     placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
     episodes the engines play. model: what names it, and where it is. teachers: the same of what ranks load too. shared:
     what names a folder that all nodes must see, and the folder. host_bytes: that each rank keeps in RAM, if that is
-    known.
+    known. doing: hears what takes long.
     """
-    if is_local(recipe.cluster):
-        return Found()
     parts = holds_of(
         recipe, playing, services.servers, device, model, teachers=teachers, ranks=ranks, host_bytes=host_bytes
     )
+    if is_local(recipe.cluster):
+        if wanted := downloads.from_hub(path for part in parts for path in part.loads):
+            doing(f"fetching {', '.join(wanted)} from the hub")
+            await asyncio.to_thread(downloads.download, wanted)
+        return Found()
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):
         by_node[node] = by_node.get(node, NodeRequirements()) + part
     addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
     with mark_folders([*shared, *cache_folders(playing)]) as marks:
-        asked = (_ask(node, addresses[node], holds, marks, given, env_vars) for node, holds in by_node.items())
+        asked = (_ask(node, addresses[node], holds, marks, given, env_vars, doing) for node, holds in by_node.items())
         answers = dict(zip(by_node, await asyncio.gather(*asked, return_exceptions=True), strict=True))
         wrong = [answer for answer in answers.values() if isinstance(answer, BaseException)]
         if not wrong:
@@ -214,6 +227,7 @@ async def _ask(
     marks: Sequence[SharedFolderProbe],
     given: Mapping[str, str],
     env_vars: dict[str, str],
+    doing: Callable[[str], None],
 ) -> Mapping[str, Any]:
     import ray
     from ray.exceptions import RayError
@@ -225,7 +239,11 @@ async def _ask(
     own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
     try:
         looked = probe.look.remote(VERSION, holds, own)
-        machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S)
+        machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
+        if wanted := downloads.from_hub(holds.loads):
+            doing(f"fetching {', '.join(wanted)} from the hub, on node {address} too")
+            fetching, patience_s = probe.download.remote(wanted), downloads.patience_s(wanted)
+            await call(fetching, f"node {address} fetching {', '.join(wanted)}", patience_s, FIXED)
         return machine
     except RayError as error:
         raise name_node(f"node {address}", error) from error

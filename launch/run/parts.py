@@ -104,7 +104,7 @@ def make_run(
         journal=journal,
         renderer=renderer,
         device=device,
-        learner=wire.learner(recipe, device, directory.path / "nccl"),
+        learner=wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config)),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
         services=services,
         provenance=provenance,
@@ -139,6 +139,10 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     return str(folder.resolve())
 
 
+def loaded_teachers(config: RunConfig) -> list[str]:
+    return teachers_of((stage.config for stage in config.stages), loaded_by_ranks=True)
+
+
 def _needs(recipe: RecipeConfig, services: Services | None, device: Device) -> list[ResourceRequest]:
     """services: None without engines."""
     return wire.rank_needs(recipe, device) + (wire.engine_needs(recipe, services, device) if services else [])
@@ -156,8 +160,8 @@ async def start_parts(run: Run, *, engines: bool) -> None:
     trained = [stage.config for stage in run.config.stages]
     found = await nodes.check_nodes(
         placement, recipe, run.playing, run.services, run.device, model=model, shared=shared, ranks=ranks,
-        teachers=[(TEACHER, whole_path(path)) for path in teachers_of(trained, loaded_by_ranks=True)],
-        host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)),
+        teachers=[(TEACHER, whole_path(path)) for path in loaded_teachers(run.config)],
+        host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)), doing=run.progress.doing,
     )  # fmt: skip
     if run.provenance is not None:
         run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, found, engines))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from launch.checks.deadlines import episode
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import RolloutPlan
@@ -30,8 +31,17 @@ class PendingGroup:
     plan: RolloutPlan
 
 
-def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, temperature: float) -> RolloutPlan:
-    """How the episodes of a stage or an evaluation are played, in the recipe's one environment."""
+def rollout_plan(
+    recipe: RecipeConfig,
+    purpose: str,
+    *,
+    group_size: int,
+    temperature: float,
+    turn_tokens: int | None = None,
+    response_tokens: int | None = None,
+) -> RolloutPlan:
+    """How the episodes of a stage or an evaluation are played, in the recipe's one environment. The tokens are limits
+    of an evaluation's own."""
     return RolloutPlan(
         purpose=purpose,
         env=recipe.env,
@@ -39,10 +49,10 @@ def rollout_plan(recipe: RecipeConfig, purpose: str, *, group_size: int, tempera
         group_size=group_size,
         temperature=temperature,
         top_p=recipe.rollout.top_p if temperature else 1.0,
-        max_turn_tokens=recipe.rollout.max_turn_tokens,
+        max_turn_tokens=turn_tokens or recipe.rollout.max_turn_tokens,
         max_context=recipe.engine.max_model_len,
-        timeout_s=recipe.rollout.episode_timeout_s,
-        max_response_tokens=recipe.rollout.max_response_tokens,
+        timeout_s=episode(recipe, turn_tokens, response_tokens).value,
+        max_response_tokens=response_tokens or recipe.rollout.max_response_tokens,
         infra_retries=recipe.rollout.infra_retries,
         data_retries=recipe.rollout.data_retries,
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from actors.renderer import ChatRenderer
 from actors.served import ServedPlays, serving
+from launch.checks.deadlines import evaluated_at_once
 from launch.observe.progress import Progress
 from launch.run import wire
 from rlsys.config.recipe import RecipeConfig
@@ -37,7 +38,7 @@ def on_endpoint(
     async def go() -> T:
         services = [each for one in playing for each in wire.list_services(one)]
         spec = wire.teacher_worlds(recipe, playing, "endpoint")
-        together = max(recipe.eval.concurrency, *(plan.group_size for plan in plans))
+        together = max(evaluated_at_once(recipe, (), served=True), *(plan.group_size for plan in plans))
         many = {"concurrency": together, "run_seed": recipe.seed}
         progress.doing("starting tools")
         async with serving(config, renderer, spec, services, log=log, **many) as plays:

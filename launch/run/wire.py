@@ -22,8 +22,10 @@ from envs import make_world
 from envs.rewards import judge_of
 from envs.services.secrets import secret_variables
 from launch.checks import preflight
+from launch.checks.deadlines import shortest_episode_s, start
 from launch.checks.gpu_plan import reference_share, shared_cache_mb
 from launch.checks.models import whole_path
+from launch.checks.starts import size_of, start_of_engine, start_of_rank
 from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec, collective_timeout_s
@@ -75,7 +77,8 @@ def services(recipes: Sequence[RecipeConfig], trained: Sequence[RecipeConfig] = 
     specs = [spec for recipe in recipes for spec in list_services(recipe)]
     asking = served_to(trained)
     specs += [] if asking is None else [reference_service(asking)]
-    timeout_s = max((recipe.rollout.start_timeout_s for recipe in recipes), default=0.0)
+    size = max((size_of(model) for spec in specs for model in spec.models), default=0)
+    timeout_s = max((start(recipe.rollout.start_timeout_s, size).value for recipe in recipes), default=0.0)
     return Services(
         specs,
         env_vars=environment(recipes[0].cluster if recipes else ClusterConfig(), {}),
@@ -107,6 +110,7 @@ def list_services(recipe: RecipeConfig) -> Iterator[ServiceSpec]:
             check=preflight.check_judge,
             gpus=asked.judge.gpus,
             threads=asked.threads,
+            models=(str(asked.judge.model),),
         )
 
 
@@ -130,6 +134,7 @@ def reference_service(recipe: RecipeConfig) -> ServiceSpec:
         check=check_reference,
         gpus=learner.reference_gpus,
         threads=recipe.rollout.threads,
+        models=(config.model,),
         lower="learner.reference_gpus or rollout.threads",
     )
 
@@ -154,7 +159,7 @@ def distributor(recipe: RecipeConfig, weights: WeightFolder) -> WeightDistributo
     """What brings a version to where engines read it; not yet started."""
     options = DistributorOptions(
         env_vars=environment(recipe.cluster, hidden(0)),
-        start_timeout_s=recipe.rollout.start_timeout_s,
+        start_timeout_s=start(recipe.rollout.start_timeout_s, 0).value,
         fetch_timeout_s=recipe.loop.publish_deadline_s,
         run=recipe.name,
         host=recipe.cluster.service_host,
@@ -177,6 +182,7 @@ def pool(
     """
     rollout = recipe.rollout
     threads = require_resolved(rollout.threads)
+    start_s = start_of_engine(recipe, device).value
     adapter = read_adapter(model_path)  # of a checkpoint that is played; what is trained is published
     base, lora = model_path, recipe.model.lora if recipe.model.lora.rank else None
     if adapter is not None:
@@ -203,7 +209,7 @@ def pool(
             scoring=scoring(recipe),
             stall_s=rollout.call_timeout_s,
             block_s=block_s(recipe, playing),
-            start_timeout_s=rollout.start_timeout_s,
+            start_timeout_s=start_s,
             secrets={**secrets, SERVICE_TOKEN: service_token},
         )
         for index in range(rollout.workers)
@@ -213,7 +219,7 @@ def pool(
         cpus=threads,
         gpus=gpus,
         env_vars=environment(recipe.cluster, engine_environment(threads) | hidden(gpus)),
-        start_timeout_s=rollout.start_timeout_s,
+        start_timeout_s=start_s,
         call_timeout_s=rollout.call_timeout_s,
         seats=recipe.engine.max_num_seqs,
         in_flight=require_resolved(rollout.in_flight),
@@ -233,15 +239,14 @@ def scoring(recipe: RecipeConfig) -> ScoringSpec:
 
 def block_s(recipe: RecipeConfig, playing: Sequence[RecipeConfig] = ()) -> float:
     """An episode that blocks the others is found before their own deadlines end them, in every stage that plays."""
-    shortest = min(each.rollout.episode_timeout_s for each in playing or [recipe])
-    return min(recipe.rollout.block_timeout_s, shortest / 2)
+    return min(recipe.rollout.block_timeout_s, shortest_episode_s(playing or [recipe]) / 2)
 
 
 def teacher_worlds(
     recipe: RecipeConfig, playing: Sequence[RecipeConfig] = (), worker: str = "teacher"
 ) -> EnvWorkerSpec:
     """Where the environments run of episodes that a teacher plays, or another model at an address."""
-    blocked_s, timeout_s = block_s(recipe, playing), recipe.rollout.start_timeout_s
+    blocked_s, timeout_s = block_s(recipe, playing), start(recipe.rollout.start_timeout_s, 0).value
     return EnvWorkerSpec(worker=worker, scoring=scoring(recipe), block_s=blocked_s, start_timeout_s=timeout_s)
 
 
@@ -266,8 +271,11 @@ def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> li
     return [worker] * rollout.workers + services.needs(on_gpus=bool(device.gpus_per_actor))
 
 
-def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> LearnerGroup:
-    """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to."""
+def learner(
+    recipe: RecipeConfig, device: Device, dumps: Path | None = None, teachers: Sequence[str] = ()
+) -> LearnerGroup:
+    """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to.
+    teachers: models that the ranks load besides."""
     config = recipe.learner
     gpus = gpus_each(recipe, device)
     env_vars = learner_environment(config, device) | hidden(gpus)
@@ -290,7 +298,7 @@ def learner(recipe: RecipeConfig, device: Device, dumps: Path | None = None) -> 
         cpus=config.threads or 1,
         gpus=gpus,
         env_vars=environment(recipe.cluster, env_vars),
-        start_timeout_s=config.start_timeout_s,
+        start_timeout_s=start_of_rank(recipe, device, teachers).value,
         call_timeout_s=config.update_timeout_s,
         ping_timeout_s=config.ping_timeout_s,
         placement_timeout_s=recipe.cluster.placement_timeout_s,

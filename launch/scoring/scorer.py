@@ -29,8 +29,9 @@ from envs.services.judge.request import Asks
 from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
+from rlsys.finite import require_finite
 from rlsys.records import HERE, read_transcript
-from rlsys.rollout import failure_of, require_finite
+from rlsys.rollout import failure_of
 from rlsys.types import Failure, Reward, Transcript
 
 PENDING = 1024  # lines read ahead of one that is not decided yet

@@ -12,6 +12,7 @@ from envs import make_world
 from envs.base import World
 from envs.rewards import solved_by
 from envs.services.teacher import check_by_text, check_ready, check_teacher
+from launch.checks.deadlines import generated_at_once
 from launch.observe.progress import Progress
 from launch.run.playing import PendingGroup, Plays, play_each, rollout_plan
 from launch.run.run import Run
@@ -222,4 +223,4 @@ async def generate_missing(
         progress.count(len(tasks) - len(missing) + done, len(tasks))
 
     owed = [PendingGroup("", sequence, task, plan) for sequence, task in missing]
-    await play_each(pool, owed, recipe.generate.concurrency, finished)
+    await play_each(pool, owed, generated_at_once(recipe), finished)

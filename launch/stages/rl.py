@@ -10,7 +10,8 @@ from envs import REWARDS, make_world
 from envs.protocols import PROTOCOLS
 from envs.protocols.styles import STYLES, Style
 from envs.rewards import traits_of
-from launch.evaluation.sets import plays_of
+from launch.evaluation.limits import check_limit
+from launch.evaluation.sets import episodes_of, plays_of
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
 from launch.stages.reads import LOOP
@@ -113,11 +114,12 @@ class RL(Stage):
     def evaluations(self, stage: StageConfig) -> str:
         every = stage.config.eval.every
         during = max(stage.steps - 1, 0) // every if every else 0
-        evaluated = sum(len(play.of.tasks) * play.samples * play.seeds for play in plays_of(stage.config).values())
+        evaluated = episodes_of(plays_of(stage.config))
         return f"evaluations = before, after and {during} during training, {evaluated} episodes each"
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
+        check_limit(f"stages.{stage.name}", stage.config)
         for one in stage.config.by_env.values():
             list_levels(one)
 

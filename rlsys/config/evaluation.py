@@ -88,14 +88,16 @@ class EvalConfig:
     down. `level` is also the level that the environment gives a task. null: no breakdown."""
     seed: int = 0
     """Seed of the draw of a set's tasks. Results with different seeds are results on different tasks."""
-    concurrency: int = 256
-    """Number of episodes that are played at the same time."""
+    concurrency: Optional[int] = None
+    """Number of episodes that are played at the same time. null: what fills every engine, `rollout.workers` times
+    `engine.max_num_seqs`, and a quarter more where episodes have several messages; 256 with --endpoint."""
     every: int = 0
     """Number of training steps between evaluations: in an rl stage held-out tasks in parallel with training, in an sft
     or dpo stage the held-out loss. 0: never."""
-    deadline_s: float = 900.0
+    deadline_s: Optional[float] = None
     """Time limit of an evaluation in parallel with training, in seconds. At the limit it ends with the results it has
-    and is marked partial. An evaluation that is due while another one runs is skipped."""
+    and is marked partial. An evaluation that is due while another one runs is skipped. null:
+    `rollout.episode_timeout_s` for each `concurrency` of its episodes, and once more for those under way."""
     budget_tokens: Optional[int] = None
     """Number of tokens that one evaluation in parallel with training may sample: after that no further episode begins.
     null: no limit."""
@@ -112,10 +114,9 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         _check(self, "eval.")
-        require_bounds(self, "eval.", "at least 1", "concurrency")
-        require_bounds(self, "eval.", "at least 1, or null", "budget_tokens")
+        require_bounds(self, "eval.", "at least 1, or null", "budget_tokens", "concurrency")
         require_bounds(self, "eval.", "0 or more", "every")
-        require_bounds(self, "eval.", "above 0", "deadline_s")
+        require_bounds(self, "eval.", "above 0, or null", "deadline_s")
         require(0 < self.share < 1, "eval.share", self.share, "between 0 and 1")
         require(self.greedy or self.samples > 0, "eval.samples", 0, "at least 1 without eval.greedy")
         require(not self.judge or bool(self.sets), "eval.judge", dict(self.judge), "nothing without eval.sets")

@@ -100,8 +100,8 @@ class GenerateConfig:
     """Nucleus (top-p) limit: only the most likely tokens that together have this probability are sampled."""
     tasks: Optional[int] = None
     """Number of training tasks to play, at most. null: all of them."""
-    concurrency: int = 256
-    """Number of episodes that are played at the same time."""
+    concurrency: Optional[int] = None
+    """Number of episodes that are played at the same time. null: as `eval.concurrency`, and 256 with a teacher."""
     keep: Literal["all", "best", "correct"] = "all"
     """Filter of the trajectories. best: those with the highest reward of their task. correct: those that solved the
     task, for a reward that defines when a task is solved."""
@@ -112,8 +112,8 @@ class GenerateConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
 
     def __post_init__(self) -> None:
-        require_bounds(self, "generate.", "at least 1", "samples", "concurrency")
-        require_bounds(self, "generate.", "at least 1, or null", "tasks", "per_task")
+        require_bounds(self, "generate.", "at least 1", "samples")
+        require_bounds(self, "generate.", "at least 1, or null", "tasks", "per_task", "concurrency")
         require_bounds(self, "generate.", "a finite number, or null", "min_reward")
         require_bounds(self, "generate.", "above 0 and at most 2", "temperature")
         require_bounds(self, "generate.", "above 0 and at most 1", "top_p")

@@ -87,8 +87,10 @@ class LearnerConfig:
     ping_timeout_s: float = 120.0
     """Timeout of a ping to a rank, in seconds. Pings run in parallel with updates; a rank that does not answer in time
     counts as hung."""
-    start_timeout_s: float = 300.0
-    """Timeout of the start of the ranks and of their process group, in seconds."""
+    start_timeout_s: Optional[float] = None
+    """Timeout of the start of the ranks and of their process group, and of the loading of a stage's models, in seconds.
+    A model from the hub is downloaded before. null: 300, and three times what the size of the policy and its reference
+    takes at 100 MB/s."""
     max_restarts: int = 3
     """Number of restarts of all ranks between two checkpoints, at most, after a rank died or hung. The ranks continue
     from the last checkpoint; the engines stay up. 0: the first death ends the run."""
@@ -111,7 +113,8 @@ class LearnerConfig:
         require(another, "learner.serve_reference", True, "false without another model as learner.reference")
         require_bounds(self, "learner.", "at least 1", "ranks", "logit_chunk", "reference_gpus")
         require_bounds(self, "learner.", "at least 1, or null", "threads", "tokens_per_row")
-        seconds = ("update_timeout_s", "ping_timeout_s", "start_timeout_s")
+        seconds = ("update_timeout_s", "ping_timeout_s")
+        require_bounds(self, "learner.", "above 0, or null", "start_timeout_s")
         require_bounds(self, "learner.", "above 0", "lr", "critic_lr", "rope_theta_scale", "clip_grad", *seconds)
         require_bounds(self, "learner.", "0 or more", "warmup_steps", "weight_decay", "max_restarts")
         require_bounds(self, "learner.", "between 0 and 1", "warmup_ratio")

@@ -49,9 +49,11 @@ class RolloutConfig:
     grader_deadline_s: float = 5.0
     """Timeout of one comparison of mathematical answers, in seconds. A comparison that times out is a failure, not a
     wrong answer."""
-    episode_timeout_s: float = 300.0
-    """Timeout of one episode in seconds, tools and scoring included, waiting for a slot in the engine excluded. Raise
-    it for slow tools or long answers."""
+    episode_timeout_s: Optional[float] = None
+    """Timeout of one episode in seconds, tools included, waiting for a slot in the engine excluded; and of its scoring.
+    What is being sampled then is cut off, as at a token limit, and ends `time_limit`; what waits for a tool is a
+    failure of kind timeout. null: what a response of the largest length takes at 8 tokens a second, and its tools, at
+    least 300."""
     block_timeout_s: float = 30.0
     """Time limit in seconds for a call of an environment or a reward that blocks the event loop, and with it the other
     episodes of its worker. After it the group of the call fails and the other groups are played again. At most half of
@@ -59,9 +61,9 @@ class RolloutConfig:
     call_timeout_s: float = 120.0
     """Timeout of a control call to a worker (a ping, new weights), in seconds. A worker that does not answer in time
     counts as hung."""
-    start_timeout_s: float = 300.0
-    """Timeout of the start of a worker, of a tool service, or of an environment and its reward, in seconds. Raise it
-    for large models."""
+    start_timeout_s: Optional[float] = None
+    """Timeout of the start of a worker, of a tool service, or of an environment and its reward, in seconds. A model
+    from the hub is downloaded before. null: 300, and three times what the model's size takes at 100 MB/s."""
 
     def __post_init__(self) -> None:
         counts = ("workers", "max_turn_tokens", "infra_attempts", "grader_workers")
@@ -72,5 +74,5 @@ class RolloutConfig:
         require_bounds(self, "rollout.", "above 0 and at most 2", "temperature")
         require_bounds(self, "rollout.", "above 0 and at most 1", "top_p")
         require_bounds(self, "rollout.", "0 or more", "infra_retries", "data_retries")
-        seconds = ("grader_deadline_s", "episode_timeout_s", "block_timeout_s", "call_timeout_s", "start_timeout_s")
-        require_bounds(self, "rollout.", "above 0", *seconds)
+        require_bounds(self, "rollout.", "above 0", "grader_deadline_s", "block_timeout_s", "call_timeout_s")
+        require_bounds(self, "rollout.", "above 0, or null", "episode_timeout_s", "start_timeout_s")

@@ -73,20 +73,28 @@ def is_node_lost(error: BaseException) -> bool:
     return bool(describe_lost_node(error)) and type(error).__name__ != _UNCLEAR
 
 
-async def call(ref: Any, what: str, timeout_s: float) -> Any:
-    """The result of a Ray call. Raises RunFailed when there is none in time, and what Ray raises."""
-    started = time.monotonic()
+# What sets the time that a call is waited for; FIXED where nothing does.
+WORKER_START, WORKER_CALL = "rollout.start_timeout_s", "rollout.call_timeout_s"
+RANK_START, RANK_CALL = "learner.start_timeout_s", "learner.update_timeout_s"
+DELIVERY, EPISODE, FIXED = "loop.publish_deadline_s", "rollout.episode_timeout_s", ""
+
+
+def late(timeout_s: float, key: str) -> str:
+    """`no answer after 300 s (learner.start_timeout_s): raise it if it is honestly that slow`"""
+    return f"no answer after {timeout_s:g} s" + (f" ({key}): raise it if it is honestly that slow" if key else "")
+
+
+async def call(ref: Any, what: str, timeout_s: float, key: str) -> Any:
+    """The result of a Ray call. key: that sets `timeout_s`. Raises RunFailed when there is none in time, and what Ray
+    raises."""
     try:
         return await within(ref, timeout_s)
     except TimeoutError as error:
-        waited = time.monotonic() - started
-        raise RunFailed(
-            f"{what}: no answer after {waited:.0f} s; see its log in the Ray dashboard or raise the deadline"
-        ) from error
+        raise RunFailed(f"{what}: {late(timeout_s, key)}; see its log in the Ray dashboard") from error
 
 
 async def ask_to_stop(handle: Any) -> None:
-    await call(handle.stop.remote(), "stopping", STOP_S)
+    await call(handle.stop.remote(), "stopping", STOP_S, FIXED)
 
 
 def reason(error: BaseException) -> str:

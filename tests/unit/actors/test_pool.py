@@ -22,7 +22,7 @@ from rlsys.system.supervisor import MAX_RESTARTS, GaveUp
 from rlsys.types import EpisodeEnd, Failure, Ticket
 from tests.fake_ray import FakeRay
 from tests.fake_ray import fake_ray as fake_ray
-from tests.fake_workers import PLAY, FakeDistributor, Script, make_pool, run, until, version
+from tests.fake_workers import PLAY, FakeDistributor, Script, run, until, version
 from tests.made import ticket
 
 pytestmark = pytest.mark.usefixtures("fake_ray")
@@ -430,17 +430,6 @@ def test_groups_wait_in_the_driver_for_room_and_a_large_one_is_played_all_the_sa
         assert not failed(groups) and {len(group.summaries) for group in groups} == {50}
 
     run(Script(play=hook), scenario, in_flight=7)
-
-
-@pytest.mark.parametrize(
-    ("in_flight", "size", "waves", "groups"), [(16, 2, 2, 8), (17, 2, 3, 9), (1, 2, 1, 1), (1, 50, 7, 1)]
-)
-def test_a_groups_deadline_is_that_of_the_plan_it_is_played_with(
-    in_flight: int, size: int, waves: int, groups: int
-) -> None:
-    plan = replace(PLAY, group_size=size, timeout_s=100.0, infra_retries=2, data_retries=1)
-    pool = make_pool(Script(), in_flight=in_flight)
-    assert pool.group_timeout_s(plan) == (waves * 6 + groups) * 100.0 + 5.0
 
 
 def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -124,7 +124,7 @@ def test_a_prompt_that_is_too_long_breaks_its_episode_and_no_worker(worker: Roll
     with pytest.raises(EpisodeBroken, match="a prompt of 3 tokens") as broken:
         asyncio.run(worker.generate(ints([1, 2, 3]), ASKED))
     assert (broken.value.failure.kind, broken.value.failure.where) == (FailureKind.DATA, "engine")
-    assert worker.in_flight == 0 and not worker.seats.locked()
+    assert worker.in_flight == 0 and worker.seats.free == worker.spec.engine.max_num_seqs
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import learners.actor
 import learners.group
 import learners.rank
 from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement, fetch, interface_of
-from learners.group import MEASURING, MEETING, GroupOptions, LearnerGroup, order_ranks, rank_specs
+from learners.group import GroupOptions, LearnerGroup, order_ranks, rank_specs
 from learners.meeting import RankSpec
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
@@ -303,18 +304,39 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
+START, CALL = "learner.start_timeout_s", "learner.update_timeout_s"
+
+
 @pytest.mark.parametrize(
-    ("what", "key"),
+    ("waits", "key"),
     [
-        ("starting", "cluster.placement_timeout_s"),
-        (MEETING, "learner.start_timeout_s"),
-        (MEASURING, "NCCL_SOCKET_IFNAME"),
-        ("updating on version 7", "learner.update_timeout_s"),
+        (lambda group: group._meet(group.life.handle), "cluster.placement_timeout_s"),
+        (lambda group: group._measure_links(), START),
+        (lambda group: group.begin("m", LearnerConfig(), None), START),
+        (lambda group: group.update(7), CALL),
+        (lambda group: group.logprobs([]), CALL),
+        (lambda group: group.export(WeightFolder("here", "w"), 1, []), CALL),
+        (lambda group: group.snapshot(Path("c"), "m"), CALL),
+        (lambda group: group.write(), CALL),
+        (lambda group: group.load(Path("c")), CALL),
     ],
 )
-def test_a_call_that_takes_too_long_names_what_would_give_it_longer(what: str, key: str) -> None:
-    busy = rank()
-    busy.load.remote = asyncio.Event().wait
-    with pytest.raises(RunFailed, match=key) as caught:
-        asyncio.run(group_of(busy).call_all(lambda each: each.load.remote(), what, 0.001))
-    assert "0.001 s" in str(caught.value) and type(caught.value) is RunFailed
+def test_a_call_that_takes_too_long_names_the_key_that_gives_it_longer(waits: Any, key: str) -> None:
+    """Those of the start have another time than the calls of a step."""
+
+    class Hanging:
+        def __getattr__(self, name: str) -> Any:
+            return SimpleNamespace(remote=lambda *_, **__: asyncio.Event().wait())
+
+    async def scenario() -> None:
+        hanging = Hanging()
+        hanging.ping = rank().ping
+        group = group_of(hanging)
+        group.specs = [SPEC]
+        group.options = replace(OPTIONS, start_timeout_s=0.002, call_timeout_s=0.003)
+        await waits(group)
+
+    with pytest.raises(RunFailed, match=re.escape(key)) as caught:
+        asyncio.run(scenario())
+    assert f"{0.003 if key == CALL else 0.002} s" in str(caught.value) and type(caught.value) is RunFailed
+    assert (CALL in str(caught.value)) == (key == CALL)

@@ -144,9 +144,9 @@ def test_a_store_has_longer_to_answer_than_it_may_take_itself(disks: Disks, monk
     waited: set[float] = set()
     whole = actors.weights.distributor.call
 
-    async def call(asked: Any, what: str, seconds: float) -> Any:
+    async def call(asked: Any, what: str, seconds: float, key: str) -> Any:
         waited.add(seconds)
-        return await whole(asked, what, seconds)
+        return await whole(asked, what, seconds, key)
 
     async def scenario(distributor: WeightDistributor) -> None:
         await distributor.ensure(["a", "b"])

@@ -135,7 +135,7 @@ def test_too_many_failures_end_it_once_they_say_something(
     with Progress(since=0.0) as progress, contextlib.closing(transcripts):
         ends = pytest.raises(RunFailed, match="54 of 64") if played == 64 else contextlib.nullcontext()
         with ends:
-            play(recipe, plays, transcripts, progress, lambda work: asyncio.run(work(pool)), failing_early=early)
+            play(recipe, plays, transcripts, progress, lambda work: asyncio.run(work(pool)), served=early)
     assert pool.played == played
 
 

@@ -21,7 +21,9 @@ from tests.refused import refused
 
 ROOT = Path(__file__).parents[4]
 KEYS = [each.name for each in recipe_keys() if not each.name.startswith("eval.sets.")]
-PLANNED = ("rollout.episode_timeout_s", "rollout.infra_retries", "rollout.data_retries")  # the plan of a group has them
+# The plan of a group has them, and the time of an episode follows from the latter.
+PLANNED = ("rollout.episode_timeout_s", "rollout.infra_retries", "rollout.data_retries")
+FOLLOWED = ("envs", "rollout.max_turn_tokens", "rollout.max_response_tokens")
 
 
 def of_run(key: str) -> bool:
@@ -55,7 +57,7 @@ def test_what_the_actors_of_a_run_are_made_from_is_refused_in_a_stage() -> None:
     wire.rank_needs(recipe, device)
     wire.services([recipe])
     wire.resolved_model_path(recipe)
-    read -= set(PLANNED)
+    read -= {*PLANNED, *FOLLOWED}
     assert {"rollout.block_timeout_s", "learner.ping_timeout_s"} <= read
     assert {key for key in read if not of_run(key)} == set()
 

@@ -45,7 +45,7 @@ def test_engines_start_only_where_a_stage_needs_them(
     monkeypatch.setattr(parts.nodes, "check_nodes", check_nodes)
     run: Any = SimpleNamespace(
         config=config, device=DEVICES["cpu"], playing=[], model_path="", dir=SimpleNamespace(path=tmp_path),
-        progress=SimpleNamespace(begin=lambda text: None, say=started.append), tasks=SimpleNamespace(pool_start=None),
+        progress=SimpleNamespace(begin=print, doing=print, say=started.append), tasks=SimpleNamespace(pool_start=None),
         learner=SimpleNamespace(start=part("learner"), nodes=["here"]), provenance=None,
         pool=SimpleNamespace(start=part("engines")), connect=None,
         services=Services([], env_vars={}, start_timeout_s=1.0),

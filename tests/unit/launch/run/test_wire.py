@@ -17,7 +17,6 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.checks.gpu_plan import VLLM_SHARE
 from launch.config import compose
 from launch.run import nodes, wire
-from launch.run.playing import rollout_plan
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -101,20 +100,6 @@ def test_what_blocks_is_found_before_the_deadlines_of_the_episodes_that_wait_for
     assert limit("rollout.episode_timeout_s=20") == 10.0
     assert limit("stages.rl.rollout.episode_timeout_s=8") == 4.0  # the workers are the run's, the deadlines a stage's
     assert limit("rollout.episode_timeout_s=20", "stages.rl.rollout.episode_timeout_s=900") == 30.0
-
-
-@pytest.mark.parametrize(
-    ("given", "waves", "groups"), [([], 2, 1), (["rollout.in_flight=5"], 3, 2), (["rollout.in_flight=1"], 2, 1)]
-)
-def test_a_group_has_time_for_every_seat_that_it_waits_for_by_the_plan_it_is_played_with(
-    given: list[str], waves: int, groups: int
-) -> None:
-    run = compose.compose("quickstart", ["engine.max_num_seqs=2", "stages.rl.rollout.episode_timeout_s=900", *given])
-    run = resolve_run(run, DEVICES["cpu"])
-    pool = wire.pool(run.recipe, DEVICES["cpu"], "model", "token", {})
-    (stage,) = (each.config for each in run.stages if each.name == "rl")
-    plan = rollout_plan(stage, "rl", group_size=4, temperature=1.0)
-    assert pool.group_timeout_s(plan) == (waves * (3 + 2 + 1) + groups) * 900.0 + 120.0
 
 
 def test_an_engine_takes_a_gpu_for_each_of_its_partitions_and_the_run_says_what_becomes_of_running_caches() -> None:

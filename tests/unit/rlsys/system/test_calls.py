@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import importlib
+import re
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +22,24 @@ from ray.exceptions import (
     RayTaskError,
 )
 
+from launch.config.keys import recipe_keys
 from rlsys.errors import RunFailed
 from rlsys.system import calls
-from rlsys.system.calls import LISTEN_S, call, describe_lost_node, is_node_lost, reason, within
+from rlsys.system.calls import (
+    DELIVERY,
+    FIXED,
+    LISTEN_S,
+    RANK_CALL,
+    RANK_START,
+    WORKER_CALL,
+    WORKER_START,
+    call,
+    describe_lost_node,
+    is_node_lost,
+    reason,
+    within,
+)
+from tests.paths import ROOT
 
 NODE = "5e3c0f5a71d4b8f0a8f3c1d2"
 
@@ -138,10 +157,61 @@ def test_what_code_in_an_actor_says_of_nodes_is_its_own_error() -> None:
 
 def test_a_call_without_an_answer_says_who_what_how_long_and_what_to_try() -> None:
     async def wait() -> None:
-        await call(asyncio.Future(), "rollout:1 ping", timeout_s=0.01)
+        await call(asyncio.Future(), "rollout:1 ping", 0.01, WORKER_CALL)
 
-    with pytest.raises(RunFailed, match=r"^rollout:1 ping: no answer after 0 s; see its log .* or raise the deadline$"):
+    with pytest.raises(RunFailed, match=r"^rollout:1 ping: no answer after 0.01 s \(rollout.call_timeout_s\)"):
         asyncio.run(wait())
+
+
+PACKAGES = ("actors", "launch", "learners", "rlsys")
+SETS = {  # the field of an options record, and the key that it is made from
+    "start_timeout_s": (WORKER_START, RANK_START),
+    "call_timeout_s": (WORKER_CALL, RANK_CALL),
+    "fetch_timeout_s": (DELIVERY,),
+    "publish_deadline_s": (DELIVERY,),
+    "placement_timeout_s": ("cluster.placement_timeout_s",),
+    "seconds": ("--seconds",),
+}
+
+
+def list_waits() -> Iterator[tuple[str, str, str]]:
+    """Every call with a deadline in the sources: (where, what sets its seconds, the key that it names)."""
+    waits = {"call": 2, "await_start": 3, "self._wait": 2, "self.call_all": 2}  # and which argument is its seconds
+    for path in sorted(each for package in PACKAGES for each in (ROOT / package).rglob("*.py")):
+        text = path.read_text()
+        if "system.calls import" not in text and "await_start" not in text:
+            continue
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for function in ast.walk(ast.parse(text)):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            assigned = {
+                target.id: ast.unparse(node.value)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            for node in ast.walk(function):
+                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                own = name in waits and not (name == "call" and module.__dict__.get("call") is not call)
+                passes_on = function.name in ("await_start", "call_all")  # what its own callers give it
+                if not isinstance(node, ast.Call) or not own or passes_on or len(node.args) < 3:
+                    continue
+                seconds = ast.unparse(node.args[waits[name]])
+                key = getattr(module, ast.unparse(node.args[waits[name] + 1]))
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", assigned.get(seconds, seconds), key
+
+
+def test_every_wait_for_an_actor_names_the_key_that_sets_it() -> None:
+    known = {key.name for key in recipe_keys()} | {FIXED, "--seconds"}
+    found = list(list_waits())
+    assert len(found) > 20
+    for where, seconds, key in found:
+        assert all(each in known for each in key.split(" + ")), where
+        sets = [keys for field, keys in SETS.items() if re.search(rf"\b{field}\b", seconds)]
+        assert bool(sets) == (key != FIXED), f"{where}: {seconds}, {key}"
+        assert all(any(each in key for each in keys) for keys in sets), f"{where}: {seconds}, {key}"
 
 
 async def after_a_block(timeout_s: float, answer_s: float, block_s: float) -> str:
@@ -149,7 +219,7 @@ async def after_a_block(timeout_s: float, answer_s: float, block_s: float) -> st
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
     loop.call_later(answer_s, answer.set_result, "here")
-    calling = asyncio.ensure_future(call(answer, "rollout:1 ping", timeout_s))
+    calling = asyncio.ensure_future(call(answer, "rollout:1 ping", timeout_s, FIXED))
     await asyncio.sleep(0)
     time.sleep(block_s)
     return await calling
@@ -164,5 +234,5 @@ def test_a_driver_that_was_busy_past_the_deadline_listens_once_more() -> None:
 
 
 def test_after_that_it_is_late() -> None:
-    with pytest.raises(RunFailed, match="no answer after 0 s"):
+    with pytest.raises(RunFailed, match="no answer after 0.01 s"):
         asyncio.run(after_a_block(timeout_s=0.01, answer_s=60.0, block_s=0.12))

@@ -1,0 +1,78 @@
+"""A recipe's deadlines, and how much it plays at once: as a key says, else as `rlsys.deadlines` derives them.
+
+A recipe with several environments is given here in parts (`RecipeConfig.by_env`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from envs import make_world
+from rlsys import deadlines
+from rlsys.config.recipe import RecipeConfig
+from rlsys.deadlines import Derived
+
+GIVEN = "given"
+
+
+def episode(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> Derived:
+    """Of an attempt at an episode. The tokens are an evaluation's own limits, in place of those of `rollout`."""
+    rollout = recipe.rollout
+    if rollout.episode_timeout_s is not None:
+        return Derived(rollout.episode_timeout_s, GIVEN)
+    world = make_world(recipe.env)
+    tokens = longest_response(recipe, world.max_turns, turn_tokens, response_tokens)
+    return deadlines.episode_s(world.max_turns, world.reply_s, tokens)
+
+
+def cut_off(recipe: RecipeConfig) -> str | None:
+    """What is said of an `episode_timeout_s` that is given and shorter than the longest responses may take."""
+    given = recipe.rollout.episode_timeout_s
+    work = episode(replace(recipe, rollout=replace(recipe.rollout, episode_timeout_s=None)))
+    if given is None or given >= work.value or work.value == deadlines.LEAST_EPISODE_S:
+        return None
+    needs = longest_response(recipe, make_world(recipe.env).max_turns) / given
+    return (
+        f"rollout.episode_timeout_s={given:g} cuts off the longest responses where an answer gets fewer than "
+        f"{needs:.0f} tokens a second: {work.value:,.0f} s would do at {deadlines.SLOW_TOKENS:g} ({work.said})"
+    )
+
+
+def longest_response(
+    recipe: RecipeConfig, messages: int, turn_tokens: int | None = None, response_tokens: int | None = None
+) -> int:
+    """Tokens."""
+    rollout, window = recipe.rollout, recipe.engine.max_model_len
+    turn = turn_tokens or rollout.max_turn_tokens
+    return min(messages * turn, response_tokens or rollout.max_response_tokens or window, window)
+
+
+def shortest_episode_s(recipes: Iterable[RecipeConfig]) -> float:
+    return min(episode(one).value for recipe in recipes for one in recipe.by_env.values())
+
+
+def at_once(recipe: RecipeConfig, given: int | None, playing: Iterable[RecipeConfig]) -> Derived:
+    """Episodes that the engines play. given: `eval.concurrency` or `generate.concurrency`. playing: whose episodes."""
+    if given is not None:
+        return Derived(given, GIVEN)
+    messages = max((make_world(one.env).max_turns for one in playing), default=1)
+    return deadlines.episodes_at_once(recipe.rollout.workers, recipe.engine.max_num_seqs, messages)
+
+
+def evaluated_at_once(recipe: RecipeConfig, playing: Iterable[RecipeConfig], *, served: bool = False) -> int:
+    """Of an evaluation. served: by a model at an address."""
+    given = recipe.eval.concurrency
+    return (given or deadlines.SERVED_AT_ONCE) if served else int(at_once(recipe, given, playing).value)
+
+
+def generated_at_once(recipe: RecipeConfig) -> int:
+    """Of what is generated to be trained on, by the engines or by a teacher at an address."""
+    given = recipe.generate.concurrency
+    taught = recipe.generate.teacher.given
+    return (given or deadlines.SERVED_AT_ONCE) if taught else int(at_once(recipe, given, [recipe]).value)
+
+
+def start(given: float | None, size: int) -> Derived:
+    """Of a part that loads so many bytes of models. given: `rollout.start_timeout_s` or `learner.start_timeout_s`."""
+    return Derived(given, GIVEN) if given is not None else deadlines.start_s(size)

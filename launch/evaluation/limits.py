@@ -1,0 +1,34 @@
+"""How long an evaluation beside training may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from launch.checks.deadlines import GIVEN, evaluated_at_once
+from launch.evaluation.sets import Play, episodes_of, plays_of, recipes_played
+from rlsys.config.recipe import RecipeConfig
+from rlsys.deadlines import Derived, evaluation_s
+from rlsys.errors import require
+
+
+def limit_of(recipe: RecipeConfig, plays: Mapping[str, Play]) -> Derived:
+    """Seconds that an evaluation beside training may take: `eval.deadline_s`."""
+    if recipe.eval.deadline_s is not None:
+        return Derived(recipe.eval.deadline_s, GIVEN)
+    at_once = evaluated_at_once(recipe, recipes_played(plays))
+    return evaluation_s(episodes_of(plays), at_once, longest_episode_s(plays))
+
+
+def longest_episode_s(plays: Mapping[str, Play]) -> float:
+    return max(play.plan().timeout_s for play in plays.values())
+
+
+def check_limit(where: str, recipe: RecipeConfig) -> None:
+    """Raises BadInput for a limit that one episode may outlast: what is cut then is what is long, and so more often
+    wrong."""
+    config = recipe.eval
+    if not config.every or config.deadline_s is None:
+        return
+    longest = longest_episode_s(plays_of(recipe))
+    expected = f"at least rollout.episode_timeout_s={longest:g}, or null"
+    require(config.deadline_s >= longest, f"{where}: eval.deadline_s", config.deadline_s, expected)
