@@ -28,7 +28,7 @@ OWN = [key for key in KEYS if not of_run(key)]
 TRAINED = ("learners/*.py", "launch/run/saving.py", "launch/checkpoints/beginning.py", "launch/stages/base.py")
 PLAYED = (
     *("launch/run/wire.py", "launch/run/playing.py", "launch/run/episodes.py"),
-    *("launch/evaluation/[!b]*.py", "launch/stages/base.py"),
+    *("launch/evaluation/[!b]*.py", "launch/stages/base.py", "launch/checks/deadlines.py"),
 )
 GIVEN = ("launch/stages/supervised.py", "launch/stages/datasets.py", "envs/rewards/swirl.py", "rlsys/seeds.py")
 LOOP = ("launch/stages/rl*.py", "launch/evaluation/background.py", "rlsys/config/*.py")
