@@ -312,7 +312,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
         "renderer": SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7)),
         "tracker": Book(note),
         "gauges": SimpleNamespace(set=lambda row: None, set_held_out=lambda name, values: None),
-        "device": None,
+        "device": DEVICES["cpu"],
     }
     return Run(
         config=config,

@@ -14,6 +14,7 @@ import ray.util
 from ray.exceptions import RayError
 
 from learners.algorithms import make_algorithm
+from learners.leaving import RowGate, UpdateLeft
 from learners.meeting import LOOPBACK, RankSpec, open_store
 from learners.snapshot import Snapshot
 from rlsys.batch import Batch, UpdateReport, build_batch
@@ -50,14 +51,26 @@ class LearnerActor:
         os.environ.update(secrets)
         self._number = number
         self.built: Batch | None = None
+        self.gate = RowGate()  # of the update that `build` has prepared
 
     def __repr__(self) -> str:
         """What Ray's dashboard calls it."""
         return f"learner rank {self._number}"
 
     @ray.method(concurrency_group=PINGS)
-    def ping(self) -> None:
-        """Answered on another thread, while the actor works."""
+    def ping(self) -> tuple[int, int]:
+        """(rows that the update has begun, in all). Answered on another thread, while the actor works."""
+        return self.gate.rows
+
+    @ray.method(concurrency_group=PINGS)
+    def hold(self) -> int | None:
+        """As `RowGate.hold`."""
+        return self.gate.hold()
+
+    @ray.method(concurrency_group=PINGS)
+    def release(self, leave_after: int | None) -> None:
+        """As `RowGate.release`."""
+        self.gate.release(leave_after)
 
     def place(self) -> RankPlacement:
         """Where it runs."""
@@ -94,6 +107,7 @@ class LearnerActor:
         """Fetch what the rows of `plan` are made of, and make them. Returns the groups that are lost."""
         sources, lost = fetch(plan.sources)
         self.built = None if lost else build_batch(plan, sources)
+        self.gate = RowGate()
         return lost
 
     @ray.method(concurrency_group=PINGS)
@@ -102,11 +116,14 @@ class LearnerActor:
         if hasattr(self, "rank"):
             self.rank.connect(served)
 
-    def update(self) -> UpdateReport:
-        """On the rows that `build` has made."""
+    def update(self) -> UpdateReport | None:
+        """On the rows that `build` has made. None where it was left before its first optimizer step."""
         batch, self.built = self.built, None
         assert batch is not None, "no rows were built"
-        return self.rank.update(batch)
+        try:
+            return self.rank.update(batch, self.gate)
+        except UpdateLeft:
+            return None
 
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])

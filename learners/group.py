@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 import ray.util
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement
+from learners.leaving import common_row
 from learners.meeting import VARIABLES, RankSpec, describe_links, is_timeout
+from learners.pings import Hear, Ping, PingMonitor, ignore
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -32,15 +32,14 @@ from rlsys.metrics import Max, finite, merge
 from rlsys.plan import BatchPlan, deal, row_cost, shard_plan
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.calls import RANK_CALL, RANK_START, describe_lost_node, late, reason, within
-from rlsys.system.incidents import Incident, warn
 from rlsys.system.parts import of_part
-from rlsys.system.supervisor import Supervised, keep_pinging
+from rlsys.system.patience import first_limit_s
+from rlsys.system.supervisor import Supervised
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
 log = logging.getLogger("rlsys.learner")
 
-T = TypeVar("T")
-Ping = Callable[[], Awaitable[object]]
+Rows = tuple[int, int]  # begun, in all
 
 MEETING, MEASURING = "starting, where the ranks meet", "measuring an all-reduce"
 PLACED = f"cluster.placement_timeout_s + {RANK_START}"
@@ -50,10 +49,8 @@ HINTS = {  # of calls that are late
     MEETING: UNREACHED,
     MEASURING: UNREACHED,
 }
+UPDATING = "updating"  # the first word of each update
 DEATH_KNOWN_S = 10.0  # in which Ray tells of a process that died
-LONG_S = 60.0  # no call is called long before
-LONG = 3  # times the usual
-REMEMBERED = 20  # calls of a kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +64,7 @@ class GroupOptions:
     placement_timeout_s: float = 0.0  # to wait for a node in the place of one that was lost
     max_restarts: int = 3  # from one checkpoint to the next
     run: str = ""  # names the actors
+    update_forecast_s: float | None = None  # where it is known how fast the machines are
 
 
 class LearnerGroup:
@@ -90,6 +88,7 @@ class LearnerGroup:
             goal="a new checkpoint", max_restarts=options.max_restarts,
         )  # fmt: skip
         self._patience = PingMonitor(options.ping_timeout_s)
+        self.on_rows: Callable[[int, int], None] = lambda begun, total: None  # during an update: of the rank behind
 
     @property
     def num_ranks(self) -> int:
@@ -179,12 +178,39 @@ class LearnerGroup:
         )
         return frozenset().union(*lost)
 
-    async def update(self, version: int) -> UpdateReport:
-        """One update on the rows that the ranks have built. version: the one that is trained, for messages."""
-        reports: list[UpdateReport] = await self.call_all(
-            lambda rank: rank.update.remote(), f"updating on version {version}"
+    async def update(self, version: int) -> UpdateReport | None:
+        """One update on the rows that the ranks have built. version: the one that is trained, for messages.
+
+        None where it was left (`leave`): the weights and moments are those before it.
+        """
+        rows = dict[int, Rows]()
+
+        def hear(rank: int, answer: Rows) -> None:
+            rows[rank] = answer
+            self.on_rows(*min(rows.values()))
+
+        reports: list[UpdateReport | None] = await self.call_all(
+            lambda rank: rank.update.remote(), f"{UPDATING} on version {version}", hear=hear
         )
-        return merge_reports(reports)
+        done = [report for report in reports if report is not None]
+        return merge_reports(done) if len(done) == len(reports) else None
+
+    async def leave(self) -> int | None:
+        """Have the ranks leave the update in progress between two rows, the same on all of them: after how many.
+
+        None where one of them was past its first optimizer step, or does not answer: then the update goes on.
+        """
+        place = None
+        try:
+            place = common_row(await self._ask_all(lambda rank: rank.hold.remote()))
+        except (RayError, TimeoutError) as error:  # the update itself says what is wrong
+            log.warning("the update is not left: %s", reason(error))
+        with suppress(RayError, TimeoutError):
+            await self._ask_all(lambda rank: rank.release.remote(place))
+        return place
+
+    async def _ask_all(self, call: Callable[[Any], Any]) -> list[Any]:
+        return await within(asyncio.gather(*map(call, self._actors)), self.options.ping_timeout_s)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence. Each rank has its share of
@@ -234,19 +260,33 @@ class LearnerGroup:
         await self.life.stop()
 
     async def call_all(
-        self, call: Callable[[Any], Any], what: str, timeout_s: float | None = None, key: str = RANK_CALL
+        self,
+        call: Callable[[Any], Any],
+        what: str,
+        timeout_s: float | None = None,
+        key: str = RANK_CALL,
+        hear: Hear = ignore,
     ) -> list[Any]:
         """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
-        `timeout_s`, which is that of an update if it is not given."""
+        `timeout_s`, which is that of an update if it is not given. hear: gets the answers of ranks to pings meanwhile."""
         refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self._actors])
+        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self._actors], hear)
 
     async def _wait(
-        self, refs: list[Any], what: str, timeout_s: float, key: str, pings: Sequence[Ping] = ()
+        self,
+        refs: list[Any],
+        what: str,
+        timeout_s: float,
+        key: str,
+        pings: Sequence[Ping] = (),
+        hear: Hear = ignore,
     ) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
+        forecast_s = self.options.update_forecast_s if what.startswith(UPDATING) else None
+        first_s = first_limit_s(timeout_s, forecast_s)
+        waiting = self._patience.during(asyncio.gather(*refs), what, pings, first_s=first_s, hear=hear)
         try:
-            answers: list[Any] = await within(self._patience.during(asyncio.gather(*refs), what, pings), timeout_s)
+            answers: list[Any] = await within(waiting, timeout_s)
             return answers
         except RayTaskError as error:  # first: it is also an instance of what the rank raised, a TimeoutError say
             if isinstance(error.cause, BadInput):
@@ -304,60 +344,3 @@ def order_ranks(places: Sequence[RankPlacement]) -> list[int]:
 
 def rank_specs(first: RankSpec, world_size: int) -> list[RankSpec]:
     return [replace(first, rank=rank, world_size=world_size) for rank in range(world_size)]
-
-
-@dataclass(slots=True)
-class PingMonitor:
-    ping_timeout_s: float
-    durations: defaultdict[str, deque[float]] = field(  # of the latest calls, in seconds, by kind
-        default_factory=lambda: defaultdict(lambda: deque[float](maxlen=REMEMBERED))
-    )
-
-    async def during(self, work: asyncio.Future[T], what: str, pings: Sequence[Ping]) -> T:
-        """What the work gives. Raises LearnerLost when a rank does not answer its ping meanwhile.
-
-        what: "updating on version 7": calls that begin with the same word are of one kind.
-        """
-        began, kind = time.monotonic(), what.split()[0]
-        watchers = [asyncio.ensure_future(self._remind(what, kind))]
-        watchers += [asyncio.ensure_future(self._keep_pinging(ping, rank, what)) for rank, ping in enumerate(pings)]
-        watching = asyncio.gather(*watchers)
-        every: list[asyncio.Future[Any]] = [work, watching, *watchers]
-        try:
-            await asyncio.wait(every[:2], return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                await watching
-            answer = await work
-        finally:
-            for each in every:
-                each.cancel()
-            await asyncio.gather(*every, return_exceptions=True)
-        self.durations[kind].append(time.monotonic() - began)
-        return answer
-
-    async def _keep_pinging(self, ping: Ping, rank: int, what: str) -> None:
-        try:
-            await keep_pinging(lambda: within(ping(), self.ping_timeout_s))
-        except TimeoutError as error:
-            raise LearnerLost(
-                f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
-                "(learner.ping_timeout_s)"
-            ) from error
-        except RayError:  # it died: the call that it died under says so
-            return
-
-    async def _remind(self, what: str, kind: str) -> None:
-        """Say that it takes long, then again whenever it has taken twice as long as when it was said last."""
-        usual = self.durations[kind]
-        so_far, next_s = 0.0, max(LONG_S, LONG * median(usual) if usual else 0.0)
-        while True:
-            await asyncio.sleep(next_s - so_far)
-            so_far, next_s = next_s, 2 * next_s
-            text = reminder(what, so_far, list(usual))
-            warn(log, Incident(kind="stall", who="learner", text=text))
-
-
-def reminder(what: str, so_far: float, usual: Sequence[float]) -> str:
-    """`learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 8)`."""
-    known = f"usual are {median(usual):.0f} s (the median of {len(usual)})" if usual else "it is the first of its kind"
-    return f"learner {what} has taken {so_far:.0f} s so far; {known}"

@@ -25,6 +25,7 @@ from learners import zero
 from learners.algorithms.base import Algorithm
 from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
+from learners.leaving import RowGate
 from learners.meeting import RankSpec, measure_gbps
 from learners.policy import pack_ids
 from learners.rounding import round_again
@@ -138,13 +139,14 @@ class LearnerRank:
             raise RuntimeError("no stage has begun on this learner rank")
         return self._stage
 
-    def update(self, batch: Batch) -> UpdateReport:
+    def update(self, batch: Batch, gate: RowGate | None = None) -> UpdateReport:
         """One update over the rows of this rank: an optimizer step for each epoch and minibatch of the algorithm.
 
-        Raises ValueError for a batch without rows. Steps whose gradient is not finite are skipped and counted; an
-        update without any other leaves the schedule where it was.
+        gate: by which another thread may have it left, on all ranks alike: UpdateLeft. Raises ValueError for a batch
+        without rows. Steps whose gradient is not finite are skipped and counted; an update without any other leaves the
+        schedule where it was.
         """
-        report = run_update(self.stage, batch, self.step)
+        report = run_update(self.stage, batch, self.step, gate or RowGate())
         self.step += report.applied  # the same on all ranks: the norm that decides is of the whole gradient
         return report
 

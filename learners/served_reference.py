@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from rlsys.system.served import ReferenceAddress
 ASKED_TOKENS = 32_768  # in one request; a longer sequence has its own
 AT_ONCE = 4  # requests of a rank
 PAUSE_S = 1.0  # before the next try
+LOOK_S = 0.5  # between two looks at whether the pass is left
 MAX_BYTES = 256 << 20
 
 
@@ -37,10 +38,11 @@ class ServedReference:
     def destroy(self) -> None:
         """Nothing is held here."""
 
-    def logprobs(self, rows: Sequence[MicroBatch]) -> list[torch.Tensor]:
+    def logprobs(self, rows: Sequence[MicroBatch], look: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
         """Of each row [T] float32 in host memory, 0 where the loss mask is 0; at temperature 1.
 
-        Raises RunFailed where it refuses a sequence, or answers none of them for `patience_s`.
+        look: called while it waits; what it raises ends the pass. Raises RunFailed where it refuses a sequence, or
+        answers none of them for `patience_s`.
         """
         cuts = [row.cu_seqlens.tolist() for row in rows]
         places = [
@@ -51,11 +53,11 @@ class ServedReference:
         ]
         sequences = [rows[at].token_ids[first:end].tolist() for at, first, end in places]
         logprobs = [torch.zeros(row.num_tokens, dtype=torch.float32) for row in rows]
-        for (at, first, end), values in zip(places, asyncio.run(self._ask(sequences)), strict=True):
+        for (at, first, end), values in zip(places, asyncio.run(self._ask(sequences, look)), strict=True):
             logprobs[at][first + 1 : end] = torch.tensor(values, dtype=torch.float32)
         return [logp_T.masked_fill(row.loss_mask == 0, 0.0) for row, logp_T in zip(rows, logprobs, strict=True)]
 
-    async def _ask(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+    async def _ask(self, sequences: Sequence[list[int]], look: Callable[[], None]) -> list[list[float]]:
         free, now = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time
         clock = asyncio.timeout(self._patience_s)  # one for all requests: each answer sets it back
         self._why = "it did not answer"
@@ -70,7 +72,11 @@ class ServedReference:
         parts = list(consecutive(sequences, len, ASKED_TOKENS))
         try:
             async with clock:
-                answers = await asyncio.gather(*map(ask, parts))
+                asked = asyncio.gather(*map(ask, parts))
+                while not asked.done():
+                    look()
+                    await asyncio.wait({asked}, timeout=LOOK_S)
+                answers = asked.result()
         except TimeoutError as error:
             raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({self._why})") from error
         return [values for answer in answers for values in answer]

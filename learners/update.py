@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ import torch
 from learners.algorithms.base import PROXIMAL, moments
 from learners.attention import find_shared_starts
 from learners.flops import matmul_peak, row_flops
+from learners.leaving import RowGate, UpdateLeft
+from learners.policy import pack_ids
 from learners.served_reference import ServedReference
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row, token_advantages
@@ -62,27 +64,42 @@ def forward_first(stage: Stage) -> bool:
     return PROXIMAL in algorithm.needs or (stage.learner.behavior == "learner" and not single)
 
 
+def count_rows(stage: Stage, batch: Batch, rows: Sequence[MicroBatch]) -> int:
+    """How often an update begins a row: once in each pass over it that is made here."""
+    models, algorithm = stage.models, stage.algorithm
+    reference = models.reference is not None and not isinstance(models.reference, ServedReference)
+    critic = models.critic_engine is not None
+    trained = sum(batch.denominators[row.minibatch] > 0 for row in rows)
+    return len(rows) * (reference + critic + forward_first(stage)) + algorithm.epochs * trained * (1 + critic)
+
+
 @torch.no_grad()
 def forward_passes(
-    stage: Stage, rows: list[MicroBatch], version: int, phases: Phases
+    stage: Stage, rows: list[MicroBatch], version: int, phases: Phases, gate: RowGate
 ) -> tuple[list[MicroBatch], list[Metrics]]:
     """The rows with the log-probabilities and values that the algorithm needs, from the models before this update."""
     models = stage.models
+
+    def each(rows: list[MicroBatch]) -> Iterator[MicroBatch]:
+        for row in rows:
+            gate.begin_row()
+            yield row
+
     metrics: list[Metrics] = []
     if isinstance(models.reference, ServedReference):
         with phases.phase("reference"):
-            found = models.reference.logprobs(rows)
+            found = models.reference.logprobs(rows, gate.look)
             rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
     elif models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:
-            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in rows]
+            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in each(rows)]
     if models.critic_engine is not None:
         with phases.phase("values"):
-            rows = [replace(row, values=critic_values(stage, row).cpu()) for row in rows]
+            rows = [replace(row, values=critic_values(stage, row).cpu()) for row in each(rows)]
     if forward_first(stage):
         with phases.phase("proximal"):
             filled = []
-            for row in rows:
+            for row in each(rows):
                 logp_T = logprobs(stage, models.policy_engine, row)
                 metrics.append(mismatch_metrics(logp_T, row, version))
                 if PROXIMAL in stage.algorithm.needs:
@@ -129,11 +146,11 @@ def own_behavior(row: MicroBatch, logp_T: torch.Tensor, version: int) -> MicroBa
     return replace(row, behavior_logprobs=torch.where(own_T, logp_T, row.behavior_logprobs))
 
 
-def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
+def run_update(stage: Stage, batch: Batch, step: int, gate: RowGate) -> UpdateReport:
     """One update over the rows of this rank. The denominators of `batch` are those of all ranks together.
 
     The metrics are those of this rank and may be `nan`: `learners.group.merge_reports` looks at all ranks before it
-    drops any.
+    drops any. Raises UpdateLeft where `gate` says so; no gradient is left then, and no step was taken.
     """
     started = time.perf_counter()
     phases = Phases(stage.torch_device)
@@ -141,7 +158,8 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
     metrics: list[Metrics] = [set_learning_rates(stage, step)]
     with phases.phase("align"):
         rows = equal_rows(stage, batch)
-    rows, measured = forward_passes(stage, rows, batch.version, phases)
+    gate.expect(count_rows(stage, batch, rows))
+    rows, measured = forward_passes(stage, rows, batch.version, phases, gate)
     with phases.phase("credit"):
         rows = stage.algorithm.credit(rows, partial(moments, add_up=stage.sum_over_ranks))
         metrics += [*measured, credit_metrics(stage, rows)]
@@ -155,12 +173,12 @@ def run_update(stage: Stage, batch: Batch, step: int) -> UpdateReport:
             mine = [row for row in rows if row.minibatch == minibatch]
             version = batch.version if policy.made == 0 else None  # afterwards the weights are others
             with phases.phase("forward_backward"):
-                learned = [policy_row(stage, row, denominator, version) for row in mine]
+                learned = policy_rows(stage, mine, denominator, version, gate)
             with phases.phase("optimizer"):
                 policy.make(models.policy_engine, "learner/grad_norm", learned)
             if models.critic_engine is not None:
                 with phases.phase("critic_forward_backward"):
-                    learned = [critic_row(stage, row, denominator) for row in mine]
+                    learned = critic_rows(stage, mine, denominator, gate)
                 with phases.phase("critic_optimizer"):
                     critic.make(models.critic_engine, "critic/grad_norm", learned)
     seconds = time.perf_counter() - started
@@ -230,6 +248,41 @@ def lr_at(step: int, peak: float, learner: LearnerConfig, total_steps: int) -> f
     progress = min(1.0, (step - warmup) / max(1, total_steps - 1 - warmup))
     left = 1 - progress if learner.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
     return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * left)
+
+
+def policy_rows(
+    stage: Stage, rows: Sequence[MicroBatch], denominator: float, version: int | None, gate: RowGate
+) -> list[Metrics]:
+    """Adds the gradient of a minibatch to the policy's, ready for its step. Where the update is left, none is kept."""
+    learned: list[Metrics] = []
+    try:
+        for row in rows:
+            gate.begin_row()
+            learned.append(policy_row(stage, row, denominator, version))
+        gate.close()
+    except UpdateLeft:
+        if learned:
+            drop_gradient(stage)
+        raise
+    return learned
+
+
+def drop_gradient(stage: Stage) -> None:
+    """Of the rows so far. In a step that is skipped, since its gradient is not finite: the one way in which DeepSpeed
+    forgets a gradient that is the same at every ZeRO stage. All ranks have to do it."""
+    engine = stage.models.policy_engine
+    logp_T, _ = engine(*pack_ids([[0, 0]], stage.torch_device), stage.temperature, stage.learner.logit_chunk)
+    engine.backward(logp_T.sum() * math.nan, scale_wrt_gas=False)
+    engine.step()
+    assert not engine.was_step_applied(), "a step of an update that was left"
+
+
+def critic_rows(stage: Stage, rows: Sequence[MicroBatch], denominator: float, gate: RowGate) -> list[Metrics]:
+    learned = []
+    for row in rows:
+        gate.begin_row()
+        learned.append(critic_row(stage, row, denominator))
+    return learned
 
 
 def policy_row(stage: Stage, row: MicroBatch, denominator: float, version: int | None) -> Metrics:

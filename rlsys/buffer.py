@@ -28,25 +28,33 @@ from rlsys.summaries import GroupRef
 from rlsys.types import Ticket
 
 
-def may_take(
+def count_missing(
     version: int, running: Sequence[int], finished: Sequence[int], groups_per_step: int, max_policy_lag: int
-) -> bool:
-    """Whether enough groups have finished, and among them enough of the early ones, to train `version`.
+) -> int:
+    """How many groups have to finish, at least, before `version` can be trained: enough, and among them enough of the
+    early ones.
 
     running, finished: versions at which these groups started. A group is trained in time at
     `start_version + max_policy_lag` or before. G are trained per version, so before `version` is trained at most
     (w - version) * G groups due by w may be left for later, for every w from now on.
     """
-    if len(finished) < groups_per_step:
-        return False
+    missing = max(0, groups_per_step - len(finished))
     for w in range(version, version + max_policy_lag + 1):
         latest = w - max_policy_lag  # what started then or before is due by w
         done = sum(start <= latest for start in finished)
         needed = done + sum(start <= latest for start in running) - (w - version) * groups_per_step
         assert needed <= groups_per_step, f"{needed} groups are due by {w}: admission is broken"
-        if done < needed:
-            return False
-    return True
+        missing = max(missing, needed - done)
+    return missing
+
+
+def may_take(
+    version: int, running: Sequence[int], finished: Sequence[int], groups_per_step: int, max_policy_lag: int
+) -> bool:
+    """Whether none is missing."""
+    if len(finished) < groups_per_step:
+        return False  # mostly: the rest looks at every open group
+    return count_missing(version, running, finished, groups_per_step, max_policy_lag) == 0
 
 
 class SlotBuffer:
@@ -100,11 +108,14 @@ class SlotBuffer:
             self._changed.notify_all()
 
     def _ready(self, version: int) -> bool:
-        if len(self._finished) < self.groups_per_step:
-            return False  # mostly: the rest looks at every open group
+        return len(self._finished) >= self.groups_per_step and self.count_ready(version) == self.groups_per_step
+
+    def count_ready(self, version: int) -> int:
+        """How many of the `groups_per_step` groups that `version` is trained on are there."""
         running = [ticket.start_version for ticket in self._running.values()]
         finished = [group.ticket.start_version for group in self._finished.values()]
-        return may_take(version, running, finished, self.groups_per_step, self.max_policy_lag)
+        missing = count_missing(version, running, finished, self.groups_per_step, self.max_policy_lag)
+        return max(0, self.groups_per_step - missing)
 
     async def take(self, version: int) -> list[GroupRef]:
         """The groups to train `version` on: the earliest started of those that have finished, in order of start.

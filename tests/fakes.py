@@ -71,6 +71,7 @@ class BanditLearner:
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
         self.life = Supervised[str]("the learner", self._create, self._started, str, handle="ranks", starts=1)
         self.loaded: list[bool] = []  # of each load: the optimizers alone?
+        self.on_rows: Callable[[int, int], None] = lambda begun, total: None
 
     @property
     def restarts(self) -> int:
@@ -130,6 +131,9 @@ class BanditLearner:
         return UpdateReport(
             applied=True, metrics={"learner/grad_norm": Mean(float(self.logits.grad.norm()))}, seconds=0.0
         )
+
+    async def leave(self) -> int | None:
+        return None  # as one that is past its optimizer step
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]

@@ -41,10 +41,14 @@ class Room:
         return f"{self.most} checkpoints x {size(self.each)}{more} = {size(self.needed)}"
 
 
+def training_stages(config: RunConfig) -> list[StageConfig]:
+    return [stage for stage in config.stages if stage.steps or stage.epochs is not None]
+
+
 def room_for(config: RunConfig, device: Device) -> Room | None:
     """None where it takes a download to know how many parameters there are, or nothing is trained."""
     count = preflight.parameters(config.recipe)
-    training = [stage for stage in config.stages if stage.steps or stage.epochs is not None]
+    training = training_stages(config)
     if count is None or not training:
         return None
     dtype = dtype_of(config.recipe.model.dtype, device)
@@ -78,10 +82,12 @@ def _keeps_reference(stage: StageConfig) -> bool:
 
 
 def _count_checkpoints(stage: StageConfig) -> int:
-    """How many a stage writes; of one whose length is not known yet, as many as there may be."""
-    if stage.epochs is not None:
-        return stage.config.checkpoint.keep + 1
-    return max(-(-stage.steps // stage.config.checkpoint.every), 1)
+    """How many a stage writes, at most: with `every_s` one after each step, if steps are that long."""
+    config = stage.config.checkpoint
+    if stage.epochs is not None:  # its length is not known yet
+        return config.keep + 1
+    every = 1 if config.every_s is not None else config.every or stage.steps
+    return max(-(-stage.steps // max(every, 1)), 1)
 
 
 def check_disk(room: Room | None, run: Path) -> None:

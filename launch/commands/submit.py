@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from launch.checks.machine import stop_wait_s
+from launch.checkpoints.stop_time import stop_deadline_s
+from launch.checks.machine import smallest_device, stop_wait_s
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import CONFIGS, list_files
 from launch.observe.progress import Bar
@@ -87,6 +88,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
     name = jobs.check_config_files(
         options.config, list_files(options.config), folder, CONFIGS, upload=not options.no_upload
     )
+    limit_s = stop_deadline_s(config, smallest_device(config.recipe.cluster))
     job = jobs.Job(
         id=jobs.name_job(run_dir, config.recipe.seed, secrets.token_hex(2)),
         address=address,
@@ -94,7 +96,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
         upload=not options.no_upload,
         train=jobs.train_arguments(name, run_dir, options.overrides),
         run_dir=run_dir,
-        stop_wait=stop_wait_s(config.recipe.checkpoint.stop_deadline_s),
+        stop_wait=stop_wait_s(limit_s),
     )
     mode, token = choose_token(os.environ)
     sent = check_upload(folder, config) if job.upload else f"runs in {folder}, nothing is uploaded"
@@ -111,7 +113,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
     server.submit(job)
     print(
         f"job {job.id} submitted. Stop it: rlsys submit --stop {job.id} --address {address}; it saves within "
-        f"{config.recipe.checkpoint.stop_deadline_s:g} s of that",
+        f"{limit_s:g} s of that",
         flush=True,
     )
     if not options.follow:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 from envs.services.first_question import ask_all
 from launch.checkpoints.beginning import describe_division, refuse_impossible
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
+from launch.checkpoints.stop_time import advise_stop, describe_stop, stop_deadline_s
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
 from launch.commands.needs import list_commands
 from launch.commands.shared import add_config
@@ -121,8 +123,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     parent.tell(run=str(directory.path))
     with reporting(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
         progress.say(f"run directory {parts.shorten_path(directory.path)}; {format_start()}")
-        if early := advise_stop_deadline(config.recipe.checkpoint.stop_deadline_s):
-            progress.say(early)
+        device = smallest_device(config.recipe.cluster)
+        for advice in (advise_stop(config, device), advise_stop_deadline(stop_deadline_s(config, device))):
+            if advice is not None:
+                progress.say(advice)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
             if divided := describe_division(entered, state, checkpoint):
@@ -134,12 +138,18 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         played = [each for stage in playing for each in recipes_of(stage.config)]
         run = parts.make_run(
             config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
-            weights=weights, overrides=options.overrides,
+            weights=weights, overrides=options.overrides, forecast=forecast_phases(config),
         )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))
         for line in audit_lines(directory.path, str(parts.shorten_path(directory.path))):
             progress.say(line)
     return code
+
+
+def forecast_phases(config: RunConfig) -> Mapping[str, float]:
+    """Seconds of the phases of a first step; none where nothing is known of the machines, or no stage plays."""
+    timed = time_recipe(config)
+    return {} if timed is None else timed.forecast.first_s
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
@@ -167,8 +177,9 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
     limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
     disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"
+    stop = f"{'stop':<25} {describe_stop(config, smallest_device(config.recipe.cluster))}"
     lacking = [f"{'missing':<25} {what}: {command}" for what, command in list_commands(config)]
-    for line in [*follows, *time, *limits, disk, *lacking]:
+    for line in [*follows, *time, *limits, disk, stop, *lacking]:
         print(f"#   {line}")
     check_gpus(config)
     check_services(config, lambda _: None)  # a warning stands in the lines above

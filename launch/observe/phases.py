@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from rlsys.system.patience import first_limit_s
+
 REMEMBERED = 50  # durations of a phase
 KNOWN = 3  # durations from which on a median says something
-UNKNOWN = 10.0  # times the floor: of a phase that has no median yet
+UNKNOWN = 10.0  # times the floor, at least: of a phase that has no median yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +46,14 @@ class PhaseWatch:
         floor_s: float,
         stage: Callable[[], str] = lambda: "",
         now: Callable[[], float] = time.monotonic,
+        *,
+        deadline_s: float = 0.0,
+        forecast: Mapping[str, float] | None = None,
     ) -> None:
-        """stage: the one that is running. now: seconds on any clock."""
+        """stage: the one that is running. now: seconds on any clock. deadline_s: of the longest call that a phase may
+        await. forecast: seconds of phases, where it is known how fast the machines are."""
         self._factor, self._floor_s, self._stage, self._now = factor, floor_s, stage, now
+        self._deadline_s, self._forecast = deadline_s, forecast or {}
         self._durations = defaultdict[tuple[str, str], deque[float]](lambda: deque[float](maxlen=REMEMBERED))
         self._open: tuple[str, str, float] | None = None  # stage, phase, since
         self._said: tuple[str, str, float] | None = None
@@ -78,5 +85,5 @@ class PhaseWatch:
 
     def limit_s(self, phase: Phase) -> float:
         if phase.usual_s is None:
-            return UNKNOWN * self._floor_s
+            return first_limit_s(self._deadline_s, self._forecast.get(phase.name), UNKNOWN * self._floor_s)
         return max(self._floor_s, self._factor * phase.usual_s)

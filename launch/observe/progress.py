@@ -109,6 +109,14 @@ class Progress:
             self._last_line = time.monotonic()
             self.say(f"{self._awaited}{self._count}")
 
+    def within_step(self, done: int, total: int, what: str) -> None:
+        """How far a step has come: in the clock on a terminal; in a log in the line that is said after a silent
+        minute, since steps may be short and many."""
+        self._count = f": {done} of {total} {what}"
+
+    def end_within_step(self) -> None:
+        self._count = ""
+
     def detail(self, text: str) -> None:
         """What of that is in progress: in the clock on a terminal, a line at each change in a log."""
         if text and self._count != f": {text}":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean
@@ -34,6 +34,11 @@ class Forecast:
     @property
     def tail_s(self) -> float:
         return max(0.0, self.busy_s - self.full_s)
+
+    @property
+    def first_s(self) -> Mapping[str, float]:
+        """Of the phases of a stage's first step, by name: all that may be open is played before anything is trained."""
+        return {"update": self.update_s, "wait_rollout": self.busy_s * (1 + self.lag)}
 
     @property
     def engine_idle(self) -> float:

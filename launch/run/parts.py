@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -54,11 +54,12 @@ def make_run(
     trained: Sequence[RecipeConfig],
     weights: WeightFolder,
     overrides: Sequence[str] = (),
+    forecast: Mapping[str, float] | None = None,
 ) -> Run:
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
     text: the configuration as YAML. playing: of the stages that need engines. trained: of those whose learner trains on
-    what the engines play. overrides: as typed.
+    what the engines play. overrides: as typed. forecast: seconds of a step's phases, where they are known.
     """
     with files_or_bad_input():
         if missing := directory.rewind_metrics(state.step):
@@ -104,7 +105,9 @@ def make_run(
         journal=journal,
         renderer=renderer,
         device=device,
-        learner=wire.learner(recipe, device, directory.path / "nccl", loaded_teachers(config)),
+        learner=wire.learner(
+            recipe, device, directory.path / "nccl", loaded_teachers(config), (forecast or {}).get("update")
+        ),
         pool=wire.pool(recipe, device, model_path, services.token, wire.secrets_of(playing), weights, playing),
         services=services,
         provenance=provenance,
@@ -116,6 +119,7 @@ def make_run(
         ),
         model_path=model_path,
         playing=playing,
+        forecast=forecast or {},
         earlier=state,
         started=progress.started,
     )

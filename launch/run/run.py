@@ -17,6 +17,7 @@ from envs.rewards import solved_by
 from envs.services.secrets import secret_variables
 from launch.checkpoints.beginning import begins_adapter, learner_of, reference_of, start_of, takes_optimizer
 from launch.checkpoints.checkpoint import DriverState
+from launch.checkpoints.stop_time import stop_deadline_s
 from launch.checks.models import whole_path
 from launch.incidents.keeper import IncidentKeeper
 from launch.observe.events import EVENTS, Events, Kind
@@ -100,10 +101,12 @@ class Run:
     provenance: RunRecord | None = None  # run.json; None where nothing of it is to be kept, as in tests
     model_path: str  # the model that the first stage begins with
     playing: Sequence[RecipeConfig] = ()  # the stages whose episodes the engines play
+    forecast: Mapping[str, float] = field(default_factory=dict)  # seconds of a step's phases, where they are known
     earlier: DriverState  # as this process found it: what those that it continues have spent
     started: float = field(default_factory=time.monotonic)
     # -- what changes while it runs --
     loop_lag: EventLoopLag = field(default_factory=EventLoopLag)
+    saved_at: float = field(default_factory=time.monotonic)  # when the learner was last copied, or loaded
     before_row: DriverState | None = None  # where the account stood before a step whose row is yet to be written
     tasks: Tasks = field(init=False)
     sync: WeightSync = field(init=False)
@@ -114,13 +117,16 @@ class Run:
     active: StageRun = field(init=False)  # the stage that is running, or the one that ended last
 
     def __post_init__(self) -> None:
-        self.tasks = Tasks(self.config.recipe.checkpoint.stop_deadline_s)
+        self.tasks = Tasks(stop_deadline_s(self.config, self.device))
         units = rounding_units(self.config.recipe, self.device)
         self.sync = WeightSync(self.learner, self.pool, units, self.config.recipe.loop.mismatch_limit)
         self.enter_stage()
         self.events = Events(self.dir.path / EVENTS, self.where)
         kept = self.config.recipe.incidents
-        self.phases = PhaseWatch(kept.stall_factor, kept.stall_floor_s, lambda: self.active.stage.name)
+        self.phases = PhaseWatch(
+            kept.stall_factor, kept.stall_floor_s, lambda: self.active.stage.name,
+            deadline_s=self.config.recipe.learner.update_timeout_s, forecast=self.forecast,
+        )  # fmt: skip
         self.incidents = IncidentKeeper(
             self.dir.path, kept, self.where, self.phases, lines=lambda: self.progress.last_lines,
             named=_secret_names(self.config),
@@ -174,6 +180,7 @@ class Run:
         if folder is not None and takes_optimizer(stage, self.state):
             await self.tasks.until(self.learner.load(folder, optimizers_alone=self.state.stage_step == 0))
         self.active.watch = watch_on(self, stage)
+        self.saved_at = time.monotonic()
 
     async def find_reference(self, stage: StageConfig) -> ReferenceAddress | None:
         """Where the reference model of a stage answers, if it has an engine of its own, once it does."""

@@ -23,6 +23,7 @@ from launch.checkpoints.card import a_prompt, renew_results, write_about, write_
 from launch.checkpoints.checkpoint import DriverState, step_of
 from launch.checkpoints.disk_space import room_for, when_full
 from launch.run.run import Run, health
+from rlsys.config.output import CheckpointConfig
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import LearnerLost, RunFailed, describe_error
 
@@ -30,8 +31,18 @@ FULL_BYTES = 2**20  # less room than this on a disk on which saving fails is why
 
 
 def checkpoint_is_due(run: Run, stage: StageConfig) -> bool:
-    """After the last step too: the evaluation that follows may take long, and be killed."""
-    return run.state.stage_step % stage.config.checkpoint.every == 0 or run.state.stage_step == stage.steps
+    since_s = time.monotonic() - run.saved_at
+    return is_due(stage.config.checkpoint, run.state.stage_step, stage.steps, since_s)
+
+
+def is_due(config: CheckpointConfig, stage_step: int, steps: int, since_s: float) -> bool:
+    """After so many steps of the stage's, and seconds since the last checkpoint or the stage's beginning.
+
+    After the last step too: the evaluation that follows may take long, and be killed.
+    """
+    by_steps = config.every is not None and stage_step % config.every == 0
+    by_time = config.every_s is not None and since_s >= config.every_s
+    return by_steps or by_time or stage_step == steps
 
 
 async def checkpoint(run: Run, stage: StageConfig) -> None:
@@ -50,6 +61,7 @@ async def checkpoint(run: Run, stage: StageConfig) -> None:
     folder = run.dir.begin_checkpoint(state.step)
     with _room_given_back(run, folder):
         await run.learner.snapshot(folder, run.model_path)
+    run.saved_at = time.monotonic()
     run.tasks.writing = asyncio.create_task(_write(run, folder, state, stage))
 
 

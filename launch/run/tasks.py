@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 LEAST_GRACE_S = 0.5
@@ -51,14 +51,19 @@ class Tasks:
                 waiter.cancel()
             await asyncio.gather(task, stop, failed, return_exceptions=True)
 
-    async def complete(self, work: Awaitable[Any]) -> Any:
+    async def complete(self, work: Awaitable[Any], leave: Callable[[], Awaitable[object]] | None = None) -> Any:
         """Await `work` to its end, a stop or not: half an update is worth nothing. After a stop it has the deadline of
-        the checkpoint that would follow."""
+        the checkpoint that would follow.
+
+        leave: called at a stop, to bring that end about.
+        """
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self.stop.wait())
+        leaving: asyncio.Future[object] | None = None
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
+                leaving = asyncio.ensure_future(leave()) if leave is not None else None
                 await asyncio.wait({task}, timeout=self.grace_s)
             if task.done():
                 return task.result()
@@ -67,6 +72,9 @@ class Tasks:
             raise StopRequested
         finally:
             stop.cancel()
+            if leaving is not None:
+                leaving.cancel()
+                await asyncio.gather(leaving, return_exceptions=True)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """In the background: its error ends the run."""

@@ -272,7 +272,11 @@ def engine_needs(recipe: RecipeConfig, services: Services, device: Device) -> li
 
 
 def learner(
-    recipe: RecipeConfig, device: Device, dumps: Path | None = None, teachers: Sequence[str] = ()
+    recipe: RecipeConfig,
+    device: Device,
+    dumps: Path | None = None,
+    teachers: Sequence[str] = (),
+    update_forecast_s: float | None = None,
 ) -> LearnerGroup:
     """Every learner rank of a recipe, not yet started. dumps: where NCCL's flight recorder writes, if it has to.
     teachers: models that the ranks load besides."""
@@ -304,6 +308,7 @@ def learner(
         placement_timeout_s=recipe.cluster.placement_timeout_s,
         max_restarts=config.max_restarts,
         run=recipe.name,
+        update_forecast_s=update_forecast_s,
     )
     return LearnerGroup(rank_specs(first, config.ranks), options, secrets_of([]))
 

@@ -52,6 +52,7 @@ STEPS: Keys = (
     "algorithm",
     "loop.groups_per_step",
     "checkpoint.every",
+    "checkpoint.every_s",
     "learner.lr",
     "learner.schedule",
     "learner.warmup_steps",

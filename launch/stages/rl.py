@@ -77,13 +77,13 @@ class RL(Stage):
         check_marks(where, recipe)
         check_judge(where, recipe)
         every, saved = recipe.eval.every, recipe.checkpoint.every
-        if recipe.checkpoint.best is not None and every % saved:
+        if recipe.checkpoint.best is not None and (every % saved if saved is not None else every):
             raise BadInput(
                 f"checkpoint.best={recipe.checkpoint.best!r} can only keep what was saved",
                 where=where,
                 key="eval.every",
                 found=every,
-                expected=f"a multiple of checkpoint.every={saved}",
+                expected="0, or checkpoint.every" if saved is None else f"a multiple of checkpoint.every={saved}",
             )
         if head.data is not None:
             raise BadInput(

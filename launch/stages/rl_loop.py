@@ -36,6 +36,7 @@ from launch.run.playing import plans_by_env
 from launch.run.run import OpenGroups, Run
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.tasks import StopRequested
+from launch.run.updating import update
 from launch.run.weight_sync import first_delivery
 from launch.run.written import choose_written
 from learners.algorithms import make_algorithm
@@ -148,7 +149,7 @@ class Stepper:
         trained, packed, credit = 0, 0, TokenCredit()
         if plan is not None:
             with clock.phase("update"):
-                report = await run.tasks.complete(run.learner.update(plan.version))
+                report = await update(run, plan)
             metrics.append(report.metrics)
             credit = TokenCredit(found=report.advantages, version=plan.version, max_token_lag=plan.max_token_lag)
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
@@ -291,6 +292,9 @@ class Stepper:
         if config.loop.spare:  # in a thread: the first one imports torch
             signal, _ = await asyncio.to_thread(credit_group, self.algorithm, group)
         await self.buffer.finish(group, signal=signal is not False)
+        phase, buffer = run.phases.current(), self.buffer
+        if phase is not None and phase.name == "wait_rollout":
+            run.progress.within_step(buffer.count_ready(run.state.version), buffer.groups_per_step, "groups")
 
     def _account(self, harvest: Harvest) -> None:
         """Into the journal and the driver's state: these groups are done with, in this step."""

@@ -15,6 +15,7 @@ from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_bef
 from launch.observe.row import Clock, StepRow
 from launch.run.run import Run
 from launch.run.saving import checkpoint, checkpoint_is_due
+from launch.run.updating import update
 from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, resolve_steps
@@ -139,7 +140,7 @@ async def train_steps(
         with clock.phase("build"):
             await run.tasks.complete(run.learner.build(plan))
         with clock.phase("update"):
-            report = await run.tasks.complete(run.learner.update(plan.version))
+            report = await update(run, plan)
         trained = plan.num_loss_tokens if report.applied else 0
         run.count_step(trained)
         metrics = {**values(report.metrics), **prepared.metrics}

@@ -58,23 +58,29 @@ class TrajectoriesConfig:
 class CheckpointConfig:
     """When checkpoints are written, and which of them stay on disk."""
 
-    every: int = 20
+    every: Optional[int] = 20
     """Number of training steps between checkpoints. One more is written at the end of each stage and when the run is
-    stopped."""
+    stopped. null: `every_s` alone counts."""
+    every_s: Optional[float] = 1800.0
+    """Time between checkpoints in seconds, in addition to `every`: one that is due is written after the step in
+    progress. Half an hour is what a lost rank or machine costs at most, besides that step; copying takes a large model
+    seconds of it, and small ones come to `every` first. null: `every` alone counts."""
     keep: int = 2
     """Number of checkpoints that stay on disk, the newest ones."""
-    stop_deadline_s: float = 30.0
-    """Time limit of a graceful stop after Ctrl-C or SIGTERM, in seconds: the running update ends and the checkpoint is
-    written. After it the last checkpoint is kept. The value holds for the whole run. `ray job stop` kills after
-    RAY_JOB_STOP_WAIT_TIME_S: set that variable of the job 20 higher."""
+    stop_deadline_s: Optional[float] = None
+    """Time limit of a graceful stop after Ctrl-C or SIGTERM, in seconds: the update in progress is left, and the
+    checkpoint is written. After it the last checkpoint is kept. The value holds for the whole run. `ray job stop` kills
+    after RAY_JOB_STOP_WAIT_TIME_S: set that variable of the job 20 higher. null: twice what a row and the copying and
+    writing of a checkpoint of this size take, at least 30, as `--dry-run` says."""
     best: Optional[str] = None
     """Metric of the evaluations that selects the best model, such as `greedy/accuracy` or
     `hotpotqa/greedy/exact_match`. The model with the highest value so far is kept in addition to the newest
     checkpoints, and `rlsys eval --checkpoint RUN_DIR@best` plays it."""
 
     def __post_init__(self) -> None:
-        require_bounds(self, "checkpoint.", "at least 1", "every", "keep")
-        require_bounds(self, "checkpoint.", "above 0", "stop_deadline_s")
+        require_bounds(self, "checkpoint.", "at least 1", "keep")
+        require_bounds(self, "checkpoint.", "at least 1, or null", "every")
+        require_bounds(self, "checkpoint.", "above 0, or null", "every_s", "stop_deadline_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +95,8 @@ class IncidentsConfig:
     still in progress."""
     stall_floor_s: float = 60.0
     """Shortest duration of a stalled phase, in seconds. A phase that the stage has gone through fewer than three times
-    is stalled after ten times as long."""
+    is stalled after ten times as long, after a third of `learner.update_timeout_s` or, on GPUs that are known, after
+    one and a half times the forecast of `--dry-run`, whichever is longest."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "incidents.", "0 or more", "keep")

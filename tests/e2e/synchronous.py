@@ -70,6 +70,7 @@ async def update(run: Run, stage: StageConfig, groups: list[GroupRef], harvest: 
     )
     assert not await run.learner.build(plan)
     report = await run.learner.update(plan.version)
+    assert report is not None
     return plan.num_loss_tokens if report.applied else 0
 
 

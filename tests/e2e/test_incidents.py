@@ -15,6 +15,7 @@ from tests.e2e.runs import left_behind, rlsys, summary
 SHORT = ["stages.sft.steps=20", "stages.rl.loop.groups_per_step=4", "stages.rl.steps=60", "eval.tasks=16"]
 SHORT += ["checkpoint.every=4", "stages.sft.checkpoint.every=20", "wandb.mode=disabled", "learner.max_restarts=0"]
 SHORT += ["incidents.stall_floor_s=3", "incidents.stall_factor=3", "rollout.call_timeout_s=45"]
+SHORT += ["learner.update_timeout_s=90"]  # a phase without a median is stalled after a third of it
 SECRET = "planted-7Hq2ZkP0aV"
 
 

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from actors.reference import make_reference_app
 from actors.specs import EngineFailed, PromptTooLong
 from envs.services.http import HttpService
+from learners.leaving import UpdateLeft
 from learners.served_reference import ServedReference
 from rlsys.batch import MicroBatch, make_row
 from rlsys.errors import RunFailed
@@ -134,3 +135,18 @@ def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> N
     dead.failure = "the engine is gone"
     with pytest.raises(RunFailed, match="no answer for 0.2 s"):
         ServedReference(served(dead), 0.2).logprobs(rows())
+
+
+def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served) -> None:
+    dead = FakeEngine()
+    dead.failure = "it died"
+    asked: list[int] = []
+
+    def look() -> None:
+        asked.append(dead.asked)
+        if dead.asked:
+            raise UpdateLeft
+
+    with pytest.raises(UpdateLeft):
+        ServedReference(served(dead), 600.0).logprobs(rows(), look)
+    assert asked[0] == 0 and asked[-1] > 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES
+from learners.leaving import RowGate, UpdateLeft
 from learners.stage import Phases
 from learners.update import equal_rows, forward_first, forward_passes
 from rlsys.batch import make_row
@@ -64,13 +65,23 @@ def test_the_pass_before_fills_in_what_is_asked_of_it_and_is_compared_with_the_e
 ) -> None:
     row = make_row([made.sample((0, 1, 1), logprobs=-1.0, versions=(2, 3))])
     phases = Phases(torch.device("cpu"))
-    (found,), metrics = forward_passes(stage_of(behavior, needs, epochs=2), [row], 3, phases)
+    (found,), metrics = forward_passes(stage_of(behavior, needs, epochs=2), [row], 3, phases, RowGate())
     got = None if found.proximal_logprobs is None else found.proximal_logprobs[1:].tolist()
     assert got == proximal and found.behavior_logprobs[1:].tolist() == expected
     assert found.reference_logprobs is None and found.values is None
     compared = [values(each)["mismatch/mean"] for each in metrics]
     assert compared == ([] if (behavior, needs) == ("engine", ()) else [0.5])
     assert list(phases.seconds) == ["proximal"] * len(compared)
+
+
+def test_the_passes_before_the_first_gradient_may_be_left_too() -> None:
+    gate, phases = RowGate(), Phases(torch.device("cpu"))
+    rows = [make_row([made.sample((0, 1))])] * 3
+    gate.begin_row()
+    gate.release(2)
+    with pytest.raises(UpdateLeft):
+        forward_passes(stage_of("engine", (PROXIMAL,)), rows, 3, phases, gate)
+    assert gate.rows[0] == 2
 
 
 def test_every_rank_gets_as_many_rows_of_each_minibatch_and_none_may_have_nothing() -> None:

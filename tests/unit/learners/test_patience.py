@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-import learners.group
-from learners.group import LONG_S, PingMonitor, reminder
+from learners import pings as pinging
+from learners.pings import LONG_S, PingMonitor, reminder
 from rlsys.errors import RunFailed
 from rlsys.system import supervisor
+from rlsys.system.patience import first_limit_s
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learners.group, "LONG_S", 0.02)
+    monkeypatch.setattr(pinging, "LONG_S", 0.02)
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.01)
 
 
@@ -34,9 +35,12 @@ async def dead() -> None:
     raise ActorDiedError
 
 
-def waited(work: Awaitable[Any], *pings: Any, patience: PingMonitor | None = None, what: str = "updating on v") -> Any:
+def waited(
+    work: Awaitable[Any], *pings: Any, patience: PingMonitor | None = None, what: str = "updating on v", **more: Any
+) -> Any:
     async def scenario() -> Any:
-        return await (patience or PingMonitor(0.1)).during(asyncio.ensure_future(work), what, pings)
+        more.setdefault("first_s", pinging.LONG_S)
+        return await (patience or PingMonitor(0.1)).during(asyncio.ensure_future(work), what, pings, **more)
 
     return asyncio.run(scenario())
 
@@ -51,7 +55,7 @@ def test_the_line_says_how_long_it_has_taken_and_what_is_usual() -> None:
 def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(learners.group, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
+    monkeypatch.setattr(pinging, "LONG", 0.001)  # 0.02 s, then 0.04 s ...
     patience, began = PingMonitor(60.0), time.monotonic()
     patience.durations["updating"].extend([21.0, 21.0])
 
@@ -71,11 +75,21 @@ def test_a_long_call_is_told_of_with_what_calls_of_its_kind_take(
 
 
 @pytest.mark.parametrize(
-    ("earlier", "says"),
-    [([], [60, 120, 240, 480]), ([30.0, 50.0], [120, 240, 480]), ([1.0] * 9, [60, 120, 240, 480])],
+    ("earlier", "deadline_s", "says"),
+    [
+        ([], 180.0, [60, 120, 240, 480]),
+        ([], 1800.0, [600, 1200, 2400]),  # a real model's first update takes minutes: 745 s of 3600 for one of 7e9
+        ([], 3600.0, [1200, 2400]),
+        ([30.0, 50.0], 3600.0, [120, 240, 480]),
+        ([1.0] * 9, 3600.0, [60, 120, 240, 480]),
+    ],
 )
 def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has_doubled(
-    earlier: list[float], says: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    earlier: list[float],
+    deadline_s: float,
+    says: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     slept, pause, over = list[float](), asyncio.sleep, asyncio.Event()
 
@@ -85,11 +99,11 @@ def test_a_line_comes_after_three_times_the_usual_and_then_whenever_the_time_has
             over.set()
         await pause(0)
 
-    monkeypatch.setattr(learners.group, "LONG_S", LONG_S)
+    monkeypatch.setattr(pinging, "LONG_S", LONG_S)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     patience = PingMonitor(60.0)
     patience.durations["updating"].extend(earlier)
-    waited(over.wait(), patience=patience)
+    waited(over.wait(), patience=patience, first_s=first_limit_s(deadline_s))
     said = [re.search(r" (\d+) s so far", record.getMessage()) for record in caplog.records]
     assert [int(each[1]) for each in said if each is not None][: len(says)] == says
     assert list(accumulate(slept))[: len(says)] == says
@@ -135,3 +149,17 @@ def test_a_call_is_given_up_with_its_caller() -> None:
         assert gone == [True]  # it has ended: nothing of it goes on beside the next call
 
     asyncio.run(scenario())
+
+
+def test_what_each_rank_answers_is_passed_on() -> None:
+    heard: list[tuple[int, Any]] = []
+
+    async def until_both() -> None:
+        while {rank for rank, _ in heard} != {0, 1}:
+            await asyncio.sleep(0)
+
+    async def fourth() -> tuple[int, int]:
+        return 4, 8
+
+    waited(until_both(), answering, fourth, patience=PingMonitor(60.0), hear=lambda *given: heard.append(given))
+    assert set(heard) == {(0, "here"), (1, (4, 8))}

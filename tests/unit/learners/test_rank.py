@@ -92,7 +92,7 @@ def test_a_step_that_was_skipped_leaves_the_schedule_where_it_was(
     seen: list[int] = []
     reports = iter([SimpleNamespace(applied=3), SimpleNamespace(applied=0), SimpleNamespace(applied=1)])
 
-    def update(stage: Any, batch: str, step: int) -> Any:
+    def update(stage: Any, batch: str, step: int, gate: Any) -> Any:
         seen.append(step)
         return next(reports)
 

@@ -20,6 +20,7 @@ from learners.algorithms.base import PROXIMAL
 from learners.algorithms.ppo import PPO, PPOConfig
 from learners.flops import row_flops
 from learners.group import merge_reports
+from learners.leaving import RowGate
 from learners.policy import PolicyModel
 from learners.stage import Models, Stage
 from rlsys.batch import UpdateReport
@@ -140,7 +141,10 @@ def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES
             total_steps=10, torch_device=torch.device("cpu"), dtype="float32", world_size=ranks,
             rank=rank, meeting=meeting,
         )  # fmt: skip
-        return update.run_update(stage, shards[rank], step=0)
+        gate = RowGate()
+        report = update.run_update(stage, shards[rank], step=0, gate=gate)
+        assert gate.rows[0] == gate.rows[1] > 0  # every pass over every row was counted, and was known before
+        return report
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(run, range(ranks)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlsys.buffer import SlotBuffer
+from rlsys.buffer import SlotBuffer, count_missing
 from rlsys.errors import RunFailed
 from rlsys.summaries import refer_to
 from rlsys.types import Ticket
@@ -122,6 +122,24 @@ def test_a_slow_group_is_waited_for_exactly_when_the_bound_would_break() -> None
         assert [g.ticket for g in await waiting] == [slow]
         buffer.mark_trained()
         assert buffer.open_tickets == [newer]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_step_still_lacks_counts_the_early_groups_that_it_waits_for() -> None:
+    lacks = lambda running, finished: count_missing(1, running, finished, 4, 1)  # noqa: E731  version 1, 4 a step, lag 1
+    assert lacks([1, 1, 1], [1]) == 3
+    assert lacks([1], [1, 1, 1, 1, 1, 1, 1]) == 0
+    assert lacks([0, 0], [1, 1, 1, 1, 1]) == 2  # enough, but two started at version 0, for which it is the last step
+
+    async def scenario() -> None:
+        buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=0, total=2)
+        for sequence in range(2):
+            started = ticket(sequence, start_version=await begun(buffer))
+            buffer.start(started)
+            assert buffer.count_ready(0) == sequence
+            await buffer.finish(group(started))
+        assert buffer.count_ready(0) == 2
 
     asyncio.run(scenario())
 

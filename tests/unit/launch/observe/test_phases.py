@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from launch.observe.phases import PhaseWatch
 
 
@@ -14,9 +18,9 @@ class Hand:
         return self.now
 
 
-def watch(floor_s: float = 10.0) -> tuple[PhaseWatch, Hand]:
+def watch(floor_s: float = 10.0, **more: Any) -> tuple[PhaseWatch, Hand]:
     hand = Hand()
-    return PhaseWatch(6.0, floor_s, lambda: "rl", hand), hand
+    return PhaseWatch(6.0, floor_s, lambda: "rl", hand, **more), hand
 
 
 def go_through(phases: PhaseWatch, hand: Hand, name: str, *seconds: float) -> None:
@@ -70,3 +74,40 @@ def test_between_phases_nothing_is_overdue() -> None:
     go_through(phases, hand, "update", 1.0)
     hand.now += 1e6
     assert phases.current() is None and phases.overdue() is None
+
+
+# (seconds of an update, of a wait for rollouts, learner.update_timeout_s)
+HONEST = {
+    "7e9 on 8 GPUs": (745.0, 666.0, 3600.0),
+    "32e9 on 32 GPUs": (824.0, 847.0, 3600.0),
+    "SmolLM2 on two cores": (170.0, 90.0, 1800.0),
+}
+
+
+@pytest.mark.parametrize("model", HONEST)
+def test_no_first_step_of_a_real_model_is_called_stalled_and_a_hang_in_it_is(model: str) -> None:
+    update, wait, deadline_s = HONEST[model]
+    phases, hand = watch(60.0, deadline_s=deadline_s)
+    for _ in range(4):
+        for name, seconds in (("wait_rollout", wait), ("update", update)):
+            phases.enter(name)
+            hand.now += seconds
+            assert phases.overdue() is None
+            phases.leave()
+    fresh, hand = watch(60.0, deadline_s=deadline_s)
+    fresh.enter("update")
+    hand.now += deadline_s / 2  # long before the call would fail
+    assert fresh.overdue() is not None
+
+
+def test_a_forecast_takes_the_place_of_what_is_not_known_yet() -> None:
+    phases, hand = watch(60.0, deadline_s=1800.0, forecast={"update": 1400.0})
+    phases.enter("update")
+    hand.now += 2099.0  # 1.5 times 1400 are 2100
+    assert phases.overdue() is None
+    hand.now += 2.0
+    assert phases.overdue() is not None
+    phases.leave()
+    phases.enter("wait_rollout")
+    hand.now += 601.0  # a third of 1800: of this one nothing was forecast
+    assert phases.overdue() is not None

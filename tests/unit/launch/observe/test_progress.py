@@ -103,6 +103,23 @@ def test_counts_in_a_log_say_what_they_count(clock: Clock) -> None:
     ]
 
 
+def test_how_far_a_step_is_goes_along_with_what_is_said_anyway(clock: Clock) -> None:
+    log, out = console(terminal=False)
+    progress = Progress(log)
+    progress.doing("stage rl: step 3 of 200")
+    for done in range(128):
+        progress.within_step(done, 128, "groups")
+        clock.now += 1
+        progress.sign_of_life()
+    assert out.getvalue().splitlines() == [
+        "[ 1:00] stage rl: step 3 of 200: 59 of 128 groups, 1:00",
+        "[ 2:00] stage rl: step 3 of 200: 119 of 128 groups, 2:00",
+    ]
+    assert shown(progress) == "[ 2:08] stage rl: step 3 of 200: 127 of 128 groups, 2:08"
+    progress.end_within_step()
+    assert shown(progress) == "[ 2:08] stage rl: step 3 of 200, 2:08"
+
+
 def test_a_terminal_breaks_lines_between_words_and_a_log_breaks_none() -> None:
     text = "stage rl  step 3/30  reward 0.250  tok/s generated 812  tok/s trained 640  lag 1  stage ends in 1:50"
     for terminal in (True, False):

@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from launch.config.compose import compose
 from launch.run.run import OpenGroups, Run
 from launch.run.rundir import RunDir
-from launch.run.saving import rewind
+from launch.run.saving import is_due, rewind
 from rlsys.buffer import SlotBuffer
+from rlsys.config.output import CheckpointConfig
 from rlsys.curriculum import make_curriculum
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
@@ -33,6 +35,18 @@ def play_a_little(run: Run) -> None:
     curriculum = make_curriculum(config.curriculum, tasks, world.level, seed=0, state=None)
     run.active.groups = OpenGroups(buffer=buffer, curriculum=curriculum)
     run.active.groups.pending.extend([3, 5])
+
+
+def test_a_checkpoint_is_due_by_steps_and_by_time_whichever_comes_first() -> None:
+    def due(step: int, since_s: float, **keys: Any) -> bool:
+        return is_due(CheckpointConfig(**keys), step, 200, since_s)
+
+    assert due(20, 0.0) and not due(19, 1799.0) and due(19, 1800.0) and due(200, 0.0)
+    assert not due(19, 1e9, every_s=None) and due(20, 0.0, every_s=None)
+    assert not due(20, 1799.0, every=None) and due(1, 1800.0, every=None)
+    assert due(200, 0.0, every=None, every_s=None)
+    # a model of 7e9: 745 s a step. By time after three steps, where twenty would be four hours
+    assert [step for step in range(1, 8) if due(step, 745.0 * step)][0] == 3
 
 
 def test_a_stage_that_ends_leaves_its_account_and_the_next_one_begins_with_nothing_of_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, with_more_steps
+from launch.observe.progress import Progress
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
@@ -236,6 +237,53 @@ def test_a_stop_between_an_update_and_its_row_loses_neither(tmp_path: Path) -> N
     outcome = play(tmp_path, on_row=stop_in_update)
     assert isinstance(outcome.error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, outcome.run.state.step + 1))
+
+
+def stop_in_update(run: Run, left: int | None) -> None:
+    """The next update is stopped in its middle, and hears of it: it is left, or finished where it cannot be."""
+    update, heard = run.learner.update, asyncio.Event()
+
+    async def long_update(version: int) -> Any:
+        run.learner.on_rows(17, 64)
+        run.tasks.request_stop()
+        await heard.wait()
+        return await update(version) if left is None else None
+
+    async def leave() -> int | None:
+        heard.set()
+        return left
+
+    run.learner.update, run.learner.leave = long_update, leave  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("left", [17, None])
+def test_a_stop_in_an_update_leaves_it_and_its_groups_are_trained_once_by_the_next_process(
+    tmp_path: Path, left: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = play(tmp_path, on_row=lambda run, row: stop_in_update(run, left) if row["step"] == 4 else None)
+    assert isinstance(outcome.error, StopRequested) and not outcome.run.tasks.gave_up
+    taken = outcome.run.state.step
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, taken + 1))
+    said = capsys.readouterr().out
+    assert ("was left after 17 rows" in said) == (left is not None)
+    newest = outcome.run.dir.newest()
+    assert newest is not None and newest.name == f"step-{taken:06d}"
+    logits = json.loads((newest / "hf" / "logits.json").read_text())
+    assert logits == outcome.run.learner.logits.tolist()  # type: ignore[attr-defined]
+    assert play(tmp_path).error is None
+    book = ledger(surviving(read_journal(tmp_path / "run" / "journal.jsonl")))
+    assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def test_what_has_come_in_for_a_step_is_counted_while_it_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int, str]] = []
+    monkeypatch.setattr(Progress, "within_step", lambda self, *told: seen.append(told))
+    assert play(tmp_path).error is None
+    assert {(total, what) for _, total, what in seen} == {(4, "groups")}
+    assert {done for done, _, _ in seen} >= {1, 4} and all(0 <= done <= 4 for done, _, _ in seen)
 
 
 def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ OUTSIDE: dict[str, tuple[float, ...]] = {
             "generate.teacher.max_steps",
             "verdicts.trajectories",
             "checkpoint.every",
+            "checkpoint.every_s",
             "incidents.stall_floor_s",
             "checkpoint.keep",
             "wandb.samples_every",

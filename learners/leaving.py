@@ -1,0 +1,89 @@
+"""Where an update is, and how all ranks leave it at the same row.
+
+    driver    hold of every rank: it begins no row before it is told more, and says how many it has begun
+    driver    release of every rank: it leaves once it has begun as many as the one that had begun most; where a rank
+              was past its first optimizer step, none leaves
+
+So all ranks do the same collectives (docs/laws.md, law 7), and a row pays nothing for it: a rank looks at its own
+memory, while its thread for pings hears the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+
+HELD_S = 300.0  # that a rank waits for the driver's word: more than its slowest ping may take
+
+
+class UpdateLeft(Exception):
+    """The update in progress is left, before any optimizer step: the weights and moments are those before it."""
+
+
+class RowGate:
+    """Of one update on one rank. The rank's thread passes through it, other threads look and ask."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._total = 0
+        self._closed = False
+        self._held = False
+        self._leave_after: int | None = None
+
+    # -- the rank's own thread ----------------------------------------------------------------------------------------
+
+    def expect(self, total: int) -> None:
+        """The update has so many rows, counted in each pass over them."""
+        self._total = total
+
+    def begin_row(self) -> None:
+        """Raises UpdateLeft where the update is left before this row."""
+        with self._changed:
+            self._wait()
+            self._begun += 1
+
+    def close(self) -> None:
+        """An optimizer step follows: from here on the update is finished. Raises UpdateLeft where it was left."""
+        with self._changed:
+            self._wait()
+            self._closed = True
+
+    def look(self) -> None:
+        """Raises UpdateLeft where the update is left here; never waits."""
+        with self._changed:
+            if self._leave_after is not None and self._begun >= self._leave_after:
+                raise UpdateLeft
+
+    def _wait(self) -> None:
+        if self._closed:
+            return
+        if not self._changed.wait_for(lambda: not self._held, HELD_S):
+            raise TimeoutError(f"held after row {self._begun} for {HELD_S:g} s, and not told whether to leave")
+        self.look()
+
+    # -- other threads ------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """(begun, in all); (0, 0) before the update knows its rows."""
+        return self._begun, self._total
+
+    def hold(self) -> int | None:
+        """Begin no further row. Returns how many have begun; None once an optimizer step was reached."""
+        with self._changed:
+            if self._closed:
+                return None
+            self._held = True
+            return self._begun
+
+    def release(self, leave_after: int | None) -> None:
+        """Continue, to the end or until so many rows have begun."""
+        with self._changed:
+            self._held, self._leave_after = False, None if self._closed else leave_after
+            self._changed.notify_all()
+
+
+def common_row(begun: list[int | None]) -> int | None:
+    """Where all ranks can leave, by what each `hold` returned; None where one of them cannot."""
+    known = [each for each in begun if each is not None]
+    return max(known) if len(known) == len(begun) else None

@@ -1,0 +1,100 @@
+"""All ranks leave an update after the same number of rows, or none of them does."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from learners import leaving
+from learners.leaving import RowGate, UpdateLeft, common_row
+
+
+def begun(gate: RowGate, rows: int) -> RowGate:
+    for _ in range(rows):
+        gate.begin_row()
+    return gate
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """It, and what it gave or raised."""
+    got: list[object] = []
+
+    def run() -> None:
+        try:
+            got.append(work())
+        except (UpdateLeft, TimeoutError) as error:
+            got.append(type(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, got
+
+
+def go_on(gate: RowGate) -> int:
+    """Through ten rows and to the step: how many it began."""
+    try:
+        while gate.rows[0] < 10:
+            gate.begin_row()
+        gate.close()
+    except UpdateLeft:
+        return gate.rows[0]
+    return -1
+
+
+def test_the_ranks_leave_after_as_many_rows_as_the_one_that_was_farthest() -> None:
+    gates = [begun(RowGate(), rows) for rows in (3, 5, 0)]
+    place = common_row([gate.hold() for gate in gates])
+    assert place == 5
+    working = [in_thread(lambda gate=gate: go_on(gate)) for gate in gates]  # each waits to be told
+    for gate in gates:
+        gate.release(place)
+    for thread, _ in working:
+        thread.join()
+    assert [got for _, got in working] == [[5], [5], [5]]
+
+
+def test_none_leaves_where_one_was_past_its_step() -> None:
+    ahead, behind = begun(RowGate(), 10), begun(RowGate(), 9)
+    ahead.close()
+    place = common_row([ahead.hold(), behind.hold()])
+    assert place is None
+    thread, got = in_thread(lambda: go_on(behind))
+    ahead.release(place)
+    behind.release(place)
+    thread.join()
+    assert got == [-1]
+    begun(ahead, 30)  # what follows the step is never waited for
+    assert ahead.hold() is None and ahead.rows == (40, 0)
+
+
+def test_an_update_is_left_before_its_first_row_and_after_its_last() -> None:
+    first, last = RowGate(), begun(RowGate(), 10)
+    first.release(first.hold())
+    last.release(last.hold())
+    assert go_on(first) == 0 and go_on(last) == 10
+
+
+def test_a_look_never_waits() -> None:
+    gate = begun(RowGate(), 2)
+    assert gate.hold() == 2
+    gate.look()
+    gate.release(3)
+    gate.look()
+    gate.begin_row()
+    with pytest.raises(UpdateLeft):
+        gate.look()
+
+
+def test_a_rank_that_is_not_told_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaving, "HELD_S", 0.0)
+    gate = RowGate()
+    gate.hold()
+    with pytest.raises(TimeoutError, match="held after row 0"):
+        gate.begin_row()
+
+
+def test_it_knows_how_far_it_is() -> None:
+    gate = RowGate()
+    assert gate.rows == (0, 0)
+    gate.expect(8)
+    assert begun(gate, 3).rows == (3, 8)
