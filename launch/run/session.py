@@ -45,7 +45,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         if len(signals) > 1:  # of one group's two, or from a user who does not like to wait
             return
         run.tasks.request_stop()
-        run.begin("stop", "stopping: a checkpoint is written, then every process ends")
+        run.begin("stop", "stopping: the update in progress is left, a checkpoint is written, then every process ends")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)

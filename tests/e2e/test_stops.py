@@ -83,6 +83,37 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     assert {path.name for path in (run / "trajectories").iterdir()} == {row["file"] for row in index} | {"index.jsonl"}
 
 
+LOOKS = 10  # at a row, each a twentieth of a second after the other: then the next update has begun
+
+
+@pytest.mark.slow
+def test_a_stop_in_an_update_leaves_it_and_the_run_comes_to_the_weights_of_one_that_was_not_stopped(
+    tmp_path: Path,
+) -> None:
+    """Supervised, of two ranks, which is the same each time; an update has hundreds of rows."""
+    keys = ["stages.rl=null", "stages.sft.steps=3", "stages.sft.loop.groups_per_step=256", "learner.tokens_per_row=32"]
+    keys += ["learner.ranks=2", "learner.threads=1", "stages.sft.eval.every=0", "wandb.mode=disabled"]
+    run, whole, looks = tmp_path / "run", tmp_path / "whole", list[int]()
+
+    def in_update() -> bool:
+        looks.extend([1] * steps_of(run, "sft"))
+        return len(looks) >= LOOKS
+
+    command = ["train", "quickstart", *keys, "--run-dir"]
+    stopped = rlsys(*command, str(run), send=signal.SIGTERM, when=in_update)
+    assert stopped.code == 143, stopped.output[-2000:]
+    taken = summary(run)["steps"]
+    assert f"the update of step {taken + 1} was left after" in stopped.output
+    assert 1 <= taken < 3 and [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{taken:06d}"]
+    assert rlsys(*command, str(run)).code == rlsys(*command, str(whole)).code == 0
+    assert [row["step"] for row in rows(run)] == [1, 2, 3]
+    weights = [
+        (each / "checkpoints" / "step-000003" / "hf" / "model.safetensors").read_bytes() for each in (run, whole)
+    ]
+    assert weights[0] == weights[1]
+    assert left_behind() == []
+
+
 @pytest.mark.slow
 def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     run = tmp_path / "run"
