@@ -20,12 +20,12 @@ from rlsys.system.device import DEVICES
 SIZES = {
     "7e9 on 8 GPUs": (7.62e9, 16 * 7.62e9, 5, 16384, 1e14),
     "32e9 on 32 GPUs": (32.8e9, 14 * 32.8e9, 20, 16384, 1e14),
-    "SmolLM2 on two cores": (135e6, 20 * 135e6, 1, 4096, 3e10),
+    "SmolLM2 on two cores": (135e6, 20 * 135e6, 1, 4096, 6e10),
 }
 NEEDED = {
     "7e9 on 8 GPUs": (10, 24, 152, 380),
     "32e9 on 32 GPUs": (43, 23, 574, 1280),
-    "SmolLM2 on two cores": (147, 3, 3, 310),
+    "SmolLM2 on two cores": (74, 3, 3, 160),
 }
 
 
