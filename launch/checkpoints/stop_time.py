@@ -24,7 +24,7 @@ ROUND_S = 10.0  # a deadline is a number to be given to `ray job stop` and sched
 COPIES = 1e9  # bytes/s of a rank, from its device into ordinary host memory
 WRITES = 8e8  # bytes/s into a run directory, with digests: shared file systems take 0.6e9 to 2e9
 ROW_FLOPS = 8  # of a parameter for each token of a row: forward 2, backward 4, the forward pass again 2
-# A third of an A100's peak; two cores at less than half of the 7e10 that a core of a Xeon was measured to do in float32.
+# A third of an A100's peak; two cores at less than half of the 7e10 that one of a Xeon was measured to do in float32.
 RANK_FLOPS = {"cuda": 1e14, "cpu": 6e10}
 
 
