@@ -44,9 +44,9 @@ CASES: list[tuple[str, dict[str, Any], str, int, int]] = [
     ("sft", {}, "float32", 2, 0),
     ("swirl", {}, "bfloat16", 3, 4),
     ("dpo", {}, "float32", 2, 5),
-    ("ppo", MANY, "float32", 1, 13),
-    ("ppo", MANY, "float32", 2, 2),
-    ("ppo", MANY, "float32", 3, 14),
+    ("ppo", MANY, "float32", 1, 8),
+    ("ppo", MANY, "float32", 2, 9),
+    ("ppo", MANY | {"is_correction": "tis"}, "float32", 3, 14),
 ]
 
 
