@@ -268,7 +268,7 @@ class LearnerGroup:
         hear: Hear = ignore,
     ) -> list[Any]:
         """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
-        `timeout_s`, which is that of an update if it is not given. hear: gets the answers of ranks to pings meanwhile."""
+        `timeout_s`: an update's if not given. hear: gets the answers of ranks to pings meanwhile."""
         refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self.options.call_timeout_s
         return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self._actors], hear)
 
