@@ -39,6 +39,7 @@ from actors.specs import (
 from rlsys.adapters import Adapter, read_adapter
 from rlsys.rollout import TurnRequest
 from rlsys.system import orphans
+from rlsys.system.card_memory import naming_holders
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, WeightsRejected
 from rlsys.types import Completion, Ints
 
@@ -106,7 +107,8 @@ class Engine:
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
-            llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
+            with naming_holders(whatever=True):  # of its process the error says nothing
+                llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]
         leave_out_token_texts(llm.output_processor)

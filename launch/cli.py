@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from launch.run.parent import with_parent
 from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, last_line, nearest
+from rlsys.system.cards import hide_cards
 from rlsys.untrusted import visible_lines
 
 COMMANDS: dict[str, tuple[str, str]] = {  # name: (module, what `rlsys --help` says of it)
@@ -185,4 +186,7 @@ def main() -> NoReturn:
     """The same as a command: one that starts Ray runs under a parent, which outlives what Ray does to it."""
     argv = sys.argv[1:]
     work = partial(run, argv)
-    sys.exit(with_parent(work, end_run) if argv[:1] and argv[0] in STARTING_RAY else work())
+    if not (argv[:1] and argv[0] in STARTING_RAY):
+        sys.exit(work())
+    hide_cards()  # before anything is imported that could take one
+    sys.exit(with_parent(work, end_run))

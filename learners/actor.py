@@ -22,6 +22,7 @@ from rlsys.config.learner import LearnerConfig
 from rlsys.plan import BatchPlan
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system import stack_signal
+from rlsys.system.card_memory import naming_holders
 from rlsys.system.served import ReferenceAddress
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 from rlsys.types import Group, Sample
@@ -85,6 +86,7 @@ class LearnerActor:
         self._store = open_store(address)
         return address, self._store.port
 
+    @naming_holders()
     def start(self, spec: RankSpec, address: tuple[str, int]) -> int:
         """Join the process group. Returns the process id."""
         from learners.rank import LearnerRank  # transformers behind it: the driver goes without
@@ -99,6 +101,7 @@ class LearnerActor:
     def measure_gbps(self) -> float:
         return self.rank.measure_gbps()
 
+    @naming_holders()
     def begin(self, model_path: str, learner: LearnerConfig, algorithm: Any, **stage: Any) -> None:
         """As `LearnerRank.begin`, with the algorithm's configuration."""
         self.rank.begin(model_path, learner, make_algorithm(algorithm), **stage)
@@ -116,6 +119,7 @@ class LearnerActor:
         if hasattr(self, "rank"):
             self.rank.connect(served)
 
+    @naming_holders()
     def update(self) -> UpdateReport | None:
         """On the rows that `build` has made. None where it was left before its first optimizer step."""
         batch, self.built = self.built, None
@@ -125,15 +129,19 @@ class LearnerActor:
         except UpdateLeft:
             return None
 
+    @naming_holders()
     def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
+    @naming_holders()
     def measure(self, probe: Probe) -> ProbeValues:
         return self.rank.measure(probe)
 
+    @naming_holders()
     def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         return self.rank.export(folder.on_node(node_id()), version, probe)
 
+    @naming_holders()
     def snapshot(self, folder: str, tokenizer_from: str) -> None:
         """Copy what goes into `folder`/learner for resuming, and into `folder`/hf, with the tokenizer of
         `tokenizer_from`, for everybody else."""
@@ -147,6 +155,7 @@ class LearnerActor:
         """Write what was copied, during the next updates."""
         self._snapshot.write()
 
+    @naming_holders()
     def load(self, folder: str, optimizers_alone: bool) -> None:
         self.rank.load(Path(folder) / "learner", optimizers_alone=optimizers_alone)
 

@@ -24,6 +24,7 @@ from launch.checks.gpu_memory import (
     shape_of,
     total,
 )
+from launch.checks.machine import local_cards, local_gpus
 from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.checks.models import load_model_config, text_of
 from launch.checks.preflight import store_bytes, weights_bytes
@@ -116,21 +117,12 @@ def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: D
     return max((total(host_memory(shape, plan, 1)) for plan in _rank_plans(shape, training, dtype)), default=0.0)
 
 
-def sees_gpu() -> bool:
-    import torch
-
-    return torch.cuda.device_count() > 0
-
-
 def card_gb(config: ClusterConfig) -> float:
     """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card."""
     if config.gpu_memory_gb is not None:
         return config.gpu_memory_gb
-    if not sees_gpu():
-        return USUAL_CARD_GB
-    import torch
-
-    return round(torch.cuda.get_device_properties(0).total_memory / GIGA, 1)
+    cards = local_cards()
+    return round(cards[0].mib * 2**20 / GIGA, 1) if cards else USUAL_CARD_GB
 
 
 def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:
@@ -282,7 +274,7 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
     if shape is None:
         known = "a model whose sizes are known, to divide the GPU by"
         raise BadInput(key="cluster.share_gpu", found=True, expected=known)
-    if recipe.cluster.gpu_memory_gb is None and not sees_gpu():
+    if recipe.cluster.gpu_memory_gb is None and not local_gpus():
         raise BadInput(
             "this machine has no GPU to ask",
             key="cluster.gpu_memory_gb",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import Any
 
 import psutil
 
-SMI_S = 10.0  # a driver that is being loaded takes a few seconds to answer
-ASK = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+from rlsys.system.card_memory import ask_driver
+
+ASK = "--query-gpu=name,memory.total,driver_version"
 
 
 def describe_machine() -> dict[str, Any]:
@@ -18,7 +18,7 @@ def describe_machine() -> dict[str, Any]:
     gpus: of the first kind, "count" of all; null where there is none.
     """
     memory = psutil.virtual_memory().total / 1e9
-    return {"cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory, 1), "gpus": read_gpus(_ask_driver())}
+    return {"cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory, 1), "gpus": read_gpus(ask_driver(ASK))}
 
 
 def read_gpus(answer: str) -> dict[str, Any] | None:
@@ -29,16 +29,3 @@ def read_gpus(answer: str) -> dict[str, Any] | None:
         return None
     name, memory, driver = cards[0]
     return {"name": name, "count": len(cards), "memory_gb": round(int(memory) * 2**20 / 1e9, 1), "driver": driver}
-
-
-def _ask_driver() -> str:
-    try:
-        asked = subprocess.Popen(ASK, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except OSError:
-        return ""
-    try:
-        answer, _ = asked.communicate(timeout=SMI_S)
-    except subprocess.TimeoutExpired:
-        asked.kill()  # and not waited for: one that hangs in the driver cannot be ended
-        return ""
-    return answer if asked.returncode == 0 else ""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
+from rlsys.system.card_memory import Card, cards_of_machine, visible_cards
+from rlsys.system.cards import cards_shown
 from rlsys.system.device import DEVICES, Device, choose
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
@@ -70,7 +72,14 @@ def local_gpus() -> int:
         return 0  # torch takes seconds to load, and would count none
     import torch
 
-    return torch.cuda.device_count()
+    with cards_shown():
+        return torch.cuda.device_count()
+
+
+def local_cards() -> list[Card]:
+    """The GPUs of this machine that a run here would see, as NVIDIA's tool knows them: without touching one."""
+    with cards_shown():
+        return visible_cards(cards_of_machine())
 
 
 def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:

@@ -301,7 +301,5 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
         models.check_partition(recipe, recipe.model.path)
         models.check_window(recipe, recipe.model.path, learner=True)
     check_port(recipe.cluster.dashboard_port)
-    import torch
-
-    if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and torch.cuda.device_count() == 0:
+    if is_local(recipe.cluster) and recipe.cluster.device != "cuda" and not local_gpus():
         check_memory(memory_plan(recipe, learner=learner)[1])

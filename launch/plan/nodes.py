@@ -11,7 +11,7 @@ import psutil
 
 from launch.checks.gpu_memory import GIGA
 from launch.checks.gpu_plan import GPUS_OF_A_NODE, card_gb
-from launch.checks.machine import local_gpus
+from launch.checks.machine import local_cards, local_gpus
 from launch.plan.cards import CARDS, Card, card_of, find_card
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
@@ -73,9 +73,8 @@ def assumed_nodes(cluster: ClusterConfig, gpus: int) -> Nodes:
         return Nodes(count=1, cores=os.cpu_count(), ram=ram)
     here = local_gpus()
     if here:
-        import torch  # seconds to load: only where there are GPUs
-
-        return Nodes(count=1, gpus=here, card=card_of(torch.cuda.get_device_name(0), card_gb(cluster)), ram=ram)
+        name = next((card.name for card in local_cards()), "GPU")
+        return Nodes(count=1, gpus=here, card=card_of(name, card_gb(cluster)), ram=ram)
     memory = card_gb(cluster)
     usual = next((card for card in CARDS.values() if card.memory_gb == memory), None)
     card = usual or Card(name=f"{memory:g}G", memory_gb=memory, flops=None, bandwidth=None)

@@ -19,6 +19,7 @@ from launch.checks.machine import expected_device, inside_ray_job, is_local
 from launch.run import cleanup, parent
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput, RunFailed, describe_error
+from rlsys.system.cards import cards_shown
 from rlsys.system.device import Device, choose, require_resolved, resolve_cluster
 
 
@@ -65,7 +66,8 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     if not inside_ray_job():  # there they are the job's, from `ray job submit --metadata-json`
         options["job_config"] = ray.job_config.JobConfig(metadata={"rlsys_run": run})
     try:
-        ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
+        with cards_shown():  # Ray counts them here, and what it starts inherits the variable
+            ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # fault boundary: of a node that starts too slowly Ray says so with a plain Exception
         if not local and isinstance(error, (ConnectionError, RuntimeError, ValueError)):
             raise BadInput(silent) from error

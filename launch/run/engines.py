@@ -61,9 +61,12 @@ def on_engines(
         placement = await place(needs, timeout_s=timeout_s, run=recipe.name)
         what = "cluster.scratch_dir" if scratch else "the checkpoint"
         shared = [(f"{what}={str(Path(model).parent)!r}", Path(model).parent)] if scratch else []
-        await nodes.check_nodes(
-            placement, recipe, playing, services, device, model=(what, model), shared=shared, doing=progress.doing
+        named = (what, model)
+        found = await nodes.check_nodes(
+            placement, recipe, playing, services, device, model=named, shared=shared, doing=progress.doing
         )
+        for line in found.held:
+            progress.say(line)
         for_pool, for_services = placement[:workers], placement[workers:]
         starting = asyncio.gather(pool.start(for_pool), services.start(for_services, pool.connect))
         await watch_start(pool, starting, progress)

@@ -30,8 +30,10 @@ from rlsys import VERSION
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.system.calls import FIXED, call, reason
+from rlsys.system.card_memory import cards_of_machine, describe_held
 from rlsys.system.device import Device, hidden
 
+HELD = "held"  # by others, of its cards: in the answer of a probe
 PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
 SEEN_S = 10.0  # for a file that another node wrote to be seen: NFS remembers for a while what was not there
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -80,11 +82,12 @@ class SharedFolderProbe:
 class Found:
     """Where the parts of a run are, by node id in the order of their placement, and what each node is made of.
 
-    Both are empty for a cluster of our own, which is this machine.
+    The first two are empty for a cluster of our own, which is this machine.
     """
 
     placed: tuple[str, ...] = ()
     machines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held: tuple[str, ...] = ()  # a line for each card of theirs that others fill
 
 
 def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
@@ -122,7 +125,7 @@ class Probe:
         if version != VERSION:
             raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
         look(holds, marks, new_player)
-        return describe_machine()
+        return describe_machine() | {HELD: describe_held(cards_of_machine()) if holds.gpus else []}
 
 
 def check_rollouts(recipe: RecipeConfig) -> None:
@@ -163,7 +166,7 @@ async def check_nodes(
     doing: Callable[[str], None] = lambda said: None,
 ) -> Found:
     """Models of the hub are on their nodes from then on. Raises BadInput: one line, of the first node on which
-    something is wrong. A cluster of our own was looked at before.
+    something is wrong. A cluster of our own was looked at before, but for its cards.
 
     placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
     episodes the engines play. model: what names it, and where it is. teachers: the same of what ranks load too. shared:
@@ -177,7 +180,7 @@ async def check_nodes(
         if wanted := downloads.from_hub(path for part in parts for path in part.loads):
             doing(f"fetching {', '.join(wanted)} from the hub")
             await asyncio.to_thread(downloads.download, wanted)
-        return Found()
+        return Found(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))
     for node, part in zip(placed, parts, strict=False):
@@ -193,8 +196,9 @@ async def check_nodes(
         more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
         first = wrong[0]
         raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
-    machines = {node: answer for node, answer in answers.items() if not isinstance(answer, BaseException)}
-    return Found(placed=placed, machines=machines)
+    machines = {node: dict(answer) for node, answer in answers.items() if not isinstance(answer, BaseException)}
+    held = [f"node {addresses[node]}: {line}" for node, machine in machines.items() for line in machine.pop(HELD)]
+    return Found(placed=placed, machines=machines, held=tuple(held))
 
 
 def holds_of(

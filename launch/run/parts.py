@@ -167,6 +167,8 @@ async def start_parts(run: Run, *, engines: bool) -> None:
         teachers=[(TEACHER, whole_path(path)) for path in loaded_teachers(run.config)],
         host_bytes=host_bytes(recipe, trained, run.device, preflight.parameters(recipe)), doing=run.progress.doing,
     )  # fmt: skip
+    for line in found.held:
+        run.progress.say(line)
     if run.provenance is not None:
         run.provenance.update(nodes=await asyncio.to_thread(nodes_of, run, found, engines))
     if engines:

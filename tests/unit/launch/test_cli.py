@@ -341,3 +341,19 @@ def test_a_name_that_is_too_long_is_one_line(words: list[str], capsys: pytest.Ca
     assert run(words) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and len(err) < 150
+
+
+HIDES = """
+import os, sys
+import launch.cli as cli
+cli.run = lambda argv: print(argv[0], repr(os.environ.get("CUDA_VISIBLE_DEVICES"))) or 0
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "generate", "serve", "plan"])
+def test_a_driver_sees_no_card_and_other_commands_all(command: str) -> None:
+    given = {**os.environ, "CUDA_VISIBLE_DEVICES": "1,2"}
+    done = subprocess.run([sys.executable, "-c", HIDES, command], capture_output=True, text=True, env=given, check=True)
+    seen = "" if command in launch.cli.STARTING_RAY else "1,2"
+    assert done.stdout.split() == [command, repr(seen)]

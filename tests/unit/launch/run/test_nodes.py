@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from launch.run.nodes import (
     NodeRequirements,
     answer_probe,
     cache_folders,
+    check_nodes,
     check_rollouts,
     holds_of,
     look,
@@ -35,6 +38,7 @@ from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.config.rollout import RolloutConfig
 from rlsys.errors import BadInput, RunFailed
+from rlsys.system.card_memory import Card, Holder
 from rlsys.system.device import DEVICES
 from tests.refused import refused
 
@@ -210,3 +214,15 @@ def test_a_file_system_without_locks_is_no_other_process(
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(BadInput, match=f"^--run-dir d: {said}"):
         open_locked(tmp_path / ".lock", "wb", "--run-dir d", "another process is running in it")
+
+
+@pytest.mark.parametrize("device, said", [("cpu", []), ("cuda", ["GPU 1"])])
+def test_a_card_of_this_machine_that_others_fill_is_named_before_anything_starts_on_it(
+    device: str, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = [Card("0", "a", "H100", 81008, 500), Card("1", "b", "H100", 81008, 60000, (Holder(4321, "jax", 59000),))]
+    monkeypatch.setattr(machine, "cards_of_machine", lambda: cards)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    none: Any = SimpleNamespace(servers=[])
+    found = asyncio.run(check_nodes([], RECIPE, [], none, DEVICES[device], model=MODEL, shared=[]))
+    assert [line.partition(" (")[0] for line in found.held] == said and found.machines == {}

@@ -1,0 +1,139 @@
+"""Who holds the memory of this machine's cards, as NVIDIA's tool says it: asked without touching a card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rlsys.errors import RunFailed
+from rlsys.system.cards import VISIBLE
+from rlsys.system.orphans import VARIABLE
+
+SMI_S = 10.0  # a driver that is being loaded takes a few seconds to answer
+GPUS = "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used"
+PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
+# Of a card, in others' hands: engines leave a tenth of it free (`engine.gpu_memory_utilization`), and a desktop or an
+# empty context, half a GB of 80, is in nobody's way.
+MUCH = 0.05
+CARD_ERRORS = ("OutOfMemoryError", "AcceleratorError")  # torch's
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    pid: int
+    name: str
+    mib: int | None  # None: not said, as in some containers
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Card(index="0", uuid="GPU-5d0..", name="NVIDIA H100 80GB HBM3", mib=81008, used=61440, holders=(...))"""
+
+    index: str
+    uuid: str
+    name: str
+    mib: int  # that CUDA can give: without what the driver keeps
+    used: int
+    holders: tuple[Holder, ...] = ()
+
+
+def read_cards(gpus: str, processes: str) -> list[Card]:
+    """The lines that `nvidia-smi` answers to GPUS and PROCESSES with. A line in another form is left out."""
+    holders: dict[str, list[Holder]] = {}
+    for line in processes.splitlines():
+        parts = [part.strip() for part in line.split(",", 3)]
+        if len(parts) == 4 and parts[1].isdigit():
+            found = Holder(int(parts[1]), Path(parts[3]).name, int(parts[2]) if parts[2].isdigit() else None)
+            holders.setdefault(parts[0], []).append(found)
+    cards = []
+    for line in gpus.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 6 and parts[3].isdigit() and parts[5].isdigit():
+            index, uuid, name, total, reserved, used = parts
+            kept = int(reserved) if reserved.isdigit() else 0  # older drivers do not say it
+            cards.append(Card(index, uuid, name, int(total) - kept, int(used), tuple(holders.get(uuid, ()))))
+    return cards
+
+
+def cards_of_machine() -> list[Card]:
+    """All of them, whatever this process sees; none where NVIDIA's tool is not there or does not answer."""
+    gpus = ask_driver(GPUS)
+    return read_cards(gpus, ask_driver(PROCESSES)) if gpus else []
+
+
+def ask_driver(query: str) -> str:
+    command = ("nvidia-smi", query, "--format=csv,noheader,nounits")
+    try:
+        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return ""
+    try:
+        answer, _ = asked.communicate(timeout=SMI_S)
+    except subprocess.TimeoutExpired:
+        asked.kill()  # and not waited for: one that hangs in the driver cannot be ended
+        return ""
+    return answer if asked.returncode == 0 else ""
+
+
+def of_this_run(pid: int) -> bool:
+    """Whether a process bears the tag of the run that this one belongs to."""
+    if pid == os.getpid():
+        return True
+    try:
+        return bool(os.environ.get(VARIABLE)) and psutil.Process(pid).environ().get(VARIABLE) == os.environ[VARIABLE]
+    except psutil.Error:  # another user's, of another container, or gone
+        return False
+
+
+def describe_held(cards: Sequence[Card], ours: Callable[[int], bool] = of_this_run) -> list[str]:
+    """A line for each card of which others hold more than MUCH, with who holds how much."""
+    lines = []
+    for card in cards:
+        others = [each for each in card.holders if not ours(each.pid)]
+        own = sum(each.mib or 0 for each in card.holders if each not in others)
+        held = card.used - own
+        if held <= MUCH * card.mib:
+            continue
+        unnamed = held - sum(each.mib or 0 for each in others)
+        parts = [f"{each.name} (pid {each.pid}) {_size(each.mib)}" for each in others]
+        if unnamed > MUCH * card.mib and all(each.mib is not None for each in others):
+            parts.append(f"{_size(unnamed)} of a process that nvidia-smi does not name, of another container perhaps")
+        whole = f"others hold {held / 1024:.1f} of {card.mib / 1024:.1f} GiB"
+        lines.append(f"GPU {card.index} ({card.name}): {whole}: {', '.join(parts)}")
+    return lines
+
+
+def _size(mib: int | None) -> str:
+    return "of unknown size" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
+def visible_cards(cards: Sequence[Card]) -> list[Card]:
+    """Those of this process: none where it sees none, all where the variable names them in another way (MIG)."""
+    named = os.environ.get(VISIBLE, "all").split(",")
+    if named == [""]:
+        return []
+    return [card for card in cards if card.index in named or card.uuid in named] or list(cards)
+
+
+@contextmanager
+def naming_holders(*, whatever: bool = False, ask: Callable[[], list[Card]] = cards_of_machine) -> Iterator[None]:
+    """Where a card's memory has run out, the error says who else holds it. Raises RunFailed then.
+
+    whatever: of any error, as the start of an engine, whose own process says in its log alone what it died of.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not whatever and type(error).__name__ not in CARD_ERRORS:
+            raise
+        held = describe_held(visible_cards(ask()))
+        if not held:
+            raise
+        said = str(error).strip().split("\n")[0]
+        raise RunFailed(f"{type(error).__name__}: {said}; {'; '.join(held)}") from error

@@ -1,0 +1,75 @@
+"""What nvidia-smi answers, recorded, and what is said of it."""
+
+import pytest
+
+from rlsys.errors import RunFailed
+from rlsys.system.card_memory import Card, Holder, describe_held, naming_holders, read_cards, visible_cards
+from rlsys.system.cards import VISIBLE
+
+# 81559 - 551 = 81008 MiB, as CUDA counts them: 79.1 GiB.
+GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 551, 62000
+1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 551, 900
+2, GPU-cc, NVIDIA H100 80GB HBM3, 81559, 551, 40960
+"""
+PROCESSES = """GPU-aa, 4321, 61000, /usr/bin/python3.11
+GPU-aa, 77, 512, /opt/a, b/jax
+GPU-bb, 77, 512, /opt/a, b/jax
+"""
+CARDS = read_cards(GPUS, PROCESSES)
+
+
+def test_cards_and_holders_are_read() -> None:
+    python, jax = Holder(4321, "python3.11", 61000), Holder(77, "jax", 512)
+    assert CARDS[0] == Card("0", "GPU-aa", "NVIDIA H100 80GB HBM3", 81008, 62000, (python, jax))
+    assert CARDS[1].holders == (jax,) and CARDS[2].holders == ()
+
+
+def test_what_an_old_driver_or_a_container_does_not_say() -> None:
+    (card,) = read_cards("0, GPU-aa, A100, 40960, [N/A], 30720\nNo devices\n", "GPU-aa, 12, [N/A], [Not Found]\n")
+    assert card == Card("0", "GPU-aa", "A100", 40960, 30720, (Holder(12, "[Not Found]", None),))
+    (line,) = describe_held([card], lambda pid: False)
+    assert "30.0 of 40.0 GiB" in line and "pid 12" in line
+    assert read_cards("", "") == []
+
+
+def test_a_card_that_others_fill_is_named_with_who_holds_how_much() -> None:
+    first, third = describe_held(CARDS, lambda pid: False)  # 900 of 81008 MiB of the second are in nobody's way
+    assert "GPU 0" in first and "60.5 of 79.1 GiB" in first  # 62000 / 1024
+    assert "python3.11 (pid 4321) 59.6 GiB" in first and "jax (pid 77) 0.5 GiB" in first
+    assert "GPU 2" in third and "40.0 of 79.1 GiB" in third and "does not name" in third
+    assert not any("\n" in line for line in (first, third))
+
+
+def test_what_the_run_itself_holds_is_not_in_its_way() -> None:
+    (line,) = describe_held(CARDS[:2], lambda pid: pid == 77)
+    assert "60.0 of 79.1 GiB" in line and "jax" not in line  # 62000 - 512 = 61488 MiB
+    assert describe_held(CARDS[:2], lambda pid: pid == 4321) == []  # 1000 of 81008 MiB are left
+
+
+@pytest.mark.parametrize("named, indices", [("2", "2"), ("GPU-bb,0", "01"), ("MIG-1", "012"), ("", "")])
+def test_the_cards_of_this_process(named: str, indices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, named)
+    assert "".join(card.index for card in visible_cards(CARDS)) == indices
+
+
+class AcceleratorError(RuntimeError):
+    """By its name: torch is not asked."""
+
+
+def test_an_error_of_the_card_says_who_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, "0")
+    with pytest.raises(RunFailed) as caught, naming_holders(ask=lambda: CARDS):
+        raise AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
+    assert "AcceleratorError: CUDA error: out of memory" in str(caught.value)
+    assert "pid 4321" in str(caught.value) and "GPU 2" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_any_other_error_stays_what_it_is() -> None:
+    with pytest.raises(ValueError), naming_holders(ask=lambda: CARDS):
+        raise ValueError("no memory in it")
+    with pytest.raises(RunFailed, match="pid 4321"), naming_holders(whatever=True, ask=lambda: CARDS):
+        raise ValueError("the engine's process has died")
+    with pytest.raises(AcceleratorError), naming_holders(ask=lambda: CARDS[1:2]):
+        raise AcceleratorError("nobody else holds this one")
+    with naming_holders(ask=lambda: pytest.fail("asked for nothing")):
+        pass
