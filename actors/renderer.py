@@ -51,7 +51,11 @@ class ChatRenderer:
         from transformers import AutoTokenizer
 
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=False)
+            # A text is what its tokens say: the cleaning that some configurations ask for takes spaces out of it, and
+            # transformers refuses it for most of these models anyway, with a line of its own.
+            self.tokenizer = AutoTokenizer.from_pretrained(
+                model_path, trust_remote_code=False, clean_up_tokenization_spaces=False
+            )
         except Exception as error:  # transformers raises a dozen kinds for one cause: no usable tokenizer there
             reason = str(error).strip().split("\n")[0][:200]
             raise BadInput(

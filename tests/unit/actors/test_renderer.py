@@ -1,5 +1,7 @@
 """Tokens: what was sampled stays, what is said is appended, and a demonstration is what its rollout would have been."""
 
+import json
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -431,3 +433,17 @@ def test_a_tokenizer_that_brings_code_along_is_refused_and_runs_nothing(tmp_path
     with refused("model.path", says="no tokenizer can be loaded from it"):
         ChatRenderer(str(tmp_path))
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_text_is_what_its_tokens_say_whatever_the_configuration_asks_for(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of most tokenizers transformers refuses that with a line of its own, which came before the first of ours."""
+    shutil.copytree(folder, tmp_path / "cleaning")
+    config = tmp_path / "cleaning" / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"clean_up_tokenization_spaces": True}))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to caplog
+    renderer = ChatRenderer(str(tmp_path / "cleaning"))
+    asked = "Ann has 48 pens , or 24 ."
+    assert renderer.tokenizer.decode(renderer.tokenizer.encode(asked)) == asked
+    assert caplog.records == []
