@@ -5,28 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar, Literal, Optional
 
 from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
-from envs.rewards.transcript import answers, last_pair, model_pieces
+from envs.rewards.transcript import Piece, answers, last_pair, model_pieces
 from envs.text.words import parse_number
 from rlsys.errors import require, require_bounds
-from rlsys.types import Transcript
+from rlsys.types import Span, Transcript
 
 MARKS = " \t\n.!*\"'`"  # around an answer they say nothing
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is not an exclaimed five
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRewardConfig:
     name: str = "answer"
+    reads: Literal["tag", "last_number"] = "tag"
+    """Place of the answer in the last message. tag: in answer tags. last_number: the last number of the message, for a
+    pretrained model that has not yet learned a form (with env.style=free)."""
     correct: float = 1.0
     """Reward for an answer equal to one of the task's answers, as a number or else as text."""
     format: float = 0.1
-    """Reward for exactly one answer tag in the last message of an episode that was not cut off."""
+    """Reward for exactly one answer tag in the last message of an episode that was not cut off; of last_number, for a
+    number in it."""
     max_length: Optional[int] = None
     """Length limit of `overlong_buffer` in tokens that the policy generates."""
     overlong_buffer: Optional[int] = None
@@ -63,20 +68,31 @@ class AnswerReward(SumOfFindings):
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
         last = model_pieces(transcript)[-1:]
-        given = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE)
-        text = last[0].text if last else ""
+        text, tagged = last[0].text if last else "", self._config.reads == "tag"
+        given = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
         right = given is not None and same_answer(text[given.start : given.end].strip(), golds)
         if transcript.correct is not None:
             right = transcript.correct
-        formatted = one_answer(text) and not transcript.truncated
+        formatted = (one_answer(text) if tagged else given is not None) and not transcript.truncated
         correct, form = self._config.correct * right, self._config.format * formatted
-        wrong = "no answer tag in the last message" if given is None else "wrong answer"
-        broken = "cut off" if transcript.truncated else "not exactly one answer tag in the last message"
+        form_of = "answer tag" if tagged else "number"
+        wrong = f"no {form_of} in the last message" if given is None else "wrong answer"
+        absent = "not exactly one answer tag in the last message" if tagged else "no number in the last message"
+        broken = "cut off" if transcript.truncated else absent
         return (
             make_finding("correct", "right answer" if right else wrong, correct, transcript.messages, given),
-            make_finding("format", "one answer tag" if formatted else broken, form, transcript.messages, given),
+            make_finding("format", f"one {form_of}" if formatted else broken, form, transcript.messages, given),
             *overlong_findings(self._config, transcript),
         )
+
+
+def last_number(pieces: Sequence[Piece]) -> Span | None:
+    """Where the last number of these texts stands, with its sign, thousands and decimals."""
+    for piece in reversed(pieces):
+        found = list(NUMBER.finditer(piece.text))
+        if found:
+            return Span(message=piece.message, start=found[-1].start(), end=found[-1].end())
+    return None
 
 
 def same_answer(given: str, answers: Sequence[str]) -> bool:

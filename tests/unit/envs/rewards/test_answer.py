@@ -37,6 +37,30 @@ def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None
     assert given == Reward(value=correct + form, parts={"correct": correct, "format": form})
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "correct", "form"),
+    [
+        ("1. Add 12 and 12.\n2. So it is 24.", "24", 1.0, 0.1),
+        ("12 + 12 = 24", "24", 1.0, 0.1),
+        ("24 and not 25", "24", 0.0, 0.1),
+        ("It is 24, I think", "24", 1.0, 0.1),
+        ("1,2 or 24.", "24", 1.0, 0.1),
+        ("It costs $1,080.50, all told.", "1080.5", 1.0, 0.1),
+        ("3 - 5 is -2", "-2", 1.0, 0.1),
+        ("3-5", "5", 1.0, 0.1),  # a difference, and no sign
+        ("x24", "24", 0.0, 0.0),
+        ("<answer>twenty-four</answer>", "24", 0.0, 0.0),
+        ("", "24", 0.0, 0.0),
+    ],
+)
+def test_the_last_number_of_a_message_that_knows_no_form(text: str, gold: str, correct: float, form: float) -> None:
+    reward = AnswerReward(AnswerRewardConfig(reads="last_number"))
+    given = reward(transcript(("assistant", "24"), ("user", "go on"), ("assistant", text), golds=(gold,)))
+    assert given == Reward(value=correct + form, parts={"correct": correct, "format": form})
+    cut = reward(transcript(("assistant", text), golds=(gold,), truncated=True))
+    assert cut.parts == {"correct": correct, "format": 0.0}
+
+
 def test_only_the_model_and_only_its_last_message_count() -> None:
     right = "<answer>24</answer>"
     assert scored(("user", right)).value == 0.0
