@@ -26,7 +26,7 @@ from envs.tasks.splits import split_tasks
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Message, Task
 
-MADE_UP_STYLES = ("boxed", "answer_tag")
+MADE_UP_STYLES = ("boxed", "answer_tag", "free")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class QuestionsConfig(TaskConfig):
         both = self.demo_error_rate + self.demo_recheck_rate
         require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
         known = self.data is not None or self.style in MADE_UP_STYLES
-        require(known, "env.style", self.style, f"{' or '.join(MADE_UP_STYLES)} without env.data: sums are made up")
+        require(known, "env.style", self.style, f"{', '.join(MADE_UP_STYLES)} without env.data: sums are made up")
         alone = self.prompt is None or not self.instruction
         require(alone, "env.instruction", self.instruction, "null with env.prompt, which is the whole message")
 

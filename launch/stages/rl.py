@@ -28,7 +28,7 @@ JUDGED = {"tag": (TAG,), "boxed": (BOX,), "message": ()}
 # What must stand around an answer for a reward to see it; those that are not here read whole responses, or say so
 # themselves.
 READ: Mapping[str, Callable[[Any], tuple[str, ...]]] = {
-    "answer": lambda config: (TAG,),
+    "answer": lambda config: (TAG,) if config.reads == "tag" else (),
     "icrl": lambda config: (TAG, BOX) if config.tool == "code" else (TAG,),
     "judged": lambda config: JUDGED[config.answer],
     "long_cot": lambda config: () if config.judge.given else (BOX,),  # a judge reads the whole response
@@ -36,7 +36,7 @@ READ: Mapping[str, Callable[[Any], tuple[str, ...]]] = {
 }
 # These compare all that stands in the mark: a box in it is part of a wrong answer.
 EXACT: Mapping[str, Callable[[Any], bool]] = {
-    "answer": lambda config: True,
+    "answer": lambda config: config.reads == "tag",
     "icrl": lambda config: config.tool == "search",
 }
 

@@ -111,6 +111,14 @@ def test_generated_splits_are_disjoint_and_the_same_every_time() -> None:
     assert all(task.answers == (str(sum(task.record["terms"])),) for task in train)
 
 
+def test_made_up_sums_may_ask_for_no_form() -> None:
+    made = dict(train_tasks=20, held_out_tasks=1, demo_error_rate=0.0, demo_recheck_rate=0.0)
+    world = QuestionsWorld(QuestionsConfig(style="free", instruction="", **made))  # type: ignore[arg-type]
+    for task in world.tasks("train"):
+        (asked,), said = world.env(task).first_messages(), world.demonstration(task, 0).messages[-1].content
+        assert asked.content == task.question and said.endswith(f" {task.answers[0]}")
+
+
 @pytest.mark.parametrize("style", ["boxed", "answer_tag"])
 def test_demonstrations_replay_and_err_as_often_as_asked(style: Any) -> None:
     world = QuestionsWorld(

@@ -49,6 +49,8 @@ def test_words_of_the_users_own_may_ask_for_a_box() -> None:
 def test_what_fits_is_not() -> None:
     assert compose("worlds/sums", ["reward.name=answer", "env.style=answer_tag"])
     assert compose("worlds/sums", ["reward.name=long_cot", "reward.kind=classic", "env.style=boxed"])
+    for style in ("free", "boxed", "answer_tag"):
+        assert compose("worlds/sums", ["reward.name=answer", "reward.reads=last_number", f"env.style={style}"])
 
 
 WRITTEN = {name: style.write("yes") for name, style in STYLES.items() if name != "free"}
