@@ -21,6 +21,8 @@ thousandth for each character, with which nearly all groups have one. Both sides
 sampled, before the update. Seconds to a reward are those of the steps, at the median, whose updates were needed for it.
 
 Memory is the most that all processes of a side had together, shared pages counted once, looked at every two seconds.
+Processor seconds of a step are those of all processes of a side: on a machine that others use too they say more than
+its wall time does.
 Where a step's time goes is each side's own account at the median: this project's `time/*`, and a clock around TRL's
 methods.
 """
@@ -39,13 +41,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,24 +157,44 @@ def path_with(*folders: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *([given] if given else [])])}
 
 
-def peak_gb(command: Sequence[str], env: Mapping[str, str]) -> float:
-    """Run it. Returns the most memory that its processes had together, in GB. Raises CalledProcessError."""
-    process, most = subprocess.Popen(command, cwd=ROOT, env=env), 0
+@dataclass
+class Usage:
+    """Of all processes of a command together, looked at every SAMPLE_S seconds."""
+
+    peak_gb: float = 0.0
+    processor: list[tuple[float, float]] = field(default_factory=list)  # (when, processor seconds until then)
+
+    def between(self, begin: float, end: float) -> float:
+        """Processor seconds, interpolated. Times in seconds since 1970."""
+        return float(
+            np.interp(end, *zip(*self.processor, strict=True)) - np.interp(begin, *zip(*self.processor, strict=True))
+        )
+
+
+def use(command: Sequence[str], env: Mapping[str, str]) -> Usage:
+    """Run it. Raises CalledProcessError."""
+    process, usage, seconds = subprocess.Popen(command, cwd=ROOT, env=env), Usage(), dict[int, float]()
     while process.poll() is None:
-        most = max(most, tree_bytes(process.pid))
+        usage.peak_gb = max(usage.peak_gb, look_at_tree(process.pid, seconds) / 1e9)
+        usage.processor.append((time.time(), sum(seconds.values())))
         with suppress(subprocess.TimeoutExpired):
             process.wait(SAMPLE_S)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return most / 1e9
+    return usage
 
 
-def tree_bytes(pid: int) -> int:
-    """Of a process and all below it: what they share with n others counts as an n-th of it (PSS)."""
+def look_at_tree(pid: int, seconds: dict[int, float]) -> int:
+    """The memory of a process and all below it: what they share with n others counts as an n-th of it (PSS).
+
+    seconds: by process what it has computed until now, which is brought up to date and keeps those that have ended.
+    """
     whole = 0
     with suppress(psutil.Error):
         for each in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             with suppress(psutil.Error):  # it has ended
+                taken = each.cpu_times()
+                seconds[each.pid] = taken.user + taken.system
                 whole += each.memory_full_info().pss
     return whole
 
@@ -181,7 +204,7 @@ def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag
     command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run / "run")]
     keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
     keys.append(f"reward.functions={json.dumps({f'benchmarks.trl.{reward}': 1.0})}")
-    peak = peak_gb([*command, *keys], path_with(ROOT))
+    usage = use([*command, *keys], path_with(ROOT))
     rows = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
     kept = rows[WARM_UP:]
     parts = {key for row in kept for key in row if key.startswith("time/") and key != "time/step"}
@@ -189,7 +212,8 @@ def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag
         "step_s": median(row["time/step"] for row in kept),
         "tokens": median(row["tokens/generated"] for row in kept),
         "reward": [row["reward/mean"] for row in rows],
-        "peak_gb": peak,
+        "peak_gb": usage.peak_gb,
+        "processor_s": per_step(usage, [row["time"] for row in rows]),
         "parts": {part: median(row.get(part, 0.0) for row in kept) for part in sorted(parts)},
     }
 
@@ -201,8 +225,14 @@ def theirs(options: argparse.Namespace, folder: Path, dtype: str, reward: str) -
         subprocess.run(install, check=True)
     # -P: else this file would be found in place of the package of the same name.
     command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype, reward)]
-    peak = peak_gb(command, path_with(ROOT, PACKAGES, ROOT / "benchmarks") | {"HF_HUB_OFFLINE": "1"})
-    return {**json.loads((folder / "trl.json").read_text()), "peak_gb": peak}
+    usage = use(command, path_with(ROOT, PACKAGES, ROOT / "benchmarks") | {"HF_HUB_OFFLINE": "1"})
+    found = json.loads((folder / "trl.json").read_text())
+    return {**found, "peak_gb": usage.peak_gb, "processor_s": per_step(usage, found["ends"])}
+
+
+def per_step(usage: Usage, ends: Sequence[float]) -> float:
+    """Processor seconds of a step in the mean, without those to warm up. ends: of the steps, in seconds since 1970."""
+    return usage.between(ends[WARM_UP - 1], ends[-1]) / (len(ends) - WARM_UP)
 
 
 def forwarded(options: argparse.Namespace, dtype: str, reward: str) -> list[str]:
@@ -228,7 +258,7 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
             taken["optimizer"] += time.perf_counter()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append(time.perf_counter())
+            ends.append(time.time())
             steps.append({"step": ends[-1] - ends[-2], **taken})
             taken.clear()
 
@@ -284,6 +314,7 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
         "step_s": median(each["step"] for each in kept),
         "tokens": median(lengths) * size.groups * size.group_size,
         "reward": [float(entry["reward"]) for entry in logged],
+        "ends": ends[1:],
         "parts": {part: median(each.get(part, 0.0) for each in kept) for part in kept[0] if part != "step"},
     }
     (folder / "trl.json").write_text(json.dumps(found))
@@ -294,6 +325,7 @@ def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
     report.head(
         "numbers, reward, lag", "a step, s", "TRL's", "TRL : rlsys", f"to a reward of {goal:g}, s", "TRL's",
         "TRL : rlsys", "tokens sampled a step", "TRL's", "reward, first and last", "TRL's", "memory, GB", "TRL's",
+        "processor seconds a step", "TRL's", "TRL : rlsys",
     )  # fmt: skip
     for dtype in options.dtype:
         for reward in options.reward_of or size.rewards:
@@ -309,6 +341,7 @@ def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
                         f"{dtype}, {reward}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"],
                         *reached, both, own["tokens"], other["tokens"], ends(own), ends(other),
                         own["peak_gb"], other["peak_gb"],
+                        own["processor_s"], other["processor_s"], other["processor_s"] / own["processor_s"],
                     )  # fmt: skip
     report.head("numbers, reward", "side", "where a step's seconds go, at the median")
     for case, side, parts in accounts:

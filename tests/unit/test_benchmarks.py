@@ -269,11 +269,14 @@ def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
     shell = ["sh", "-c", f"'{sys.executable}' -c '{holds}'; true"]  # the memory is a child's
     with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
-        assert 0.06e9 < trl.tree_bytes(process.pid) < 0.2e9
+        seconds: dict[int, float] = {}
+        assert 0.06e9 < trl.look_at_tree(process.pid, seconds) < 0.2e9 and len(seconds) == 2
         process.communicate(b"\n")
-    assert trl.tree_bytes(process.pid) == 0
+    assert trl.look_at_tree(process.pid, seconds) == 0 and len(seconds) == 2
     with pytest.raises(subprocess.CalledProcessError):
-        trl.peak_gb(["false"], {})
+        trl.use(["false"], {})
+    usage = trl.Usage(processor=[(100.0, 0.0), (110.0, 10.0), (120.0, 30.0)])
+    assert trl.per_step(usage, [99.0, 105.0, 110.0, 115.0]) == 7.5  # 5 until 105, 20 until 115: two steps
     monkeypatch.setenv("PYTHONPATH", "/mine")
     assert trl.path_with(Path("/a"), Path("/b"))["PYTHONPATH"] == "/a:/b:/mine"
     monkeypatch.delenv("PYTHONPATH")
