@@ -20,7 +20,8 @@ right, which leaves most groups without a signal, on which this project does not
 thousandth for each character, with which nearly all groups have one. Both sides report the reward of a batch as it was
 sampled, before the update. Seconds to a reward are those of the steps, at the median, whose updates were needed for it.
 
-Memory is the most that all processes of a side had together, shared pages counted once, looked at every two seconds.
+Memory is the most that all processes of a side had together, shared pages counted once, looked at every two seconds:
+during the steps, and in the whole run, where this project writes a checkpoint at the end and TRL does not.
 Processor seconds of a step are those of all processes of a side: on a machine that others use too they say more than
 its wall time does.
 Where a step's time goes is each side's own account at the median: this project's `time/*`, and a clock around TRL's
@@ -40,16 +41,15 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import psutil
+if TYPE_CHECKING:
+    from usage import Usage  # a rollout worker imports this file for its reward, and has not the folder in its path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "build" / "trl"
@@ -59,7 +59,6 @@ BETAS, CLIP = (0.9, 0.999), 0.2
 WARM_UP = 2  # steps that are left out of the medians
 DTYPES = ("float32", "bfloat16")
 LAGS = (1, 0)
-SAMPLE_S = 2.0
 NUMBER = re.compile(r"\d+")
 
 
@@ -157,54 +156,14 @@ def path_with(*folders: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *([given] if given else [])])}
 
 
-@dataclass
-class Usage:
-    """Of all processes of a command together, looked at every SAMPLE_S seconds."""
-
-    peak_gb: float = 0.0
-    processor: list[tuple[float, float]] = field(default_factory=list)  # (when, processor seconds until then)
-
-    def between(self, begin: float, end: float) -> float:
-        """Processor seconds, interpolated. Times in seconds since 1970."""
-        return float(
-            np.interp(end, *zip(*self.processor, strict=True)) - np.interp(begin, *zip(*self.processor, strict=True))
-        )
-
-
-def use(command: Sequence[str], env: Mapping[str, str]) -> Usage:
-    """Run it. Raises CalledProcessError."""
-    process, usage, seconds = subprocess.Popen(command, cwd=ROOT, env=env), Usage(), dict[int, float]()
-    while process.poll() is None:
-        usage.peak_gb = max(usage.peak_gb, look_at_tree(process.pid, seconds) / 1e9)
-        usage.processor.append((time.time(), sum(seconds.values())))
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(SAMPLE_S)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage
-
-
-def look_at_tree(pid: int, seconds: dict[int, float]) -> int:
-    """The memory of a process and all below it: what they share with n others counts as an n-th of it (PSS).
-
-    seconds: by process what it has computed until now, which is brought up to date and keeps those that have ended.
-    """
-    whole = 0
-    with suppress(psutil.Error):
-        for each in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            with suppress(psutil.Error):  # it has ended
-                taken = each.cpu_times()
-                seconds[each.pid] = taken.user + taken.system
-                whole += each.memory_full_info().pss
-    return whole
-
-
 def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag: int) -> dict[str, Any]:
+    from usage import use
+
     run = Path(tempfile.mkdtemp(dir=folder, prefix=f"run-{dtype}-{reward}-{lag}-"))
     command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run / "run")]
     keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
     keys.append(f"reward.functions={json.dumps({f'benchmarks.trl.{reward}': 1.0})}")
-    usage = use([*command, *keys], path_with(ROOT))
+    usage = use([*command, *keys], path_with(ROOT), str(ROOT))
     rows = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
     kept = rows[WARM_UP:]
     parts = {key for row in kept for key in row if key.startswith("time/") and key != "time/step"}
@@ -212,27 +171,31 @@ def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag
         "step_s": median(row["time/step"] for row in kept),
         "tokens": median(row["tokens/generated"] for row in kept),
         "reward": [row["reward/mean"] for row in rows],
-        "peak_gb": usage.peak_gb,
-        "processor_s": per_step(usage, [row["time"] for row in rows]),
+        **used(usage, [row["time"] for row in rows]),
         "parts": {part: median(row.get(part, 0.0) for row in kept) for part in sorted(parts)},
     }
 
 
 def theirs(options: argparse.Namespace, folder: Path, dtype: str, reward: str) -> dict[str, Any]:
+    from usage import use
+
     if not (PACKAGES / "trl").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(PACKAGES)]
         install = [*pip, "-r", str(PINNED)]
         subprocess.run(install, check=True)
     # -P: else this file would be found in place of the package of the same name.
     command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype, reward)]
-    usage = use(command, path_with(ROOT, PACKAGES, ROOT / "benchmarks") | {"HF_HUB_OFFLINE": "1"})
+    paths = path_with(ROOT, PACKAGES, ROOT / "benchmarks")
+    usage = use(command, paths | {"HF_HUB_OFFLINE": "1"}, str(ROOT))
     found = json.loads((folder / "trl.json").read_text())
-    return {**found, "peak_gb": usage.peak_gb, "processor_s": per_step(usage, found["ends"])}
+    return {**found, **used(usage, found["ends"])}
 
 
-def per_step(usage: Usage, ends: Sequence[float]) -> float:
-    """Processor seconds of a step in the mean, without those to warm up. ends: of the steps, in seconds since 1970."""
-    return usage.between(ends[WARM_UP - 1], ends[-1]) / (len(ends) - WARM_UP)
+def used(usage: Usage, ends: Sequence[float]) -> dict[str, float]:
+    """Memory during the steps and of the whole run, and processor seconds of a step, in the mean, without those to warm
+    up. ends: of the steps, in seconds since 1970."""
+    processor_s = usage.processor_s(ends[WARM_UP - 1], ends[-1]) / (len(ends) - WARM_UP)
+    return {"steps_gb": usage.peak_gb(ends[0], ends[-1]), "peak_gb": usage.peak_gb(), "processor_s": processor_s}
 
 
 def forwarded(options: argparse.Namespace, dtype: str, reward: str) -> list[str]:
@@ -324,7 +287,8 @@ def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
     goal, size, accounts = options.reward, size_of(options), list[tuple[str, str, dict[str, float]]]()
     report.head(
         "numbers, reward, lag", "a step, s", "TRL's", "TRL : rlsys", f"to a reward of {goal:g}, s", "TRL's",
-        "TRL : rlsys", "tokens sampled a step", "TRL's", "reward, first and last", "TRL's", "memory, GB", "TRL's",
+        "TRL : rlsys", "tokens sampled a step", "TRL's", "reward, first and last", "TRL's",
+        "memory in the steps, GB", "TRL's", "of the whole run, GB", "TRL's",
         "processor seconds a step", "TRL's", "TRL : rlsys",
     )  # fmt: skip
     for dtype in options.dtype:
@@ -340,7 +304,7 @@ def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
                     report.row(
                         f"{dtype}, {reward}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"],
                         *reached, both, own["tokens"], other["tokens"], ends(own), ends(other),
-                        own["peak_gb"], other["peak_gb"],
+                        own["steps_gb"], other["steps_gb"], own["peak_gb"], other["peak_gb"],
                         own["processor_s"], other["processor_s"], other["processor_s"] / own["processor_s"],
                     )  # fmt: skip
     report.head("numbers, reward", "side", "where a step's seconds go, at the median")

@@ -27,7 +27,7 @@ from launch.run.weight_sync import make_probe
 from tests.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
-PARTS = {"report", "study", "http_load", "scripted"}  # of other benchmarks
+PARTS = {"report", "study", "usage", "http_load", "scripted"}  # of other benchmarks
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in PARTS)
 STUDIES = {  # and what reads a run that has ended
     "curriculum": "curriculum.curve",
@@ -264,19 +264,20 @@ def test_the_rewards_of_the_comparison_with_trl() -> None:
 def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trl = load("trl")
+    trl, usage = load("trl"), load("usage")
     holds = "held = bytearray(60_000_000); print(flush=True); input()"
     shell = ["sh", "-c", f"'{sys.executable}' -c '{holds}'; true"]  # the memory is a child's
     with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
         seconds: dict[int, float] = {}
-        assert 0.06e9 < trl.look_at_tree(process.pid, seconds) < 0.2e9 and len(seconds) == 2
+        assert 0.06e9 < usage.look_at_tree(process.pid, seconds) < 0.2e9 and len(seconds) == 2
         process.communicate(b"\n")
-    assert trl.look_at_tree(process.pid, seconds) == 0 and len(seconds) == 2
+    assert usage.look_at_tree(process.pid, seconds) == 0 and len(seconds) == 2
     with pytest.raises(subprocess.CalledProcessError):
-        trl.use(["false"], {})
-    usage = trl.Usage(processor=[(100.0, 0.0), (110.0, 10.0), (120.0, 30.0)])
-    assert trl.per_step(usage, [99.0, 105.0, 110.0, 115.0]) == 7.5  # 5 until 105, 20 until 115: two steps
+        usage.use(["false"], {}, ".")
+    looks = usage.Usage([(100.0, 0.0, 5_000_000_000), (110.0, 10.0, 1_000_000_000), (120.0, 30.0, 7_000_000_000)])
+    # Processor seconds: 5 until 105, 20 until 115, for two steps.
+    assert trl.used(looks, [101.0, 105.0, 110.0, 115.0]) == {"steps_gb": 1.0, "peak_gb": 7.0, "processor_s": 7.5}
     monkeypatch.setenv("PYTHONPATH", "/mine")
     assert trl.path_with(Path("/a"), Path("/b"))["PYTHONPATH"] == "/a:/b:/mine"
     monkeypatch.delenv("PYTHONPATH")

@@ -12,7 +12,13 @@ from tests.paths import ROOT
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "configuration.md"}),
          *sorted((ROOT / "configs").rglob("*.md"))]  # fmt: skip
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
-PARTS = {"report.py", "study.py", "http_load.py", "scripted.py"}  # of other benchmarks: no command of their own
+PARTS = {
+    "report.py",
+    "study.py",
+    "usage.py",
+    "http_load.py",
+    "scripted.py",
+}  # of other benchmarks: no command of their own
 # A number with a unit of time, memory, speed or share.
 FIGURE = re.compile(
     r"(?<![\w.])\d[\d,.]*\s?(?:%|(?:ms|s|us|µs|minutes?|seconds?|MiB|GiB|MB|GB|GFLOP/s|tokens/s)\b|per second\b)"
