@@ -23,7 +23,9 @@ from launch.checks import machine
 from launch.checks.preflight import check_output
 from launch.run.engines import scratch_folder
 from launch.run.nodes import (
+    HELD,
     NodeRequirements,
+    Probe,
     answer_probe,
     cache_folders,
     check_nodes,
@@ -34,6 +36,7 @@ from launch.run.nodes import (
     name_node,
 )
 from launch.run.rundir import open_locked
+from rlsys import VERSION
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.config.rollout import RolloutConfig
@@ -226,3 +229,12 @@ def test_a_card_of_this_machine_that_others_fill_is_named_before_anything_starts
     none: Any = SimpleNamespace(servers=[])
     found = asyncio.run(check_nodes([], RECIPE, [], none, DEVICES[device], model=MODEL, shared=[]))
     assert [line.partition(" (")[0] for line in found.held] == said and found.machines == {}
+
+
+def test_a_probe_tells_which_cards_of_its_node_others_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "check_cuda", lambda: None)
+    full = Card("0", "a", "H100", 81008, 60000)
+    monkeypatch.setattr(launch.run.nodes, "cards_of_machine", lambda: [full])
+    found = Probe({}).look(VERSION, NodeRequirements(gpus=True), [])
+    assert len(found[HELD]) == 1 and "GPU 0" in found[HELD][0]
+    assert Probe({}).look(VERSION, NodeRequirements(), [])[HELD] == []
