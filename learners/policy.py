@@ -19,27 +19,23 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, lora, partitioned
-from learners.attention import find_shared_starts
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
 from learners.own_head import own_product, require_own_head
+from learners.proofs import examine_head, require_packing
 from learners.rope import scale_rope
+from learners.rows import output_positions, pack_ids, row_inputs
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
 REFUSALS = (OSError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError)  # of a model, by transformers
 
-# Two short samples of different lengths; every tokenizer has these ids.
-_PROBE = ((1, 2, 3, 4, 5), (6, 5, 4))
-_OTHER_FIRST = (5, 3, 1, 2, 6)  # as long as the first
 DropoutField = tuple[type[PreTrainedConfig], str]
-# On the small logits of a new model soft-capping is next to invisible: the probe makes them large.
-_PROBE_LOGIT = 50.0
 
 
 class PolicyModel(nn.Module):
     """Wraps a model in `self.model`, whose parameters keep their Hugging Face names.
 
-    Raises BadInput when the architecture lets one sample of a packed row see another.
+    Raises BadInput where one sample of a packed row sees another (`learners.proofs`).
     """
 
     def __init__(
@@ -56,11 +52,10 @@ class PolicyModel(nn.Module):
         self.narrow = self.dtype != model.dtype
         self.own_dropout = dict(own_dropout or {})
         self.adapter: Adapter | None = None  # that is trained in its place: `take_adapter`
-        self.linear_head = _head_is_linear(model)
-        self.hidden_size = _hidden_size(model)
-        _require_packing(model)
+        require_packing(model)
+        self.linear_head, self.hidden_size = examine_head(model)
         if not self.linear_head:
-            require_own_head(model, _probe_inputs(model, _PROBE))
+            require_own_head(model, row_inputs(model, *pack_ids([[1, 2, 3, 4, 5], [6, 5, 4]], model.device)))
 
     def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
         """Freeze the weights and train an adapter: a new one, or that of a folder."""
@@ -151,118 +146,6 @@ def _logprobs(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy_N = -torch.linalg.vecdot(logp_NV.exp(), logp_NV)
     return logp_N, entropy_N
-
-
-def row_inputs(
-    model: PreTrainedModel, token_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor
-) -> dict[str, Any]:
-    """The row as `model` wants it: what it gives is read with `output_positions`.
-
-    No mask and no cache: with either, samples would see each other. In host memory what begins two neighbours alike is
-    given once.
-    """
-    more: dict[str, object] = {"use_cache": False}
-    if model.config._attn_implementation in (attention.PACKED_SDPA, attention.PACKED_VARLEN):
-        shared = find_shared_starts(token_ids, cu_seqlens) if token_ids.device.type == "cpu" else None
-        if shared is not None:
-            token_ids, position_ids = token_ids[shared.kept], position_ids[shared.kept]
-        more["packed_layout"] = attention.packed_layout(cu_seqlens, shared)
-    else:
-        longest = int(cu_seqlens.diff().max())
-        more |= {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
-        more |= {"max_length_q": longest, "max_length_k": longest}
-    return {"input_ids": token_ids[None], "position_ids": position_ids[None], **more}
-
-
-def output_positions(inputs: Mapping[str, Any], tokens: torch.Tensor) -> torch.Tensor:
-    """Where in what a model gives for `inputs` these tokens of the row are."""
-    layout: attention.PackedLayout | None = inputs.get("packed_layout")
-    return tokens if layout is None or layout.shared is None else layout.shared.stand_in[tokens]
-
-
-@torch.no_grad()
-def _head_is_linear(model: PreTrainedModel) -> bool:
-    """Whether logits are `lm_head(last_hidden_state)`: no scaling before it, no soft-capping after it.
-
-    What comes after it, to the bit. What comes before it is of another pass, which may round otherwise on a GPU.
-    """
-    head = model.get_output_embeddings()
-    if type(head) is not nn.Linear:
-        return False
-    seen: dict[str, torch.Tensor] = {}
-
-    def enlarge(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-        seen["input"] = inputs[0]
-        seen["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
-        return seen["output"]
-
-    inputs = _probe_inputs(model, _PROBE[:1])
-    hook = head.register_forward_hook(enlarge)
-    logits = model(**inputs).logits
-    hook.remove()
-    hidden = model.base_model(**inputs).last_hidden_state
-    return _gap(seen["input"], hidden) <= _tolerance(model) and torch.equal(logits, seen["output"].to(logits.dtype))
-
-
-def _gap(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative to the largest number that is expected; nan where something is not finite."""
-    found, expected = found.float(), expected.float()
-    return float((found - expected).abs().max() / expected.abs().max())
-
-
-def _tolerance(model: PreTrainedModel) -> float:
-    """Between rows of one length, which take the same kernels."""
-    return 1e-4 if model.dtype == torch.float32 else 5e-2
-
-
-@torch.no_grad()
-def _hidden_size(model: PreTrainedModel) -> int:
-    return model.base_model(**_probe_inputs(model, _PROBE[:1])).last_hidden_state.shape[-1]
-
-
-@torch.no_grad()
-def _require_packing(model: PreTrainedModel) -> None:
-    """Raise BadInput when the second sample of a row changes with the first (a recurrent layer, say), or is not what it
-    would be alone.
-
-    The row alone is a shorter one, for which a GPU may take other kernels: rounding to 16 bits in other places adds up
-    over layers, to 5.6e-2 after 64 of them (measured on random weights), and a leak to several times as much.
-    """
-    first, second = _PROBE
-    alone = _second(model, (second,))
-    packed, packed_after_other = (_second(model, (each, second)) for each in (first, _OTHER_FIRST))
-    found = (
-        (_gap(packed, packed_after_other), _tolerance(model)),
-        (_gap(packed, alone), 1e-4 if model.dtype == torch.float32 else 0.2),
-    )
-    for gap, most in found:
-        if not gap <= most:
-            what = f"samples packed in one row see each other (relative gap {gap:.1e}, expected none)"
-            raise BadInput(f"model {type(model).__name__}: {what}")
-
-
-def _second(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> torch.Tensor:
-    """What the model makes of the last of these samples, side by side in a row."""
-    inputs, start = _probe_inputs(model, samples), sum(map(len, samples[:-1]))
-    tokens = torch.arange(start, start + len(samples[-1]))
-    return model.base_model(**inputs).last_hidden_state[0, output_positions(inputs, tokens)]
-
-
-def _probe_inputs(model: PreTrainedModel, samples: tuple[tuple[int, ...], ...]) -> dict[str, Any]:
-    token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
-    token_ids = token_ids % model.config.get_text_config().vocab_size
-    return row_inputs(model, token_ids, position_ids, cu_seqlens)
-
-
-def pack_ids(
-    samples: tuple[tuple[int, ...], ...] | list[list[int]], device: torch.device | str
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(token_ids [T], position_ids [T], cu_seqlens [S+1]) of samples side by side."""
-    token_ids = torch.tensor([token for sample in samples for token in sample], dtype=torch.int64)
-    position_ids = torch.cat([torch.arange(len(sample)) for sample in samples])
-    lengths = torch.tensor([0] + [len(sample) for sample in samples])
-    cu_seqlens = lengths.cumsum(0).to(torch.int32)
-    return token_ids.to(device), position_ids.to(device), cu_seqlens.to(device)
 
 
 class CriticModel(nn.Module):

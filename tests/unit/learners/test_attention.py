@@ -70,7 +70,7 @@ def test_log_probabilities_and_gradients_are_those_of_a_row_that_shares_nothing(
     given: list[int] = []
     policy.model.get_input_embeddings().register_forward_hook(lambda _, ids, out: given.append(ids[0].numel()))
     found, gradients = scores(policy, ROW)
-    monkeypatch.setattr("learners.policy.find_shared_starts", lambda ids, bounds: None)
+    monkeypatch.setattr("learners.rows.find_shared_starts", lambda ids, bounds: None)
     expected, plain = scores(policy, ROW)
     whole = sum(map(len, ROW))
     assert given == [whole - 6 - 7 - 5 - 2, whole]
@@ -85,7 +85,7 @@ def test_a_critic_shares_too(paths: dict[str, str], monkeypatch: pytest.MonkeyPa
     ids, positions, bounds = pack_ids(ROW, "cpu")
     needed = torch.ones_like(ids, dtype=torch.bool)
     found = critic(ids, positions, bounds, needed)
-    monkeypatch.setattr("learners.policy.find_shared_starts", lambda ids, bounds: None)
+    monkeypatch.setattr("learners.rows.find_shared_starts", lambda ids, bounds: None)
     torch.testing.assert_close(found, critic(ids, positions, bounds, needed), atol=1e-5, rtol=0)
 
 

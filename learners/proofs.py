@@ -1,0 +1,170 @@
+"""What a model has to show when it is loaded: packed samples stay apart, and what its head computes.
+
+Pretrained models have channels of ten thousands that a later layer takes back, and so they amplify rounding, each by as
+much as its weights say: no gap is held against a constant. In rows of one shape a sample whose neighbours change keeps
+every bit, whatever the weights are. So what trained once cannot fail later, and a leak in one layer of many is found
+however small it is. A sample alone makes a row of another shape: how far rounding carries the model is measured on the
+model itself, with the same weights.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from learners.rows import output_positions, pack_ids, row_inputs
+from rlsys.errors import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+log = logging.getLogger("rlsys.learner")
+
+# Tokens of the sample that is looked at, of the one before it and of the one after it. The first two are padded into
+# one call of attention. Tables of positions have 64 rows and more.
+LENGTHS = (15, 16, 9)
+# How often its own rounding, by bytes of a number, a sample may be from what it is alone. SmolLM2 with up to 20 % of
+# noise in its weights, sums made in another order: 0.7 to 2.1 in float32, where what is wrong is 10^5 away, and 0.3 in
+# bfloat16, whose sums are float32.
+ROUNDINGS = {4: 30.0, 2: 3.0}
+NOISES = 2  # passes with noise of one bit: the larger gap counts
+# Of two passes over one row, where a kernel sums in no fixed order.
+_UNSTEADY = 10.0
+# Larger than any soft cap, so that capped logits of the probe are others in every number format.
+_PROBE_LOGIT = 8192.0
+Samples = Sequence[Sequence[int]]
+
+
+@torch.no_grad()
+def examine_head(model: PreTrainedModel) -> tuple[bool, int]:
+    """(whether logits are `lm_head(last_hidden_state)` with nothing between or after, the hidden size).
+
+    Both to the bit: what goes into the head is what came out of the layers in that pass, what comes out are logits.
+    """
+    seen: dict[str, torch.Tensor] = {}
+
+    def keep(_module: nn.Module, _inputs: tuple[torch.Tensor, ...], output: Any) -> None:
+        seen["hidden"] = output[0]
+
+    def enlarge(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        seen["input"] = inputs[0]
+        seen["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
+        return seen["output"]
+
+    head = model.get_output_embeddings()
+    hooks = [model.base_model.register_forward_hook(keep)]
+    if type(head) is nn.Linear:
+        hooks.append(head.register_forward_hook(enlarge))
+    try:
+        inputs = row_inputs(model, *pack_ids([_tokens(model, LENGTHS[0], 0)], model.device))
+        logits = model(**inputs).logits
+        if "hidden" not in seen:  # OPT calls what is inside its base model
+            model.base_model(**inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    plain = "input" in seen and torch.equal(seen["input"], seen["hidden"])
+    return plain and torch.equal(logits, seen["output"].to(logits.dtype)), seen["hidden"].shape[-1]
+
+
+@torch.no_grad()
+def require_packing(model: PreTrainedModel) -> None:
+    """Raise BadInput where a sample of a row changes with its neighbours, or is not what it would be alone.
+
+    Always the same passes, since under ZeRO-3 every rank takes part in each.
+    """
+    size, before, after = LENGTHS
+    sample = _tokens(model, size, 0)
+    row, other = (
+        [_tokens(model, before, 1, shift), sample, _tokens(model, after, 2, shift)] for shift in (False, True)
+    )
+    found, again = ([_middle(model, each) for each in (row, other)] for _ in range(2))
+    if not all(bool(torch.isfinite(each).all()) for each in found):
+        raise BadInput(f"model {type(model).__name__}: it gives numbers that are not finite")
+    leak = min(_gap(*found), _gap(*again))
+    unsteady = max(map(_gap, found, again))  # of two passes over the very same row: 0 for most kernels
+    if leak > _UNSTEADY * unsteady:
+        _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
+    if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
+        _refuse(model, "it does not read position_ids, which begin anew with each sample of a packed row")
+    apart, noise = _gap(_middle(model, [sample], at=0), found[0]), 0.0
+    for seed in range(NOISES):
+        with _one_bit_noise(model, seed):
+            noise = max(noise, _gap(_middle(model, row), found[0]))
+    if apart > ROUNDINGS[model.dtype.itemsize] * noise:
+        what = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
+        _refuse(model, f"{what}, of rounding {noise:.1e})")
+
+
+def _refuse(model: PreTrainedModel, what: str) -> None:
+    raise BadInput(f"model {type(model).__name__}: {what}")
+
+
+def _gap(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """[tokens, H] each. The mean over tokens of the difference's size, relative to that of what is expected."""
+    found, expected = found.float(), expected.float()
+    return float(((found - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)).mean())
+
+
+def _tokens(model: PreTrainedModel, length: int, which: int, shift: bool = False) -> list[int]:
+    """Ids of a sample, other ones for another; shifted, each is another. No two begin alike: else they are computed
+    once (`attention.find_shared_starts`), in rows of another shape."""
+    vocabulary = model.config.get_text_config().vocab_size
+    drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(which))
+    drawn[0] = 2 * which + 1
+    return [int(token) for token in (drawn + shift) % vocabulary]
+
+
+def _middle(model: PreTrainedModel, samples: Samples, *, at: int = 1) -> torch.Tensor:
+    """[tokens, H] what the model makes of one of these samples, side by side in a row."""
+    token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
+    inputs, bounds = row_inputs(model, token_ids, position_ids, cu_seqlens), cu_seqlens.tolist()
+    tokens = torch.arange(*bounds[at : at + 2])
+    hidden: torch.Tensor = model.base_model(**inputs).last_hidden_state[0, output_positions(inputs, tokens)]
+    return hidden
+
+
+@contextmanager
+def _one_bit_noise(model: PreTrainedModel, seed: int) -> Iterator[None]:
+    """Inside, what each of the innermost modules gives is off by one unit of rounding, up or down."""
+    unit = torch.finfo(model.dtype).eps
+    draw = torch.Generator(device=model.device).manual_seed(seed)
+
+    def add(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if not torch.is_tensor(output) or not output.is_floating_point():
+            return output
+        signs = torch.rand(output.shape, generator=draw, device=output.device) < 0.5
+        return torch.where(signs, output * (1 - unit), output * (1 + unit))
+
+    with _after_innermost(model, add):
+        yield
+
+
+def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[float]:
+    """Of what each of the innermost modules gives. stretched: at positions 0, 2, 4 ... of each sample: angles and
+    learned positions are then others, also where weights are too small for a difference to reach the end."""
+    found: list[float] = []
+
+    def add(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        parts = output if isinstance(output, tuple) else (output,)
+        found.extend(float(each.double().sum()) for each in parts if torch.is_tensor(each))
+
+    token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
+    with _after_innermost(model, add):
+        model.base_model(**row_inputs(model, token_ids, position_ids * (1 + stretched), cu_seqlens))
+    return found
+
+
+@contextmanager
+def _after_innermost(model: PreTrainedModel, hook: Callable[[nn.Module, Any, Any], Any]) -> Iterator[None]:
+    hooks = [each.register_forward_hook(hook) for each in model.modules() if not any(True for _ in each.children())]
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
