@@ -29,6 +29,7 @@ class Example:
     answers: tuple[Answer, ...]
     tokenizer: str  # of the answers' samples
     names: tuple[str, ...]  # of its prompt, and of its task: examples that share one are never on two sides of a split
+    replaced: bool = False  # `prompt` is another one than that with which the answers' samples begin
 
 
 def read_answer(record: dict[str, Any], where: str) -> Example:

@@ -311,7 +311,8 @@ def _head(stage: StageConfig) -> Raw:
     head: Raw = {"name": stage.name, "kind": stage.kind}
     if stage_of(stage.kind).has_length:
         head |= {"steps": stage.steps} if stage.epochs is None else {"epochs": stage.epochs}
-    return head | ({"data": stage.data} if stage.data is not None else {})
+    given = {"data": stage.data, "prompts": stage.prompts}
+    return head | {key: value for key, value in given.items() if value is not None}
 
 
 def _difference(values: Any, base: Any) -> Raw:

@@ -52,6 +52,9 @@ class StageKeys:
     """Training data of sft, dpo and stepwise, and input of judge: the name of an earlier generate or judge stage, the
     path of a JSON-lines file, or (sft, dpo) several of them with the number of examples of each, {a.jsonl: 300,
     b.jsonl: null}, where null means all. null: the environment's demonstrations (sft)."""
+    prompts: Any = None
+    """Prompts under which the answers of `data` are taught (sft). env: those of this stage's own environment, with its
+    `env.demonstrations` and its instruction (prompt distillation). null: those that the data has."""
 
     @property
     def label(self) -> str:
@@ -70,6 +73,7 @@ class Stage:
     plays = False  # it needs rollout engines
     makes_data = False  # later stages may name it as their `data`
     mixes = False  # it may have several environments
+    own_prompts = False  # it can teach answers under the prompts of its own environment
     reads: Keys = ()  # the sections and keys of a recipe that have an effect in such a stage
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
@@ -140,10 +144,21 @@ class Stage:
         if head.data is not None and not made:
             for path in [head.data] if isinstance(head.data, str) else head.data:
                 _check_path(where, path, earlier)
+        if head.prompts is not None and not self.own_prompts:
+            expected = "it in an sft stage with data: other kinds keep the prompts that they have"
+            raise BadInput(key=f"{where}.prompts", found=head.prompts, expected=expected)
         steps, epochs = _length(where, head) if self.has_length else (0, None)
         if epochs is not None and not made:
             steps, epochs = steps_for(epochs, self.epoch(recipe, head.data), recipe.loop.groups_per_step), None
-        return StageConfig(name=head.label, kind=head.kind, steps=steps, config=recipe, data=head.data, epochs=epochs)
+        return StageConfig(
+            name=head.label,
+            kind=head.kind,
+            steps=steps,
+            config=recipe,
+            data=head.data,
+            epochs=epochs,
+            prompts=head.prompts,
+        )
 
 
 def stage_of(kind: str) -> Stage:

@@ -194,6 +194,10 @@ class DataStage(Stage):
         """The file to read, of those that an earlier stage writes; `kept` holds the trajectories that it keeps."""
         return kept
 
+    def parse_of(self, stage: StageConfig) -> Parse:
+        """`parse`, with what this stage makes of each line."""
+        return self.parse
+
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if head.data is not None and not is_source(head.data):
             raise BadInput(
@@ -219,7 +223,7 @@ class DataStage(Stage):
         config = stage.config.eval
         held_out = {"eval.share": config.share, "eval.tasks": config.tasks}
         drawn = held_out if config.every else dict.fromkeys(held_out)
-        return {"data": stage.data} | drawn | verdicts_identity(stage)
+        return {"data": stage.data, "prompts": stage.prompts} | drawn | verdicts_identity(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         if stage.data is None:
@@ -240,7 +244,7 @@ class DataStage(Stage):
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
         files = files_of(stage.data or "")
         config = stage.config
-        data = open_data(self.parse, files, config.eval, config.seed, note, config.verdicts)
+        data = open_data(self.parse_of(stage), files, config.eval, config.seed, note, config.verdicts)
         if not data.train:
             raise BadInput("no records", where=", ".join(map(str, files)), expected="one JSON object per line")
         return data
@@ -254,7 +258,8 @@ class DataStage(Stage):
         if not path.is_file():
             raise RunFailed(f"stages.{stage.name}: {path} is missing, which stage {maker.name} has written")
         config = stage.config
-        data = open_data(self.parse, {path: None}, config.eval, config.seed, verdicts=config.verdicts)
+        parse, files = self.parse_of(stage), {path: None}
+        data = open_data(parse, files, config.eval, config.seed, verdicts=config.verdicts)
         if not data.train:
             counts = run.state.played.get(maker.name, {})
             raise RunFailed(f"stages.{stage.name}: nothing to train on in {path}: {self.nothing_made} ({counts})")

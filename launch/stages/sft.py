@@ -15,8 +15,9 @@ from envs import MAX_WORLDS, make_world
 from envs.base import find_demonstrable
 from launch.run.run import Run
 from launch.stages import supervised
-from launch.stages.base import StageKeys
-from launch.stages.datasets import DataStage
+from launch.stages.base import StageKeys, maker_of
+from launch.stages.datasets import DataStage, Parse
+from launch.stages.own_prompts import check_other_prompts, check_own_prompts, prompts_differ, under_own_prompts
 from launch.stages.reads import DEMONSTRATIONS, EXAMPLES, Keys
 from launch.stages.supervised import make_sample, measure_after
 from learners.algorithms import ALGORITHMS
@@ -36,6 +37,7 @@ class SFT(DataStage):
     nothing_made = "nothing passed generate.keep and generate.min_reward"
     parse = staticmethod(read_answer)
     mixes = True
+    own_prompts = True
     reads = EXAMPLES
 
     def reads_here(self, head: StageKeys, recipe: RecipeConfig) -> Keys:
@@ -47,6 +49,10 @@ class SFT(DataStage):
         if name in ALGORITHMS and name != "sft":
             raise BadInput(where=where, key="algorithm.name", found=name, expected="'sft' in an sft stage")
         super().check(where, head, recipe)
+        check_own_prompts(where, head.prompts, recipe, data=head.data is not None)
+
+    def parse_of(self, stage: StageConfig) -> Parse:
+        return self.parse if stage.prompts is None else under_own_prompts(self.parse, stage.config)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         shown = _find_demonstrations(recipe.env)[0] if data is None else []
@@ -54,9 +60,23 @@ class SFT(DataStage):
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
+        maker = maker_of(config, stage)
+        if stage.prompts is not None and maker is not None and maker.kind == "generate":
+            check_other_prompts(f"stages.{stage.name}", maker.config, stage.config)
         if stage.data is None:
             for name, one in stage.config.by_env.items():
                 demonstrable(stage.name, one, name)
+
+    def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
+        maker, lines = maker_of(config, stage), super().arithmetic(config, stage)
+        if stage.prompts is not None:
+            return [*lines, "prompts = those of this stage's environment; what follows them stays as it was sampled"]
+        if maker is not None and maker.kind == "generate" and prompts_differ(maker.config, stage.config):
+            return [
+                *lines,
+                f"prompts = those that stage {maker.name} plays; prompts=env: those of this stage's own env",
+            ]
+        return lines
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         stage = await (from_demonstrations(run, stage) if stage.data is None else from_data(run, stage, self))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +19,10 @@ from launch.run.updating import update
 from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, resolve_steps
+from launch.stages.own_prompts import PromptAccount, with_prompt
 from launch.stages.trajectories import tokenizer_id
 from rlsys.config.recipe import StageConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 from rlsys.examples import Example
 from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
@@ -90,13 +91,39 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
         )
     env = run.active.world.env(run.active.world.tasks("train")[0])
     stop, offer = tuple(env.stop_strings), offer_of(env)
-    return SupervisedTraining(
+    begun = SupervisedTraining(
         stage=stage,
         data=data,
         curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
         read=lambda example: samples_of(example, run.renderer, tokenizer, stop, offer),
         longest=run.config.recipe.engine.max_model_len,
     )
+    if stage.prompts is not None:
+        account = await asyncio.to_thread(account_for, begun, tokenizer)
+        run.note("stage", f"stage {stage.name}: {account.describe()}", **asdict(account))
+        if not account.taught:
+            raise RunFailed(
+                f"stages.{stage.name}: no answer fits under the prompts of this stage: {account.describe()}"
+            )
+    return begun
+
+
+def account_for(begun: SupervisedTraining, tokenizer: str) -> PromptAccount:
+    """Of all examples of a stage that teaches them under prompts of its own, held-out ones too."""
+    account = PromptAccount()
+    for example in (*begun.data.train, *begun.data.held_out):
+        (answer,), (samples,) = example.answers, begun.read(example)
+        if not samples:
+            account.rewritten += 1
+        elif any(sample.num_tokens > begun.longest for sample in samples):
+            account.too_long += 1
+        else:
+            account.taught += 1
+            account.tokens += sum(sample.num_loss_tokens for sample in samples)
+            account.after += int(samples[0].loss_mask.argmax())
+            if example.tokenizer == tokenizer and answer.samples:
+                account.before += answer.samples[0].sampled[0][0]
+    return account
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +202,10 @@ def samples_of(
     found: list[list[Sample]] = []
     for answer in example.answers:
         if answer.samples and example.tokenizer == tokenizer:
-            found.append([make_sample(each.token_ids, _mask(each)) for each in answer.samples])
+            kept = answer.samples
+            if example.replaced:
+                kept = with_prompt(kept, renderer.prompt_ids(example.prompt, offer))
+            found.append([make_sample(each.token_ids, _mask(each)) for each in kept])
         else:
             whole = (*example.prompt, *answer.messages)
             ids, mask = renderer.demonstration(

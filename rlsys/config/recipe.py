@@ -57,6 +57,9 @@ class StageConfig:
     epochs: Optional[float] = None
     """Number of passes over the data of an earlier stage, whose size, and with it the number of steps, is not known
     yet. None in every other case."""
+    prompts: Optional[Literal["env"]] = None
+    """Prompts under which the answers of `data` are taught: env, those of this stage's environment. None: those
+    that the data has."""
 
 
 @dataclass(frozen=True, kw_only=True)

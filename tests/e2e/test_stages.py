@@ -19,6 +19,14 @@ stages:
   - {name: tries, kind: generate, generate: {samples: 4, tasks: 128, keep: correct, per_task: 2}}
   - {name: prefer, kind: dpo, data: tries, epochs: 2, loop: {groups_per_step: 8}, learner: {lr: 1e-4}, eval: {every: 4}}
   - {name: again, kind: sft, data: tries, steps: 4, loop: {groups_per_step: 8}, learner: {lr: 1.0e-4}}
+  - name: distil
+    kind: sft
+    data: tries
+    prompts: env
+    steps: 2
+    env: {instruction: "Use the calculator."}
+    loop: {groups_per_step: 8}
+    learner: {lr: 1.0e-4}
 """
 
 
@@ -79,6 +87,18 @@ def test_answers_are_learned_and_the_last_stage_is_measured(run: Path) -> None:
     assert set(done["eval"]["before"]) == set(done["eval"]["after"]) == {"greedy", "sampled"}
     assert any("eval/loss" in row for row in rows(run) if row["stage"] == "sft")
     assert len(list((run / "checkpoints").iterdir())) == 2
+
+
+def test_answers_are_taught_under_the_prompts_of_the_stage(run: Path) -> None:
+    kept = lines(run / "generated" / "tries.jsonl")
+    (account,) = [row for row in lines(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
+    assert (account["taught"], account["too_long"], account["rewritten"]) == (len(kept), 0, 0)
+    sampled = [end - start for each in kept for start, end in each["samples"][0]["sampled"]]
+    assert account["tokens"] == sum(sampled)
+    assert account["before"] == sum(each["samples"][0]["sampled"][0][0] for each in kept)
+    assert account["after"] > account["before"]  # an instruction stands before each question now
+    distil = [row for row in rows(run) if row["stage"] == "distil"]
+    assert len(distil) == 2 and all(row["data/too_long"] == 0 for row in distil)
 
 
 def test_generate_plays_a_checkpoint_and_filters_without_playing_again(run: Path) -> None:

@@ -1,0 +1,128 @@
+"""Prompt distillation: answers that were given to one prompt are taught under another (`prompts: env` of a stage).
+
+A policy that is shown worked examples answers well. Its answers, put behind the same question without the examples,
+teach it to answer so without them. What follows the prompt stays token for token as it was sampled or read, and the
+same tokens are trained; the prompt alone is rendered anew, as an episode of the stage's own environment would begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from envs import make_world
+from envs.protocols.retrieval import PROMPTED
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput
+from rlsys.examples import Example
+from rlsys.jsonl import format_value
+from rlsys.records import Tokens
+from rlsys.types import Message, Task
+
+OWN = "env"  # of a stage's `prompts`: those of its environment; null keeps those that the data has
+
+
+def check_own_prompts(where: str, prompts: Any, recipe: RecipeConfig, *, data: bool) -> None:
+    """Raises BadInput for a value that there is not, and for prompts that cannot be rendered without playing."""
+    if prompts is None:
+        return
+    key = f"{where}.prompts"
+    if prompts != OWN:
+        raise BadInput(key=key, found=prompts, expected=f"{OWN}, the prompts of this stage's environment, or null")
+    if not data:
+        raise BadInput(key=key, found=prompts, expected="null without data: demonstrations have these prompts anyway")
+    protocol = getattr(recipe.env, "protocol_name", None)
+    if protocol in PROMPTED:
+        what = f"in protocol {protocol} a prompt holds what the retriever finds when an episode begins"
+        raise BadInput(what, key=key, found=prompts, expected="null")
+
+
+def check_other_prompts(where: str, played: RecipeConfig, own: RecipeConfig) -> None:
+    """Of an earlier stage that plays: whether this one's environment has its tasks, and another prompt for them."""
+    tasks = _by_id(own)
+    for task in make_world(played.env).tasks("train")[: played.generate.tasks]:
+        _require_same(tasks.get(task.task_id), task.task_id, task.question, where)
+    if not prompts_differ(played, own):
+        expected = "a prompt of its own, such as env.demonstrations.count=0, or null"
+        raise BadInput("the prompts are those that are played", key=f"{where}.prompts", found=OWN, expected=expected)
+
+
+def prompts_differ(played: RecipeConfig, own: RecipeConfig) -> bool:
+    """Whether the first task that is played has another prompt in the environment of `own`; no where that lacks it."""
+    task = next(iter(make_world(played.env).tasks("train")), None)
+    found = None if task is None else _by_id(own).get(task.task_id)
+    return task is not None and found is not None and own_prompt(played)(task) != own_prompt(own)(found)
+
+
+def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: RecipeConfig) -> Any:
+    """`parse`, and then the prompt of the recipe's environment. It raises BadInput for a task that is not there."""
+    tasks, prompt = _by_id(recipe), own_prompt(recipe)
+
+    def read(record: dict[str, Any], where: str) -> Example:
+        example, task = parse(record, where), record.get("task")
+        asked = task if isinstance(task, dict) else {}
+        task_id = str(asked.get("task_id", record.get("task_id", "")))
+        found = _require_same(tasks.get(task_id), task_id, asked.get("question"), where)
+        return replace(example, prompt=prompt(found), replaced=True)
+
+    return read
+
+
+def own_prompt(recipe: RecipeConfig) -> Callable[[Task], tuple[Message, ...]]:
+    world = make_world(recipe.env)
+    return lambda task: tuple(world.env(task).first_messages())
+
+
+def _by_id(recipe: RecipeConfig) -> dict[str, Task]:
+    return {task.task_id: task for task in make_world(recipe.env).tasks("train")}
+
+
+def _require_same(found: Task | None, task_id: str, question: object, where: str) -> Task:
+    if found is None:
+        raise BadInput(f"no training task of this stage's environment is called {format_value(task_id)}", where=where)
+    if question is not None and found.question != question:
+        raise BadInput(
+            f"task {task_id} is another question in this stage's environment: {found.question!r}", where=where
+        )
+    return found
+
+
+def with_prompt(samples: Sequence[Tokens], prompt: Sequence[int]) -> tuple[Tokens, ...]:
+    """One answer's samples after another prompt: the old one ends where the first token was sampled.
+
+    (1 2 3 | 4 5) with 4 5 sampled becomes, after (9), (9 | 4 5). Empty where a later sample begins with something else:
+    a context that was written anew has no prompt to take the place of.
+    """
+    old = samples[0].token_ids[: samples[0].sampled[0][0]]
+    if any(each.token_ids[: len(old)] != old for each in samples):
+        return ()
+    moved = len(prompt) - len(old)
+    return tuple(
+        Tokens(
+            token_ids=(*prompt, *each.token_ids[len(old) :]),
+            sampled=tuple((start + moved, end + moved) for start, end in each.sampled),
+        )
+        for each in samples
+    )
+
+
+@dataclass(slots=True)
+class PromptAccount:
+    """What became of the answers of a stage, counted before its first step."""
+
+    taught: int = 0
+    too_long: int = 0
+    rewritten: int = 0  # a later context does not begin with the prompt
+    tokens: int = 0  # trained, of those that are taught
+    before: int = 0  # tokens of the prompts that they were given to
+    after: int = 0  # and of those that they are taught under
+
+    def describe(self) -> str:
+        mean = max(self.taught, 1)
+        left = [(self.too_long, "longer than the window"), (self.rewritten, "whose context was written anew")]
+        out = "".join(f"; left out: {count} {why}" for count, why in left if count)
+        return (
+            f"{self.taught} answers of {self.tokens:,} trained tokens, after prompts of {self.after / mean:.0f} tokens "
+            f"in the mean that take the place of {self.before / mean:.0f}{out}"
+        )

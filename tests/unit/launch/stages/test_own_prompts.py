@@ -1,0 +1,208 @@
+"""Answers that were given to one prompt, taught under another: what follows the prompt stays as it was sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.renderer import ChatRenderer
+from envs.tasks.prompts import ExamplesConfig
+from envs.worlds.search import SearchQAWorld
+from envs.worlds.search_config import SearchQAConfig
+from launch.cli import run as rlsys
+from launch.config.compose import compose, to_yaml
+from launch.stages.own_prompts import PromptAccount, check_other_prompts, under_own_prompts, with_prompt
+from launch.stages.supervised import account_for, samples_of
+from launch.stages.trajectories import group_record
+from rlsys.config.recipe import RecipeConfig
+from rlsys.examples import read_answer
+from rlsys.records import Tokens, to_json
+from rlsys.types import Reward, Task, Trajectory, Transcript
+from tests import made
+from tests.played import episode, tokenizer_in
+from tests.refused import refused
+
+OLD, NEW = (1, 2, 3), (9,)
+SHOWN, ALONE = ExamplesConfig(count=2), ExamplesConfig(count=0)
+
+
+def recipe(demonstrations: ExamplesConfig, **env: Any) -> RecipeConfig:
+    given = {"train_tasks": 8, "held_out_tasks": 2, "protocol": "icrl", "topk": 1} | env
+    return RecipeConfig(env=SearchQAConfig(demonstrations=demonstrations, **given))
+
+
+def test_the_prompt_is_replaced_and_the_spans_move_with_what_was_sampled() -> None:
+    """4 5 and 7 are the model's, 6 is a tool's."""
+    played = [Tokens(token_ids=(*OLD, 4, 5, 6, 7), sampled=((3, 5), (6, 7)))]
+    assert with_prompt(played, NEW) == (Tokens(token_ids=(9, 4, 5, 6, 7), sampled=((1, 3), (4, 5))),)
+    longer = with_prompt(played, (9, 9, 9, 9))
+    assert longer == (Tokens(token_ids=(9, 9, 9, 9, 4, 5, 6, 7), sampled=((4, 6), (7, 8))),)
+
+
+def test_a_later_sample_that_continues_the_prompt_gets_the_new_one_too() -> None:
+    """Its context holds what was said before: 4 without its end 5, and the tool's 6."""
+    first, second = (
+        Tokens(token_ids=(*OLD, 4, 5), sampled=((3, 5),)),
+        Tokens(token_ids=(*OLD, 4, 6, 7), sampled=((5, 6),)),
+    )
+    assert with_prompt([first, second], NEW) == (
+        Tokens(token_ids=(9, 4, 5), sampled=((1, 3),)),
+        Tokens(token_ids=(9, 4, 6, 7), sampled=((3, 4),)),
+    )
+
+
+def test_a_context_that_was_written_anew_has_no_prompt_to_take_the_place_of() -> None:
+    first, other = Tokens(token_ids=(*OLD, 4), sampled=((3, 4),)), Tokens(token_ids=(1, 8, 4, 6), sampled=((3, 4),))
+    assert with_prompt([first, other], NEW) == ()
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
+    world = SearchQAWorld(recipe(SHOWN).env)
+    return ChatRenderer(str(tokenizer_in(tmp_path_factory.mktemp("tokenizer"), world.texts(8), world.tags, 512)))
+
+
+async def right(_: Transcript) -> Reward:
+    return Reward(value=1.0, parts={})
+
+
+def play(world: SearchQAWorld, task: Task, renderer: ChatRenderer) -> Trajectory:
+    """A search, which the real retriever answers, and a right answer."""
+    turns = [each.content for each in world.demonstration(task, 0).messages if each.role == "assistant"]
+
+    async def search(query: str) -> str:
+        """The real retriever, in this process."""
+        return world._protocol.show(world._made_up.search(query))
+
+    world._search = search  # type: ignore[method-assign]
+    return asyncio.run(episode(world, task, turns, renderer, score=right, plan=made.plan(max_context=4096)))
+
+
+def line(played: Trajectory, task: Task, tokenizer: str = "mine") -> dict[str, Any]:
+    group = group_record(made.group(made.ticket(task=task), played), tokenizer)
+    found: dict[str, Any] = json.loads(json.dumps(to_json(group.trajectories[0])))
+    return found
+
+
+def test_it_is_the_sample_of_an_episode_with_the_own_prompt_in_which_the_same_was_said(renderer: ChatRenderer) -> None:
+    shown, alone = SearchQAWorld(recipe(SHOWN).env), SearchQAWorld(recipe(ALONE).env)
+    task = shown.tasks("train")[3]
+    with_examples, without = (line(play(world, task, renderer), task) for world in (shown, alone))
+    example = under_own_prompts(read_answer, recipe(ALONE))(with_examples, "line 1")
+    ((taught,),) = samples_of(example, renderer, "mine", ())
+    (expected,) = without["samples"]
+    assert len(with_examples["samples"][0]["token_ids"]) > len(expected["token_ids"]) + 50
+    assert taught.token_ids.tolist() == expected["token_ids"]
+    trained = [at for start, end in expected["sampled"] for at in range(start, end)]
+    assert taught.loss_mask.nonzero()[0].tolist() == trained
+    ((kept,),) = samples_of(read_answer(with_examples, "line 1"), renderer, "mine", ())  # without the key, as it was
+    assert kept.token_ids.tolist() == with_examples["samples"][0]["token_ids"]
+
+
+def test_answers_of_another_tokenizer_are_spelled_after_the_own_prompt(renderer: ChatRenderer) -> None:
+    shown = SearchQAWorld(recipe(SHOWN).env)
+    task = shown.tasks("train")[0]
+    example = under_own_prompts(read_answer, recipe(ALONE))(line(play(shown, task, renderer), task), "line 1")
+    stop = tuple(shown.env(task).stop_strings)
+    ((taught,),) = samples_of(example, renderer, "another", stop)
+    prompt = SearchQAWorld(recipe(ALONE).env).env(task).first_messages()
+    own = renderer.prompt_ids(prompt)
+    assert taught.token_ids.tolist()[: len(own)] == list(own)
+    assert taught.loss_mask.argmax() == len(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"task_id": "nowhere"}, "no training task"), ({"question": "Who?"}, "another question")],
+)
+def test_an_answer_to_a_task_that_the_environment_lacks_is_refused_with_its_line(
+    change: dict[str, str], says: str
+) -> None:
+    task = SearchQAWorld(recipe(ALONE).env).tasks("train")[0]
+    record = {"prompt": "?", "response": "x", "task": {"task_id": task.task_id, "question": task.question} | change}
+    with refused(where="line 7", says=says):
+        under_own_prompts(read_answer, recipe(ALONE))(record, "line 7")
+
+
+def test_the_account_says_what_is_taught_and_what_is_left_out(renderer: ChatRenderer) -> None:
+    shown = SearchQAWorld(recipe(SHOWN).env)
+    tasks = shown.tasks("train")[:3]
+    records = [line(play(shown, task, renderer), task) for task in tasks]
+    broken = Tokens(token_ids=(5, 6, 7), sampled=((2, 3),))
+    records[2]["samples"].append({"token_ids": list(broken.token_ids), "sampled": [[2, 3]]})
+    parse = under_own_prompts(read_answer, recipe(ALONE))
+    examples = [parse(each, "line") for each in records]
+    lengths = [len(samples_of(each, renderer, "mine", ())[0][0].token_ids) for each in examples[:2]]
+
+    class Data:
+        train, held_out = examples[:1], examples[1:]
+
+    class Begun:
+        data, longest = Data(), max(lengths) - (lengths[0] != lengths[1])
+
+        def read(self, example: Any) -> Any:
+            return samples_of(example, renderer, "mine", ())
+
+    account = account_for(Begun(), "mine")  # type: ignore[arg-type]
+    longer = sum(length > Begun.longest for length in lengths)
+    assert (account.taught, account.too_long, account.rewritten) == (2 - longer, longer, 1)
+    assert 0 < account.after < account.before
+
+
+STAGES = """
+extends: icrl/tiny
+stages:
+  - {name: tries, kind: generate, env: {demonstrations: {count: 2}}, generate: {tasks: 8}}
+  - {name: distil, kind: sft, data: tries, prompts: env, steps: 2}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "distil.yaml"
+    path.write_text(STAGES)
+    return str(path)
+
+
+def test_the_key_survives_the_runs_own_configuration(config: str, tmp_path: Path) -> None:
+    read = compose(config, [])
+    assert [stage.prompts for stage in read.stages] == [None, "env"]
+    (tmp_path / "config.yaml").write_text(to_yaml(read))
+    assert compose(str(tmp_path / "config.yaml"), [], saved=True) == read
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["stages.distil.prompts=own"], "distil.prompts"),
+        (["stages.distil.data=null"], "null without data"),
+        (["stages.tries.prompts=env"], "sft stage with data"),
+        (["stages.distil.kind=dpo"], "sft stage with data"),
+        (["stages.distil.env.protocol=rag"], "retriever"),
+    ],
+)
+def test_where_the_key_has_no_meaning_it_is_refused(config: str, changes: list[str], says: str) -> None:
+    with refused(says=says):
+        compose(config, changes)
+
+
+def test_prompts_that_are_the_same_or_of_other_tasks_are_refused_before_anything_starts() -> None:
+    check_other_prompts("stages.distil", recipe(SHOWN), recipe(ALONE))
+    with refused("stages.distil.prompts", says="that are played"):
+        check_other_prompts("stages.distil", recipe(ALONE), recipe(ALONE))
+    with refused(where="stages.distil", says="no training task"):
+        check_other_prompts("stages.distil", recipe(SHOWN), recipe(ALONE, train_tasks=4))
+
+
+@pytest.mark.parametrize(("key", "says"), [("env", "of this stage's environment"), ("null", "that stage tries plays")])
+def test_a_dry_run_says_which_prompts_are_taught(config: str, key: str, says: str, capsys: Any) -> None:
+    assert rlsys(["train", config, "--dry-run", f"stages.distil.prompts={key}"]) == 0
+    assert any("prompts =" in found and says in found for found in capsys.readouterr().out.splitlines())
+
+
+def test_an_account_of_nothing_divides_by_nothing() -> None:
+    assert "0 answers" in PromptAccount(too_long=3).describe()
