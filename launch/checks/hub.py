@@ -12,6 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from launch.checks.packaged import PACKAGED, describe_fetch, folder_of, is_here
 from rlsys.errors import BadInput
 
 OFFLINE = "HF_HUB_OFFLINE"
@@ -21,6 +22,8 @@ MOST_CONFIG_BYTES = 1 << 20
 
 def find_cached(name: str) -> Path | None:
     """The folder of a downloaded model, the newest; found without loading the hub's library, which reads OFFLINE."""
+    if name in PACKAGED:
+        return folder_of(name) if is_here(name) else None
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     cache = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
     snapshots = (cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*/config.json")
@@ -48,8 +51,10 @@ def require(name: str, where: str) -> str | None:
     """Raises BadInput for a model that is neither here nor to be had. `where` begins the line: "model.path='a/b'".
 
     Where only the copy of an earlier download is to be had, the hub is not asked again by any process of this run: what
-    to say about it is returned.
+    to say about it is returned. A model of a package is no hub's: the run fetches it itself.
     """
+    if name in PACKAGED:
+        return None
     here = find_cached(name)
     if is_offline():
         if here is None:
@@ -70,6 +75,8 @@ def require(name: str, where: str) -> str | None:
 
 def explain_missing(name: str) -> str:
     """Why a model that is not on this machine cannot be had by it either; "" where the hub has one of that name."""
+    if name in PACKAGED:
+        return f"the run fetches {describe_fetch(name)}"
     if is_offline():
         return f"{OFFLINE} is set, nothing is downloaded"
     if (reason := _unreachable()) is not None:

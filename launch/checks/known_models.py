@@ -22,6 +22,7 @@ _QWEN3_SMALL = {**_QWEN3, "tie_word_embeddings": True}
 _MATH = {"max_position_embeddings": 4096}
 _LLAMA = {"model_type": "llama", "vocab_size": 128256, "tie_word_embeddings": False, "max_position_embeddings": 131072}
 _LLAMA_SMALL = {**_LLAMA, "tie_word_embeddings": True}
+_SMOLLM2 = {"model_type": "llama", "vocab_size": 49152, "tie_word_embeddings": True, "max_position_embeddings": 8192}
 _GEMMA2 = {"model_type": "gemma2", "vocab_size": 256000, "tie_word_embeddings": True, "max_position_embeddings": 8192}
 
 
@@ -37,6 +38,7 @@ def _and_instruct(name: str, config: Config) -> dict[str, Config]:
 
 
 KNOWN: Mapping[str, Config] = {
+    "smollm2-135m-instruct": _shape(_SMOLLM2, 576, 30, 9, 3, 1536, 64),  # of `launch.checks.packaged`
     **_and_instruct("Qwen/Qwen2.5-0.5B", _shape(_QWEN25_SMALL, 896, 24, 14, 2, 4864)),
     **_and_instruct("Qwen/Qwen2.5-1.5B", _shape(_QWEN25_SMALL, 1536, 28, 12, 2, 8960)),
     **_and_instruct("Qwen/Qwen2.5-3B", _shape(_QWEN25_SMALL, 2048, 36, 16, 2, 11008)),

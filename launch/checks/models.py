@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from launch.checks import hub
 from launch.checks.known_models import KNOWN, Config
+from launch.checks.packaged import PACKAGED, folder_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.positions import positions_of
@@ -101,8 +102,10 @@ def read_model_config(folder: Path, name: str) -> Config:
 
 
 def whole_path(model: str) -> str:
-    """Of a folder, since actors work elsewhere; a hub name is itself."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
+    """Of a folder, since actors work elsewhere, or of a model of a package; a hub name is itself."""
+    if Path(model).is_dir():
+        return str(Path(model).resolve())
+    return str(folder_of(model)) if model in PACKAGED else model
 
 
 def load_model_config(path: str, key: str = "model.path") -> Config | None:

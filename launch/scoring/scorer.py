@@ -26,6 +26,7 @@ from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Asks
+from launch.checks.models import whole_path
 from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -178,7 +179,7 @@ class Tokens:
     """The recipe's tokenizer, loaded for the first transcript that needs it; never from the network."""
 
     def __init__(self, model_path: str | None) -> None:
-        self._path = model_path
+        self._path = None if model_path is None else whole_path(model_path)
         self._missing = "model.path is null" if model_path is None else ""
         self._warned = False
 

@@ -17,6 +17,7 @@ from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
+from launch.checks.packaged import PACKAGED
 from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
 from launch.checks.teachers import KEY as TEACHER_KEY
 from launch.checks.teachers import check_teachers, count_parameters, served_to, teachers_of
@@ -47,8 +48,9 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
     if recipe.model.path is None:
         check_teachers(stages, None, "")  # their tokens are compared once the policy's tokenizer is built
     else:
-        renderer = ChatRenderer(recipe.model.path)
-        prompts.prompt_lines(renderer, recipe.model.path, _playing(config))
+        path = models.whole_path(recipe.model.path)
+        renderer = ChatRenderer(path)
+        prompts.prompt_lines(renderer, path, _playing(config))
         check_teachers(stages, renderer.tokenizer, f"model.path={recipe.model.path!r}")
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
         models.check_window(recipe, recipe.model.path, learner=True)
@@ -69,7 +71,7 @@ def _prompts(config: RunConfig) -> list[str]:
         return ["known once the policy and its tokenizer are built from nothing: the run says it"]
     folder = path if Path(path).is_dir() else hub.find_cached(path)
     if folder is None:
-        away = "" if path in KNOWN else hub.explain_missing(path)
+        away = "" if path in KNOWN and path not in PACKAGED else hub.explain_missing(path)
         return [f"not known before the model is on this machine{away and f'; {path}: {away}'}"]
     return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
 

