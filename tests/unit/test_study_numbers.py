@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from launch.config.compose import compose
 from tests.paths import ROOT
 
 
@@ -138,3 +139,27 @@ def test_a_study_of_rechecks_asks_for_the_order_of_the_paper(script: ModuleType)
     assert [each.holds(papers) for each in script.PREDICTIONS] == [True] * 4
     turned = {"classic": arm(0.8, 0.3, 0.1), "cosine": arm(0.7, 0.1, 0.1), "cosine, penalty": arm(0.6, 0.1, 0.1)}
     assert [each.holds(turned) for each in script.PREDICTIONS] == [False] * 4
+
+
+@pytest.mark.parametrize("script", ["smollm2"], indirect=True)
+def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: Path) -> None:
+    stages = {stage.name: stage for stage in compose("smollm2", []).stages}
+    played = stages["tries"].config.generate.tasks
+    trained = sum(stages[name].steps for name in ("examples", "alone")) * 8 * 4  # groups of answers, in each step
+    assert script.sampled_answers() == trained + played
+    before = {"stage": "examples", "when": "before", "step": 0, "shown/sampled/accuracy": 0.2}
+    around = [before | right(0.0, 0.0), {"stage": "alone", "when": "after", "step": 3} | right(0.95, 0.9)]
+    write(tmp_path / "evaluations.jsonl", *around)
+    steps = [("examples", 0.3), ("distil", None), ("alone", 0.9)]
+    rows = [{"stage": stage} | ({} if reward is None else {"reward/mean": reward}) for stage, reward in steps]
+    write(tmp_path / "metrics.jsonl", *rows)
+    write(tmp_path / "summary.json", {"status": "done", "generated": {"tries": {"kept": 7, "trajectories": 9}}})
+    found = script.numbers(tmp_path)
+    assert found["steps"] == {"examples": [0.3], "alone": [0.9]} and found["tries"]["kept"] == 7
+    assert found["evaluations"][0]["shown sampled"] == 0.2
+    ends = [script.at(found, kind, when=when) for when in ("before", "after") for kind in ("greedy", "sampled")]
+    assert ends == [0.0, 0.0, 0.95, 0.9]
+
+
+def right(greedy: float, sampled: float) -> dict[str, float]:
+    return {"alone/greedy/accuracy": greedy, "alone/sampled/accuracy": sampled}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,9 @@ import pytest
 
 from launch.checks import hub, packaged, preflight
 from launch.checks.models import whole_path
-from launch.checks.packaged import PACKAGED, fetch, find_packaged, folder_of, is_here
+from launch.checks.packaged import PACKAGED, fetch, find_packaged, folder_of, is_here, lock_of
 from launch.cli import run as rlsys
 from launch.config.compose import compose
-from launch.run.rundir import open_locked
 from rlsys.errors import BadInput
 from tests.refused import refused
 
@@ -57,7 +57,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     model = replace(PACKAGED[NAME], sha256=hashlib.sha256(WEIGHTS).hexdigest())
     monkeypatch.setattr(packaged, "PACKAGED", {NAME: model})
     found = Index()
-    monkeypatch.setattr(packaged, "_call", found)
+    monkeypatch.setattr(packaged, "call", found)
     return found
 
 
@@ -95,9 +95,11 @@ def test_another_file_than_the_pinned_one_is_refused(index: Index) -> None:
 
 
 def test_two_processes_do_not_fetch_it_together(index: Index) -> None:
-    lock = folder_of(NAME).with_name(f"{NAME}.lock")
-    with open_locked(lock, "ab", "here", "taken"), refused(where=NAME, says="another process"):
-        fetch(NAME)
+    lock_of(NAME).parent.mkdir(parents=True)
+    with lock_of(NAME).open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with refused(where=NAME, says="another process"):
+            fetch(NAME)
     assert index.called == 0
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from actors.renderer import ChatRenderer
+from envs.episode import ToolEpisode
+from envs.protocols import PROTOCOLS
 from envs.tasks.prompts import ExamplesConfig
 from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
@@ -70,15 +72,19 @@ async def right(_: Transcript) -> Reward:
     return Reward(value=1.0, parts={})
 
 
+class Answered(SearchQAWorld):
+    """Every search finds the same: no server is started."""
+
+    def env(self, task: Task) -> ToolEpisode:
+        async def search(query: str) -> str:
+            return "Doc 1(Title: Kakate) The founder of Kakate is Supedi."
+
+        return ToolEpisode(super().env(task).first_messages(), PROTOCOLS["icrl"], search)
+
+
 def play(world: SearchQAWorld, task: Task, renderer: ChatRenderer) -> Trajectory:
-    """A search, which the real retriever answers, and a right answer."""
+    """What the demonstration says."""
     turns = [each.content for each in world.demonstration(task, 0).messages if each.role == "assistant"]
-
-    async def search(query: str) -> str:
-        """The real retriever, in this process."""
-        return world._protocol.show(world._made_up.search(query))
-
-    world._search = search  # type: ignore[method-assign]
     return asyncio.run(episode(world, task, turns, renderer, score=right, plan=made.plan(max_context=4096)))
 
 
@@ -89,7 +95,7 @@ def line(played: Trajectory, task: Task, tokenizer: str = "mine") -> dict[str, A
 
 
 def test_it_is_the_sample_of_an_episode_with_the_own_prompt_in_which_the_same_was_said(renderer: ChatRenderer) -> None:
-    shown, alone = SearchQAWorld(recipe(SHOWN).env), SearchQAWorld(recipe(ALONE).env)
+    shown, alone = Answered(recipe(SHOWN).env), Answered(recipe(ALONE).env)
     task = shown.tasks("train")[3]
     with_examples, without = (line(play(world, task, renderer), task) for world in (shown, alone))
     example = under_own_prompts(read_answer, recipe(ALONE))(with_examples, "line 1")
@@ -104,7 +110,7 @@ def test_it_is_the_sample_of_an_episode_with_the_own_prompt_in_which_the_same_wa
 
 
 def test_answers_of_another_tokenizer_are_spelled_after_the_own_prompt(renderer: ChatRenderer) -> None:
-    shown = SearchQAWorld(recipe(SHOWN).env)
+    shown = Answered(recipe(SHOWN).env)
     task = shown.tasks("train")[0]
     example = under_own_prompts(read_answer, recipe(ALONE))(line(play(shown, task, renderer), task), "line 1")
     stop = tuple(shown.env(task).stop_strings)
@@ -129,7 +135,7 @@ def test_an_answer_to_a_task_that_the_environment_lacks_is_refused_with_its_line
 
 
 def test_the_account_says_what_is_taught_and_what_is_left_out(renderer: ChatRenderer) -> None:
-    shown = SearchQAWorld(recipe(SHOWN).env)
+    shown = Answered(recipe(SHOWN).env)
     tasks = shown.tasks("train")[:3]
     records = [line(play(shown, task, renderer), task) for task in tasks]
     broken = Tokens(token_ids=(5, 6, 7), sampled=((2, 3),))
