@@ -159,6 +159,13 @@ def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: P
     assert found["evaluations"][0]["shown sampled"] == 0.2
     ends = [script.at(found, kind, when=when) for when in ("before", "after") for kind in ("greedy", "sampled")]
     assert ends == [0.0, 0.0, 0.95, 0.9]
+    worse = script.numbers(tmp_path)
+    worse["evaluations"][-1] = {"greedy": 0.84, "sampled": 0.79}
+    found["steps"]["examples"], worse["steps"]["examples"] = [0.1, 0.3, 0.4, 0.5], [0.3, 0.3, 0.4, 0.5]
+    arms = {"smollm2": found, "rejection": worse}
+    assert [each.holds(arms) for each in script.PREDICTIONS] == [True] * 4
+    arms = {"smollm2": worse, "rejection": found}
+    assert [each.holds(arms) for each in script.PREDICTIONS] == [False] * 4
 
 
 def right(greedy: float, sampled: float) -> dict[str, float]:
