@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from learners.rounding import round_again
 from learners.rows import output_positions, pack_ids, row_inputs
 from rlsys.errors import BadInput
+from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -95,8 +97,9 @@ def require_packing(model: PreTrainedModel) -> None:
     if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
         _refuse(model, "it does not read position_ids, which begin anew with each sample of a packed row")
     apart, noise = _gap(_middle(model, [sample], at=0), plain), 0.0
+    one_bit = RoundingUnits(products=torch.finfo(model.dtype).eps, rest=torch.finfo(model.dtype).eps)
     for seed in range(NOISES):
-        with _one_bit_noise(model, seed):
+        with round_again(model, one_bit, seed):
             noise = max(noise, _gap(_middle(model, row), plain))
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
         what = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
@@ -137,22 +140,6 @@ def _even_out(_module: nn.Module, _inputs: Any, output: Any) -> Any:
     if not torch.is_tensor(output) or not output.is_floating_point():
         return output
     return output.sign() * output.abs().log1p()
-
-
-@contextmanager
-def _one_bit_noise(model: PreTrainedModel, seed: int) -> Iterator[None]:
-    """Inside, what each of the innermost modules gives is off by one unit of rounding, up or down."""
-    unit = torch.finfo(model.dtype).eps
-    draw = torch.Generator(device=model.device).manual_seed(seed)
-
-    def add(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if not torch.is_tensor(output) or not output.is_floating_point():
-            return output
-        signs = torch.rand(output.shape, generator=draw, device=output.device) < 0.5
-        return torch.where(signs, output * (1 - unit), output * (1 + unit))
-
-    with _after_innermost(model, add):
-        yield
 
 
 def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[float]:
