@@ -65,7 +65,9 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
     ends = [choice.text.find(each) + len(each) for each in request.stop if each in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
-    ids = [*renderer.text_ids(text), *([renderer.turn_end] * (how is TurnStop.EOS))]
+    ids = list(renderer.text_ids(text))
+    if how is TurnStop.EOS and renderer.turn_end is not None:
+        ids.append(renderer.turn_end)
     if len(ids) > request.max_tokens:
         ids, how = ids[: request.max_tokens], TurnStop.LENGTH
         text = renderer.decode(ids)
