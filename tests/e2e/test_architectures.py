@@ -12,6 +12,7 @@ import torch
 from launch.checks.models import CHUNKED, OWN_ATTENTION, RECURRENT, REFUSED, TRAINED
 from learners.policy import load_policy
 from rlsys.errors import BadInput
+from tests.outliers import put_outliers
 
 pytestmark = pytest.mark.slow
 SMALL = {
@@ -21,12 +22,13 @@ SMALL = {
 }
 # Mamba 2 wants sizes that fit each other, and a random bloom would be refused as it is here: by transformers.
 NOT_BUILT = ("mamba2",)
+SCALED_OR_CAPPED = ("cohere", "cohere2", "gemma2", "minicpm3")  # logits, after the head or before it
 BY_THE_LEARNER = [
     kind for kind, reason in REFUSED.items() if reason in (RECURRENT, OWN_ATTENTION, CHUNKED) and kind not in NOT_BUILT
 ]
 
 
-def small(kind: str, folder: Path) -> Any:
+def small(kind: str, folder: Path, outliers: bool = False) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     known = {key: value for key, value in SMALL.items() if hasattr(AutoConfig.for_model(kind), key)}
@@ -35,6 +37,8 @@ def small(kind: str, folder: Path) -> Any:
         config = AutoConfig.for_model(kind, **known, layer_types=config.layer_types[:2])
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
+    if outliers:
+        put_outliers(model)
     model.save_pretrained(folder)
     return model
 
@@ -45,6 +49,26 @@ def test_the_learner_takes_it_and_the_engine_has_it(kind: str, tmp_path: Path) -
     load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
     registry = importlib.import_module("vllm.model_executor.models.registry")
     assert type(model).__name__ in registry.ModelRegistry.get_supported_archs()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", TRAINED)
+def test_the_learner_takes_it_with_outliers(kind: str, dtype: str, tmp_path: Path) -> None:
+    model = small(kind, tmp_path, outliers=True)
+    policy = load_policy(str(tmp_path), dtype=dtype, attention_key="packed_sdpa")
+    plain = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
+    assert policy.linear_head == plain.linear_head == (kind not in SCALED_OR_CAPPED)
+    tokens = torch.arange(2, 18)[None]
+    given: list[float] = []
+    for module in model.modules():
+        module.register_forward_hook(lambda _module, _inputs, output: given.extend(largest(output)))
+    with torch.no_grad():
+        model.eval()(tokens, use_cache=False)
+    assert max(given) > 100 * model.get_input_embeddings().weight.abs().max()
+
+
+def largest(output: Any) -> list[float]:
+    return [float(output.abs().max())] if torch.is_tensor(output) and output.is_floating_point() else []
 
 
 @pytest.mark.parametrize("kind", BY_THE_LEARNER)

@@ -1,0 +1,26 @@
+"""A short run of a made model with what pretrained ones have, in both formats: every proof of the start, two stages."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import pretrained_like
+from tests.e2e.runs import left_behind, rlsys, rows, summary
+
+SHORT = ["stages.sft.steps=1", "stages.sft.loop.groups_per_step=2", "stages.rl.steps=1", "eval.tasks=2"]
+SHORT += ["stages.rl.loop.groups_per_step=2", "stages.rl.loop.group_size=2", "eval.samples=0", "tracker=none"]
+SHORT += ["engine.max_num_seqs=8", "engine.kv_cache_mb=64", "stages.sft.learner.lr=1e-4", "stages.rl.learner.lr=1e-4"]
+SHORT += [f"engine.max_model_len={pretrained_like.POSITIONS}", "env.max_turns=1", "rollout.max_turn_tokens=8"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_ends_as_it_does_with_random_weights(dtype: str, tmp_path: Path) -> None:
+    model, run = pretrained_like.save(tmp_path / "model", dtype), tmp_path / "run"
+    done = rlsys("train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *SHORT)
+    assert done.code == 0, done.output[-3000:]
+    assert summary(run)["status"] == "done" and [row["stage"] for row in rows(run)] == ["sft", "rl"]
+    assert left_behind() == []
+    shutil.rmtree(run)
