@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,8 +169,6 @@ CELLS: Mapping[str, Callable[[Cell], None]] = {
 
 def run_cell(name: str, dtype: str, folder: Path) -> float:
     """Seconds of the commands, those that were ended included. Raises AssertionError where a cell fails."""
-    import time
-
     started = time.monotonic()
     CELLS[name](Cell(folder, dtype))
     return time.monotonic() - started

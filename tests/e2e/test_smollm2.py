@@ -1,6 +1,6 @@
 """A real pretrained policy, SmolLM2-135M-Instruct: its tokenizer, its tied head and its chat template in every part.
 
-Slow: the model is fetched and unpacked once (tests/smollm2.py), and its two steps take minutes on two cores.
+Slow: the model is fetched and unpacked once (tests/smollm2.py), and each run of it takes a minute or two on two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from learners.policy import load_policy, pack_ids
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan
-from tests import made, smollm2
+from tests import made, smollm2, smollm2_cells
 from tests.e2e.runs import rlsys
 from tests.played import episode
 
@@ -150,3 +150,9 @@ def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path:
     output = tmp_path / "eval.json"
     again = rlsys("eval", str(run / "config.yaml"), f"--checkpoint={run}", f"--output={output}", "eval.tasks=2")
     assert again.code == 0 and output.is_file(), again.output
+
+
+@pytest.mark.parametrize("name", smollm2_cells.CELLS)
+@pytest.mark.parametrize("dtype", smollm2_cells.DTYPES)
+def test_everything_that_a_run_can_be(model: str, dtype: str, name: str, tmp_path: Path) -> None:
+    smollm2_cells.run_cell(name, dtype, tmp_path)
