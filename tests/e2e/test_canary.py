@@ -20,6 +20,7 @@ from launch.run.weight_sync import WeightSync
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.engine import EngineConfig
 from rlsys.config.recipe import RecipeConfig
+from rlsys.config.rollout import RolloutConfig
 from rlsys.errors import RunFailed
 from rlsys.system.device import resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder
@@ -37,7 +38,8 @@ BROKEN = {
 
 def recipe() -> RecipeConfig:
     engine = EngineConfig(kv_cache_mb=64, gpu_memory_utilization=0.15)
-    return resolve(RecipeConfig(engine=engine, algorithm=SFTConfig()), device())
+    timed = RolloutConfig(episode_timeout_s=300)  # it has no environment to derive it from
+    return resolve(RecipeConfig(engine=engine, rollout=timed, algorithm=SFTConfig()), device())
 
 
 def close(sync: WeightSync) -> bool:
