@@ -190,10 +190,12 @@ OTHERS = {
     "mutants": "asks about the tests, not about speed",
     "maths": "asks about correctness, not about speed",
     "differences": "asks about correctness, not about speed",
+    "canary": "asks about correctness, not about speed",
+    "starts": "plays a pretrained model in every world",
 } | dict.fromkeys(
     (
         "curriculum", "distill", "graph_rl", "graph_rl_paths", "icrl", "lag", "learning", "long_cot",
-        "long_cot_rechecks", "lora", "reasoning_gym", "research", "swirl", "tools",
+        "long_cot_rechecks", "lora", "reasoning_gym", "research", "smollm2", "swirl", "tools",
     ),
     "a study over seeds",
 )  # fmt: skip

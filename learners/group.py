@@ -84,7 +84,7 @@ class LearnerGroup:
         self.node_ids: list[str] = []  # and what Ray calls it
         self._placement: Sequence[Any] = ()
         self.life = Supervised[list[Any]](
-            "the learner", self._create, self._meet, lambda actors: list(map(ray.kill, actors)),
+            "the learner", self._create, self.meet, lambda actors: list(map(ray.kill, actors)),
             goal="a new checkpoint", max_restarts=options.max_restarts,
         )  # fmt: skip
         self._patience = PingMonitor(options.ping_timeout_s)
@@ -99,7 +99,7 @@ class LearnerGroup:
         return self.life.restarts
 
     @property
-    def _actors(self) -> list[Any]:
+    def actors(self) -> list[Any]:
         return self.life.handle or []
 
     async def start(self, placement: Sequence[Any] | None = None) -> None:
@@ -124,7 +124,7 @@ class LearnerGroup:
             for number, where in enumerate(self._placement)
         ]
 
-    async def _meet(self, actors: list[Any]) -> None:
+    async def meet(self, actors: list[Any]) -> None:
         """They are numbered by node and GPU, so that neighbours in number are neighbours in the machine."""
         options = self.options
         placing = [rank.place.remote() for rank in actors]
@@ -140,9 +140,9 @@ class LearnerGroup:
         # Without pings: imports hold the lock that they need.
         await self._wait(starting, MEETING, options.start_timeout_s, RANK_START)
         if self.num_ranks > 1:
-            await self._measure_links()
+            await self.measure_links()
 
-    async def _measure_links(self) -> None:
+    async def measure_links(self) -> None:
         """Before the model loads: a wrong interface is found in seconds, and not by an update that never ends."""
         start_s = self.options.start_timeout_s
         measured = await self.call_all(lambda rank: rank.measure_gbps.remote(), MEASURING, start_s, RANK_START)
@@ -210,7 +210,7 @@ class LearnerGroup:
         return place
 
     async def _ask_all(self, call: Callable[[Any], Any]) -> list[Any]:
-        return await within(asyncio.gather(*map(call, self._actors)), self.options.ping_timeout_s)
+        return await within(asyncio.gather(*map(call, self.actors)), self.options.ping_timeout_s)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of every token but the first, given those before it: one list per sequence. Each rank has its share of
@@ -269,8 +269,8 @@ class LearnerGroup:
     ) -> list[Any]:
         """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
         `timeout_s`: an update's if not given. hear: gets the answers of ranks to pings meanwhile."""
-        refs, timeout_s = [call(rank) for rank in self._actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self._actors], hear)
+        refs, timeout_s = [call(rank) for rank in self.actors], timeout_s or self.options.call_timeout_s
+        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self.actors], hear)
 
     async def _wait(
         self,
@@ -310,7 +310,7 @@ class LearnerGroup:
 
     async def _death_reason(self) -> str | None:
         """Why a rank is dead, where one is: the others fail first, in a collective."""
-        asked = asyncio.gather(*(rank.ping.remote() for rank in self._actors), return_exceptions=True)
+        asked = asyncio.gather(*(rank.ping.remote() for rank in self.actors), return_exceptions=True)
         try:
             async with asyncio.timeout(DEATH_KNOWN_S):
                 answers = await asked

@@ -23,7 +23,7 @@ class RowGate:
     """Of one update on one rank. The rank's thread passes through it, other threads look and ask."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._begun = 0
         self._total = 0
         self._closed = False
@@ -38,26 +38,26 @@ class RowGate:
 
     def begin_row(self) -> None:
         """Raises UpdateLeft where the update is left before this row."""
-        with self._changed:
+        with self.changed:
             self._wait()
             self._begun += 1
 
     def close(self) -> None:
         """An optimizer step follows: from here on the update is finished. Raises UpdateLeft where it was left."""
-        with self._changed:
+        with self.changed:
             self._wait()
             self._closed = True
 
     def look(self) -> None:
         """Raises UpdateLeft where the update is left here; never waits."""
-        with self._changed:
+        with self.changed:
             if self._leave_after is not None and self._begun >= self._leave_after:
                 raise UpdateLeft
 
     def _wait(self) -> None:
         if self._closed:
             return
-        if not self._changed.wait_for(lambda: not self._held, HELD_S):
+        if not self.changed.wait_for(lambda: not self._held, HELD_S):
             raise TimeoutError(f"held after row {self._begun} for {HELD_S:g} s, and not told whether to leave")
         self.look()
 
@@ -70,7 +70,7 @@ class RowGate:
 
     def hold(self) -> int | None:
         """Begin no further row. Returns how many have begun; None once an optimizer step was reached."""
-        with self._changed:
+        with self.changed:
             if self._closed:
                 return None
             self._held = True
@@ -78,9 +78,9 @@ class RowGate:
 
     def release(self, leave_after: int | None) -> None:
         """Continue, to the end or until so many rows have begun."""
-        with self._changed:
+        with self.changed:
             self._held, self._leave_after = False, None if self._closed else leave_after
-            self._changed.notify_all()
+            self.changed.notify_all()
 
 
 def common_row(begun: list[int | None]) -> int | None:

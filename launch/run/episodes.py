@@ -104,14 +104,14 @@ class EpisodeFiles:
         credit: TokenCredit = NO_CREDIT,
     ) -> EpisodeWriter:
         """In place of a file of that name, once it is finished. `advantages` by (sequence, sibling)."""
-        return EpisodeWriter(self.folder / name, advantages, config, played, credit, self._index)
+        return EpisodeWriter(self.folder / name, advantages, config, played, credit, self.index)
 
     def rewind(self, step: int) -> None:
         """Drop the rows of later steps, and a last one torn by a crash."""
         with self._lock:
             self._rewrite(lambda file, at: at <= step)
 
-    def _index(self, file: str, other: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def index(self, file: str, other: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows of this file, in place of those that it or the other one has of an earlier time."""
         path, text = self.folder / INDEX, "".join(f"{json.dumps(row)}\n" for row in rows)
         with self._lock:

@@ -33,7 +33,7 @@ class TrajectoriesConfig:
     """Number of episodes of each step that are written, at most: whole groups, spread evenly over all. 0: none. null:
     all. Episodes of evaluations are all written."""
     keep_mb: Optional[float] = None
-    """Size in MB of the episodes of each step that are written, at most, before compression and as expected from their
+    """Size in MiB of the episodes of each step that are written, at most, before compression and as expected from their
     tokens (about 14 bytes a token): whole groups, one at least. null: 50 with the default of `trajectories.keep`, no
     limit with another one."""
     logprobs: bool = True
@@ -50,8 +50,8 @@ class TrajectoriesConfig:
     def most_bytes(self) -> float:
         """Of a step."""
         if self.keep_mb is None:
-            return KEEP_MB * 1e6 if self.keep == KEEP else math.inf
-        return self.keep_mb * 1e6
+            return KEEP_MB * 2**20 if self.keep == KEEP else math.inf
+        return self.keep_mb * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)

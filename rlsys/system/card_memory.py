@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from rlsys.errors import RunFailed
 from rlsys.system.cards import VISIBLE
 from rlsys.system.orphans import VARIABLE
@@ -85,9 +83,10 @@ def of_this_run(pid: int) -> bool:
     """Whether a process bears the tag of the run that this one belongs to."""
     if pid == os.getpid():
         return True
+    tag = os.environ.get(VARIABLE)
     try:
-        return bool(os.environ.get(VARIABLE)) and psutil.Process(pid).environ().get(VARIABLE) == os.environ[VARIABLE]
-    except psutil.Error:  # another user's, of another container, or gone
+        return bool(tag) and f"{VARIABLE}={tag}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # another user's, of another container, or gone
         return False
 
 

@@ -13,27 +13,27 @@ from contextlib import contextmanager
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-_given: tuple[str | None] | None = None  # what the variable was, of a process that has hidden its cards
+found_before: tuple[str | None] | None = None  # what the variable was, of a process that has hidden its cards
 
 
 def hide_cards() -> None:
     """From this process and its children, until the end; `cards_shown` excepted."""
-    global _given
-    if _given is None:
-        _given = (os.environ.get(VISIBLE),)
+    global found_before
+    if found_before is None:
+        found_before = (os.environ.get(VISIBLE),)
         os.environ[VISIBLE] = ""
 
 
 @contextmanager
 def cards_shown() -> Iterator[None]:
     """What counts the cards, or starts what uses them, sees those that this process was given."""
-    if _given is None:
+    if found_before is None:
         yield
         return
-    if _given[0] is None:
+    if found_before[0] is None:
         del os.environ[VISIBLE]
     else:
-        os.environ[VISIBLE] = _given[0]
+        os.environ[VISIBLE] = found_before[0]
     try:
         yield
     finally:

@@ -133,8 +133,8 @@ class WaitingGate(RowGate):
 
     def begin_row(self) -> None:
         if self.rows[0] == self._row:
-            with self._changed:
-                assert self._changed.wait_for(lambda: self._held or self._leave_after is not None, 100)
+            with self.changed:
+                assert self.changed.wait_for(lambda: self._held or self._leave_after is not None, 100)
         super().begin_row()
 
 
@@ -150,8 +150,8 @@ class WaitingRank(LearnerActor):
     @ray.method(concurrency_group=PINGS)
     def hold(self) -> int | None:
         found, self.waits = super().hold(), False
-        with self.gate._changed:
-            self.gate._changed.notify_all()
+        with self.gate.changed:
+            self.gate.changed.notify_all()
         return found
 
 
@@ -188,12 +188,12 @@ def test_ranks_agree_on_the_row_at_which_they_leave(tmp_path: Path) -> None:
         before = await checkpoint(ranks, tmp_path / "before")
         assert await ranks.build(plan_samples(samples, 1, 0)) == frozenset()
         updating = asyncio.create_task(ranks.update(0))
-        begun = [rank.ping.remote() for rank in ranks._actors]
+        begun = [rank.ping.remote() for rank in ranks.actors]
         while min(rows for rows, _ in await asyncio.gather(*begun)) < 2:
-            begun = [rank.ping.remote() for rank in ranks._actors]
+            begun = [rank.ping.remote() for rank in ranks.actors]
         assert await ranks.leave() == 3
         assert await updating is None
-        assert [await rank.ping.remote() for rank in ranks._actors] == [(3, 6), (3, 6)]
+        assert [await rank.ping.remote() for rank in ranks.actors] == [(3, 6), (3, 6)]
         assert same(before, await checkpoint(ranks, tmp_path / "left"))
         assert not await ranks.build(plan_samples(samples, 1, 0))
         report = await ranks.update(0)

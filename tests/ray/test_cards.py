@@ -25,7 +25,7 @@ def cluster_of_driver() -> Iterator[None]:
             patch.setenv(name, "")
             patch.delenv(name)
         patch.setenv(cards.VISIBLE, GIVEN)
-        patch.setattr(cards, "_given", None)
+        patch.setattr(cards, "found_before", None)
         patch.setattr(NvidiaGPUAcceleratorManager, "get_current_node_num_accelerators", staticmethod(lambda: 8))
         patch.setattr(NvidiaGPUAcceleratorManager, "get_current_node_accelerator_type", staticmethod(lambda: "H100"))
         patch.setattr(cluster.machine, "check_cuda", lambda: None)

@@ -32,7 +32,7 @@ ROOMS = {  # of launch: the rooms that each may import, besides itself
     "evaluation": {"run", *BELOW_A_RUN},
     "stages": {"run", "evaluation", *BELOW_A_RUN},
     "config": {"run", "evaluation", "stages", *BELOW_A_RUN},
-    "plan": {"stages", "config", "reading", *BELOW_A_RUN},
+    "plan": {"stages", "config", "reading", "evaluation", *BELOW_A_RUN},
     "scoring": {"run", "stages", "config", *BELOW_A_RUN},
     "play": {"run", "stages", "config", "scoring", *BELOW_A_RUN},
     "reading": {"run", "evaluation", "observe"},

@@ -310,8 +310,8 @@ START, CALL = "learner.start_timeout_s", "learner.update_timeout_s"
 @pytest.mark.parametrize(
     ("waits", "key"),
     [
-        (lambda group: group._meet(group.life.handle), "cluster.placement_timeout_s"),
-        (lambda group: group._measure_links(), START),
+        (lambda group: group.meet(group.life.handle), "cluster.placement_timeout_s"),
+        (lambda group: group.measure_links(), START),
         (lambda group: group.begin("m", LearnerConfig(), None), START),
         (lambda group: group.update(7), CALL),
         (lambda group: group.logprobs([]), CALL),

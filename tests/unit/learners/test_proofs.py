@@ -13,11 +13,8 @@ from torch.nn import functional as F
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
-    CohereForCausalLM,
     Gemma2Config,
-    Gemma2ForCausalLM,
     GPT2Config,
-    GPT2LMHeadModel,
 )
 
 from learners import attention, proofs
@@ -223,9 +220,8 @@ def gpt2(dtype: torch.dtype) -> Any:
     torch.manual_seed(0)
     attention.register()
     config = GPT2Config(vocab_size=320, n_embd=64, n_layer=12, n_head=4, n_positions=128, initializer_range=0.1)
-    model = GPT2LMHeadModel(config)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="packed_sdpa")
     put_outliers(model)
-    model.config._attn_implementation = "packed_sdpa"
     return model.to(dtype).eval()
 
 
@@ -267,7 +263,7 @@ def test_a_capped_head_is_seen_beside_outliers(cap: float, dtype: torch.dtype) -
     )
     for capped in (True, False):
         config.final_logit_softcapping = cap if capped else None
-        model = Gemma2ForCausalLM._from_config(config, attn_implementation="packed_sdpa")
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="packed_sdpa")
         put_outliers(model)
         assert examine_head(model.to(dtype).eval())[0] is not capped
 
@@ -279,7 +275,7 @@ def test_a_scaled_head_is_seen_beside_outliers(scale: float, dtype: torch.dtype)
     attention.register()
     shape = dict(vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4)
     config = CohereConfig(**shape, num_key_value_heads=2, logit_scale=scale)
-    model = CohereForCausalLM._from_config(config, attn_implementation="packed_sdpa")
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="packed_sdpa")
     put_outliers(model)
     assert examine_head(model.to(dtype).eval())[0] is (scale == 1.0)
 

@@ -14,9 +14,9 @@ from tests.refused import refused
 
 def saved(run: Path, step: int) -> None:
     folder = run / "checkpoints" / f"step-{step:06d}"
-    for name, text in (("hf/config.json", "{}"), ("learner/state.pt", "s"), ("driver.json", "{}")):
+    for name, text in (("hf/config.json", '{"step": %d}'), ("learner/state.pt", "s%d"), ("driver.json", "{}%d")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text + str(step))
+        (folder / name).write_text(text % step)
 
 
 def offered(run: Path, step: int, value: float, number: str = "greedy/accuracy") -> bool:
@@ -36,7 +36,7 @@ def test_the_highest_number_stays_and_only_its_model(tmp_path: Path) -> None:
     best = best_of(tmp_path)
     assert best is not None and about(best) == {"number": "greedy/accuracy", "value": 0.7, "step": 20}
     assert sorted(path.name for path in best.iterdir()) == ["best.json", "driver.json", "hf"]
-    assert (best / "hf" / "config.json").read_text() == "{}20"
+    assert (best / "hf" / "config.json").read_text() == '{"step": 20}'
     assert offered(tmp_path, 40, 0.1, "greedy/exact_match")  # by another number all begins anew
 
 
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_there_all_the_same(tmp_path: 
     apart = copy_best(tmp_path, 10)
     (tmp_path / "checkpoints" / "step-000010" / "hf" / "config.json").unlink()
     assert apart is not None and offer(tmp_path, apart, "greedy/accuracy", 0.5)
-    assert (tmp_path / "checkpoints" / "best-step-000010" / "hf" / "config.json").read_text() == "{}10"
+    assert (tmp_path / "checkpoints" / "best-step-000010" / "hf" / "config.json").read_text() == '{"step": 10}'
     assert copy_best(tmp_path, 20) is None  # nothing was saved at that step
 
 

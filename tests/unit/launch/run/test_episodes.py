@@ -182,7 +182,7 @@ def test_a_kill_between_the_two_files_leaves_no_row_that_leads_elsewhere(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(EpisodeFiles, "_index", killed)
+        patched.setattr(EpisodeFiles, "index", killed)
         with pytest.raises(KeyboardInterrupt):
             save(files, 2, group(4))
     assert (tmp_path / "step-000002.jsonl").exists()

@@ -14,7 +14,7 @@ CHILD = [sys.executable, "-c", f"import os; print(repr(os.environ.get('{VISIBLE}
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "_given", None)
+    monkeypatch.setattr(cards, "found_before", None)
     monkeypatch.setenv(VISIBLE, "before")  # put back afterwards
     monkeypatch.delenv(VISIBLE)
 
