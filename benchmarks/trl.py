@@ -108,14 +108,14 @@ def questions(count: int, seed: int, highest: int) -> list[dict[str, str]]:
     return [{"question": f"What is {one} + {other}?", "answer": str(one + other)} for one, other in pairs]
 
 
-def recipe(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def recipe(options: argparse.Namespace, folder: Path, reward: str) -> dict[str, Any]:
     """What is not a default here is what is compared, or TRL's; `learner.threads` and the like are the defaults."""
     size = size_of(options)
     return {
         "name": "against-trl",
         "seed": options.seed,
         "env": {"name": "prompts", "data": str(folder / "tasks.jsonl"), "held_out_tasks": 8},
-        "reward": {"name": "functions", "functions": {f"benchmarks.trl.{size.rewards[0]}": 1.0}},
+        "reward": {"name": "functions", "functions": {f"benchmarks.trl.{reward}": 1.0}},
         "algorithm": {"name": "grpo", "clip_low": CLIP, "clip_high": CLIP, "is_correction": "tis"},
         "model": {"path": str(options.model or folder / "model")},
         "engine": {"max_model_len": size.window, "max_num_seqs": size.groups * size.group_size},
@@ -147,7 +147,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> None:
 
         texts = [each["question"] for each in asked]
         build(folder / "model", ScratchModel(**MODEL), texts, [], size.window, options.seed)
-    (folder / "recipe.yaml").write_text(json.dumps(recipe(options, folder)))  # JSON is YAML
+    for reward in REWARDS:
+        (folder / f"{reward}.yaml").write_text(json.dumps(recipe(options, folder, reward)))  # JSON is YAML
 
 
 def path_with(*folders: Path) -> dict[str, str]:
@@ -160,9 +161,8 @@ def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag
     from usage import use
 
     run = Path(tempfile.mkdtemp(dir=folder, prefix=f"run-{dtype}-{reward}-{lag}-"))
-    command = [sys.executable, "-m", "launch", "train", str(folder / "recipe.yaml"), "--run-dir", str(run / "run")]
+    command = [sys.executable, "-m", "launch", "train", str(folder / f"{reward}.yaml"), "--run-dir", str(run / "run")]
     keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
-    keys.append(f"reward.functions={json.dumps({f'benchmarks.trl.{reward}': 1.0})}")
     usage = use([*command, *keys], path_with(ROOT), str(ROOT))
     rows = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
     kept = rows[WARM_UP:]

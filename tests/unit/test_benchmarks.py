@@ -249,8 +249,10 @@ def test_the_comparison_with_trl_composes_its_recipe(tmp_path: Path) -> None:
     for model, folder in ((None, "made"), (Path("/shared/model"), "given")):
         (tmp_path / folder).mkdir()
         trl.prepare(argparse.Namespace(steps=1, seed=0, model=model), tmp_path / folder)
-        stage = compose(str(tmp_path / folder / "recipe.yaml"), []).stages[0]
-        assert stage.steps == 1 and stage.config.model.path == str(model or tmp_path / folder / "model")
+        for reward in trl.REWARDS:
+            stage = compose(str(tmp_path / folder / f"{reward}.yaml"), []).stages[0]
+            assert stage.steps == 1 and stage.config.model.path == str(model or tmp_path / folder / "model")
+            assert list(stage.config.reward.functions) == [f"benchmarks.trl.{reward}"]  # both sides have this one alone
 
 
 def test_the_rewards_of_the_comparison_with_trl() -> None:
