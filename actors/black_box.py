@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 _PAGE = mmap.PAGESIZE  # the stack stands behind it
 _MARK = struct.Struct("QQ")
-_STACK_BYTES = 1 << 20
+_STACK_BYTES = 1 << 20  # of a written stack: about 10,000 frames
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _OURS = os.path.dirname(__file__) + os.sep
 STACK_SIGNAL = signal.SIGUSR1

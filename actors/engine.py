@@ -45,7 +45,7 @@ from rlsys.types import Completion, Ints
 
 log = logging.getLogger("rlsys.engine")
 
-STOP_GRACE_S = 5.0
+STOP_GRACE_S = 5.0  # for vLLM to leave a step, which takes a part of a second, and its cards
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 # vLLM's priorities: of a probe, for a delivery ends when it is answered, and of what goes before other episodes.
 PROBE, FIRST, OTHERS = -2, -1, 0

@@ -23,13 +23,16 @@ from envs.services.judge.judge import Judge
 from envs.services.judge.server import JudgeServerConfig, make_judge_app
 from envs.services.secrets import read_secret
 from rlsys.config.engine import EngineConfig
+from rlsys.deadlines import start_s
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.positions import positions_of
 from rlsys.rollout import TurnRequest
 from rlsys.system.device import choose, resolve_engine
 from rlsys.types import TurnStop
 
-START_S = 600.0  # a large model may have to be read from a slow disk
+# Of a model of 100 billion parameters in bfloat16, which fills most of a node. In a run the deadline of its own size,
+# around this one, ends a start that hangs.
+START_S = start_s(200 * 10**9).value
 
 
 class EngineChat:

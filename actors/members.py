@@ -145,7 +145,7 @@ def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
         num_cpus=options.cpus,
         num_gpus=options.gpus,
         max_restarts=0,
-        max_concurrency=4096,
+        max_concurrency=4096,  # calls at once: above all groups in flight, so that pings do not wait for them
         scheduling_strategy=member.placement,
         runtime_env={"env_vars": options.env_vars | of_part(member.spec.name)},
     )

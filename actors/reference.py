@@ -32,9 +32,9 @@ from rlsys.errors import BadInput
 from rlsys.system.device import choose, resolve_engine
 from rlsys.system.served import REFERENCE_SERVICE
 
-MAX_BODY_BYTES = 64 << 20
-ARRIVE_S, STOP_S = 60.0, 10.0
-RETRY_AFTER_S = 5
+MAX_BODY_BYTES = 64 << 20  # 7 bytes a token: 9 million, and a rank asks for 32,768 at a time
+ARRIVE_S, STOP_S = 60.0, 10.0  # for such a body over a slow link; for requests to end, which ranks ask again
+RETRY_AFTER_S = 5  # less than an engine takes to start again: the ranks ask until it has
 
 Tokens = Annotated[list[int], FailFast()]
 

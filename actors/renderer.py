@@ -344,7 +344,7 @@ def _bytes_of(delta: Ints) -> int:
     return 2 * delta.nbytes
 
 
-@lru_cache(64)
+@lru_cache(64)  # offers of tools: a world has one or a few
 def _read_schemas(schemas: tuple[str, ...]) -> list[dict[str, Any]]:
     """As templates take them. Not to be changed."""
     return [json.loads(each) for each in schemas]

@@ -35,7 +35,7 @@ from rlsys.system.supervisor import Supervised, keep_pinging
 
 log = logging.getLogger("rlsys.services")
 
-HEALTH_DEADLINE_S = 10.0
+HEALTH_DEADLINE_S = 10.0  # for one word from an event loop that blocks nowhere for long
 Tell = Callable[[Mapping[str, str]], Awaitable[None]]  # addresses by the name of the service
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the machine's proxy is for the web
 

@@ -34,10 +34,10 @@ from envs.services.stats import ToolStats
 from rlsys.broken import CrashedEnvWorker, EpisodeBroken, EvictedByCrash
 from rlsys.types import Failure, FailureKind
 
-BEAT_S = 0.5
+BEAT_S = 0.5  # a block is found so late, at most: the least that one may take is seconds
 FRESH_S = 1.0  # to wait for statistics
 STACK_WAIT_S = 1.0  # for the stack of a process that stands still
-STOP_GRACE_S = 3.0
+STOP_GRACE_S = 3.0  # for servers of tools to end; then the process is killed
 _COMMAND = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from actors.world_process import main; main()"
 
 

@@ -64,9 +64,9 @@ class LearnerActor:
         return self.gate.rows
 
     @ray.method(concurrency_group=PINGS)
-    def hold(self) -> int | None:
+    def hold(self, ping_timeout_s: float) -> int | None:
         """As `RowGate.hold`."""
-        return self.gate.hold()
+        return self.gate.hold(ping_timeout_s)
 
     @ray.method(concurrency_group=PINGS)
     def release(self, leave_after: int | None) -> None:

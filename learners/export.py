@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rlsys.system.weight_folder import Bucket, WeightFolder, WeightManifest
 
-BUCKET_BYTES = 64 << 20
+BUCKET_BYTES = 64 << 20  # gathered and written at once; a larger tensor is one by itself
 # Noise of the start-up canary where a tensor is near zero: relative noise would leave a fresh bias where it is.
 _MIN_VECTOR_NOISE = 0.1
 # Embeddings, head and vectors (norms) reach every token at full strength. With less noise they move log-probabilities

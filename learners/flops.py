@@ -14,8 +14,8 @@ from rlsys.batch import MicroBatch
 if TYPE_CHECKING:
     from learners.policy import PolicyModel
 
-_PEAK_SIZE = 8192
-_PEAK_REPEATS = 20
+_PEAK_SIZE = 8192  # of a square matrix: 1.1e12 operations a product, far more than its launch takes
+_PEAK_REPEATS = 20  # a tenth of a second on an A100
 
 
 def row_flops(policy: PolicyModel, row: MicroBatch) -> float:

@@ -202,7 +202,7 @@ class LearnerGroup:
         """
         place = None
         try:
-            place = common_row(await self._ask_all(lambda rank: rank.hold.remote()))
+            place = common_row(await self._ask_all(lambda rank: rank.hold.remote(self.options.ping_timeout_s)))
         except (RayError, TimeoutError) as error:  # the update itself says what is wrong
             log.warning("the update is not left: %s", reason(error))
         with suppress(RayError, TimeoutError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 
-HELD_S = 300.0  # that a rank waits for the driver's word: more than its slowest ping may take
+HELD = 2.5  # times a ping's timeout that a rank waits for the driver: the slowest answers, then all are told
 
 
 class UpdateLeft(Exception):
@@ -28,6 +28,7 @@ class RowGate:
         self._total = 0
         self._closed = False
         self._held = False
+        self._held_s = 0.0
         self._leave_after: int | None = None
 
     # -- the rank's own thread ----------------------------------------------------------------------------------------
@@ -57,8 +58,8 @@ class RowGate:
     def _wait(self) -> None:
         if self._closed:
             return
-        if not self.changed.wait_for(lambda: not self._held, HELD_S):
-            raise TimeoutError(f"held after row {self._begun} for {HELD_S:g} s, and not told whether to leave")
+        if not self.changed.wait_for(lambda: not self._held, self._held_s):
+            raise TimeoutError(f"held after row {self._begun} for {self._held_s:g} s, and not told whether to leave")
         self.look()
 
     # -- other threads ------------------------------------------------------------------------------------------------
@@ -68,12 +69,13 @@ class RowGate:
         """(begun, in all); (0, 0) before the update knows its rows."""
         return self._begun, self._total
 
-    def hold(self) -> int | None:
-        """Begin no further row. Returns how many have begun; None once an optimizer step was reached."""
+    def hold(self, ping_timeout_s: float) -> int | None:
+        """Begin no further row, for `HELD` times as long at most. Returns how many have begun; None once an optimizer
+        step was reached."""
         with self.changed:
             if self._closed:
                 return None
-            self._held = True
+            self._held, self._held_s = True, HELD * ping_timeout_s
             return self._begun
 
     def release(self, leave_after: int | None) -> None:

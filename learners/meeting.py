@@ -17,7 +17,7 @@ LOOPBACK = "127.0.0.1"
 # A collective that hangs has to end before the call that it hangs in: then it is named, and the ranks can be restarted.
 MARGIN_S = 60.0
 VARIABLES = "NCCL_SOCKET_IFNAME, NCCL_IB_HCA and GLOO_SOCKET_IFNAME (NCCL_DEBUG=INFO in cluster.env shows what is used)"
-MEASURED_MB = {"cuda": 1024, "cpu": 4}
+MEASURED_MB = {"cuda": 1024, "cpu": 4}  # large enough that a link's rate shows, and over in a second
 # GB/s of an all-reduce (bytes that each rank moves) below which something is wrong: PCIe without peer access, and a
 # network of 25 Gbit/s, are above.
 SLOW_GBPS = {"one node": 3.0, "several nodes": 2.0}

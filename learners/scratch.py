@@ -37,8 +37,8 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '" + START + "assistant\\n' -}}{%- endif -%}"
 )
-_NUM_BYTES = 256
-EMBEDDING_STD = 0.3
+_NUM_BYTES = 256  # values of a byte: a token for each
+EMBEDDING_STD = 0.3  # in the place of 1 / sqrt(width): a token is a choice, not a sum
 
 
 def build(

@@ -19,7 +19,7 @@ ASKED_TOKENS = 32_768  # in one request; a longer sequence has its own
 AT_ONCE = 4  # requests of a rank
 PAUSE_S = 1.0  # before the next try
 LOOK_S = 0.5  # between two looks at whether the pass is left
-MAX_BYTES = 256 << 20
+MAX_BYTES = 256 << 20  # of an answer: 20 a token, so that 13 million fit
 
 
 class ServedReference:

@@ -135,7 +135,7 @@ class Disturber:
             self._process.terminate()
             try:
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=120.0)
+                    self._process.wait(timeout=120.0)  # a stop of the small runs that are disturbed takes seconds
             finally:  # also where a second Ctrl-C breaks the wait off
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)

@@ -86,7 +86,7 @@ class Hand:
         """What is stopped continues, and the disk has its room."""
         self._over.set()
         for thread in self._threads:
-            thread.join(timeout=5.0)
+            thread.join(timeout=5.0)  # a turn takes a fifth of a second
         signal_all(self._stopped, signal.SIGCONT)
 
     def _begin(self, work: Callable[[], None]) -> None:

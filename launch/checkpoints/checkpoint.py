@@ -34,7 +34,7 @@ READERS = min(8, os.cpu_count() or 1)  # threads: digests of large files take lo
 BLOCK_BYTES = 2**23  # read at once
 LONG_BYTES = 2**30  # more is worth a line that says why one waits
 RECENT = 1000  # publications whose seconds are remembered
-SAY_EVERY_S = 10.0
+SAY_EVERY_S = 10.0  # while digests are read
 
 
 class Damaged(BadInput):

@@ -19,7 +19,7 @@ from rlsys.system.device import Device, require_resolved, resolve
 
 LEAST_S = 30.0  # a deadline: small models are copied in seconds, on machines that may be busy
 UNKNOWN_S = 300.0  # a deadline where the size of the model is not known yet
-SLACK = 2.0
+SLACK = 2.0  # times what a stop needs: another checkpoint may be on its way to the disk
 ROUND_S = 10.0  # a deadline is a number to be given to `ray job stop` and schedulers
 COPIES = 1e9  # bytes/s of a rank, from its device into ordinary host memory
 WRITES = 8e8  # bytes/s into a run directory, with digests: shared file systems take 0.6e9 to 2e9

@@ -16,8 +16,8 @@ from launch.checks.packaged import PACKAGED, describe_fetch, folder_of, is_here
 from rlsys.errors import BadInput
 
 OFFLINE = "HF_HUB_OFFLINE"
-DEADLINE_S = 5.0
-MOST_CONFIG_BYTES = 1 << 20
+DEADLINE_S = 5.0  # for a small file, at the start of a command: without it less is checked
+MOST_CONFIG_BYTES = 1 << 20  # config.json has a few thousand
 
 
 def find_cached(name: str) -> Path | None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # Resident memory of each process before it holds a model, measured on the CPU build: docs/measurements.md.
 WORKER_MB = 2100  # rollout actor and its engine process
-LEARNER_MB = 900
+LEARNER_MB = 900  # a rank
 DRIVER_MB = 1200  # driver, Ray's own processes, wandb
 
 

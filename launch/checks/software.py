@@ -18,7 +18,7 @@ from rlsys import OURS, VERSION
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "launch" / "locks"
 LIBRARIES = ("vllm", "deepspeed", "ray", "torch", "transformers")
-GIT_S = 5.0
+GIT_S = 5.0  # of a file system that hangs: a run does without the commit
 EDITED = "+changes"
 
 

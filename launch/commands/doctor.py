@@ -23,7 +23,7 @@ EXAMPLES = """examples:
 
 exit codes: 0 nothing is wrong (warnings included), 1 an error was found, 2 bad input
 """
-MOST_S = 3600
+MOST_S = 3600  # seconds that --seconds takes: more is a slip
 
 
 def add(parser: argparse.ArgumentParser) -> None:

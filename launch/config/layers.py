@@ -174,7 +174,7 @@ def _from_yaml(text: str) -> Any:
     return deepcopy(_parse_yaml(text))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # files and overrides of a composition: there are tens
 def _parse_yaml(text: str) -> Any:
     """By OmegaConf's loader, so that `1e-6` is a number and a key given twice an error."""
     if not text.strip():

@@ -79,7 +79,7 @@ def _window_values(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
     }
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # texts of parts: few differ between stages
 def _default(key: str, schema: type | None) -> DictConfig:
     """What layers are merged over, of one part of a recipe: not to be changed."""
     default = OmegaConf.masked_copy(_every_default(), key)

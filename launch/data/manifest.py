@@ -22,7 +22,7 @@ from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import decode, encode
 
-CHUNK = 1 << 22
+CHUNK = 1 << 22  # bytes that are digested at once
 NAME = "manifest.json"
 VERSION = 3  # of how files are made: files of another version are made again
 HUB = "hub"

@@ -14,7 +14,7 @@ from rlsys.seeds import hash_order, stable_sample
 
 PERMUTATIONS = 128  # as in Long CoT's search for phrases
 SHINGLE = 3  # words
-BATCH = 1_000
+BATCH = 1_000  # texts whose words are in memory at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from rlsys.system.calls import call, reason
 
 T = TypeVar("T")
 
-CLOSE_S = 5.0
+CLOSE_S = 5.0  # for probes to end; Ray ends them with the command
 SECONDS = "--seconds"
-OBJECT_BYTES = 16 * 2**20
+OBJECT_BYTES = 16 * 2**20  # a part of a batch: enough for a rate, and free in every store
 THREADS = 4  # of a probe: one that hangs holds up no other call
 
 

@@ -10,10 +10,10 @@ from launch.doctor.findings import Finding, each, say_where, with_cure
 
 GB = 1e9
 SMALL_MEMORY = 1.0  # GB in /dev/shm without a config to compare with; docker gives 0.06
-FEW_FILES, FEW_PROCESSES = 1024, 512
+FEW_FILES, FEW_PROCESSES = 1024, 512  # below, a run fails for certain: it takes thousands, and hundreds
 FEW_INODES = 10_000  # a run writes hundreds of files, wandb and the hub's cache thousands
 LOCKED_BYTES = 64 * 2**20  # that NCCL pins for InfiniBand
-LATE_S = 1.0
+LATE_S = 1.0  # that clocks differ: lines of logs are as close
 NAMED = 4  # packages in one line
 # Extras of pyproject.toml that tests and pages need and no run does.
 NOT_FOR_RUNS = {"hypothesis", "jsonschema", "mypy", "ninja", "playwright", "promql-parser", "py-spy", "ruff"}

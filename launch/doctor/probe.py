@@ -31,7 +31,7 @@ from rlsys.system import memory
 T = TypeVar("T")
 
 QUERY = ["nvidia-smi", "--format=csv,noheader,nounits"]
-QUERY_S = 20.0
+QUERY_S = 20.0  # a driver that is being loaded takes seconds for each card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

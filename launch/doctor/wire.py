@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 
-CONNECT_S = 5.0
+CONNECT_S = 5.0  # several tries of a kernel: 1, 3 s
 PACKET_S = 4.0  # several retransmissions: 0.2, 0.4, 0.8, 1.6 s
 # A server of Ray's reads it whole before it finds out that what follows makes no sense, and breaks off.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -36,13 +36,13 @@ from rlsys.system.parts import owner_of
 
 COLLECT_S = 20.0  # in all; what the driver waits for before it ends the collector
 STACKS_S = 12.0  # of that for all stacks
-AT_ONCE = 3
+AT_ONCE = 3  # stacks: reading one takes a core
 MOST_STACKS = 64  # of a run with hundreds of parts: those that are stopped first
-LOG_BYTES = 48 * 1024
+LOG_BYTES = 48 * 1024  # of the end of each log: 400 lines
 LINES = {"journal.jsonl": 100, "events.jsonl": 100, "metrics.jsonl": 5}
-MOST_LOGS = 64
+MOST_LOGS = 64  # as many as stacks: 3 MB
 RAY_LOGS = ("raylet.out", "gcs_server.out")
-GPU_S = 5.0
+GPU_S = 5.0  # of COLLECT_S: a driver that hangs answers never
 GPU_QUERY = (
     "index,name,driver_version,utilization.gpu,memory.used,memory.total,temperature.gpu,"
     "ecc.errors.uncorrected.volatile.total"

@@ -10,9 +10,9 @@ from typing import Any
 
 from launch.incidents.stacks import frame_line
 
-DEEPEST = 30
-MOST_TASKS = 20_000
-MOST_SHOWN = 60
+DEEPEST = 30  # frames of a task
+MOST_TASKS = 20_000  # that are looked at: 1,024 episodes have a few each
+MOST_SHOWN = 60  # kinds of place in a file for people
 
 
 def describe_tasks(loop: asyncio.AbstractEventLoop) -> str:

@@ -17,7 +17,7 @@ from rlsys.files import whole_file
 FOLDER = "incidents"
 NAME = re.compile(r"\d{6}-[a-z_]+-[\w.-]+")
 LARGEST = 2**20  # bytes of one file: more is no reading matter
-LARGEST_BUNDLE = 64 * 2**20
+LARGEST_BUNDLE = 64 * 2**20  # 64 of the largest files
 
 
 def folder_name(step: int, kind: str, who: str) -> str:

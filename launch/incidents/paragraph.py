@@ -133,7 +133,7 @@ ADVICE: tuple[Advice, ...] = (
         "The same command continues the run from its newest checkpoint, once the cause is removed.",
     ),
 )
-MOST_ADVICE = 3
+MOST_ADVICE = 3  # more is not read
 
 
 def describe(facts: Facts) -> str:

@@ -20,7 +20,7 @@ from launch.observe.columns import LEFT, Layout, lay_out
 from launch.observe.row import StepRow
 from rlsys.untrusted import visible_lines
 
-LINE_EVERY_S = 10.0
+LINE_EVERY_S = 10.0  # between two lines of one count
 LAST_LINES = 300  # that are remembered
 SILENT_S = 60.0  # that a log is, at most
 LOG_WIDTH = 140  # characters of a line of numbers where there is no terminal to ask

@@ -13,7 +13,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import require_resolved
 
 STEPS = 20  # that are simulated where lengths differ
-STEPS_ALIKE = 6
+STEPS_ALIKE = 6  # where all answers are of one length
 DAY_S = 86400.0
 
 

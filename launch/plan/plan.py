@@ -28,7 +28,7 @@ from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import dtype_of
 
-MOST_OFFERS = 3
+MOST_OFFERS = 3  # remedies in a list for people
 ALIKE = 0.02  # a tied head, or the padding of a vocabulary, is counted or is not
 
 

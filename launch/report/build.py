@@ -32,7 +32,7 @@ from launch.report.words import plain
 from rlsys.untrusted import visible
 
 FORMAT = 1
-EVENTS = 200
+EVENTS = 200  # the newest: a page's table, and events.jsonl has all
 REST = 7  # colour of phases that the chart of seconds has no line for
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s\"']+")
 Report = dict[str, Any]

@@ -24,7 +24,7 @@ from launch.report.words import mean, number, total
 POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
 SERIES = 12  # of a chart and a run
 DIGITS = 6  # of a number in a chart
-MARKS = 200
+MARKS = 200  # lines of events in a chart: more cover it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -22,7 +22,7 @@ from launch.report.words import mean, number, p_value, plain, score, share, tota
 
 INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
 MOST = 1_000  # rows of a table
-EXAMPLES = 20
+EXAMPLES = 20  # episodes to look at, as in launch.report.rules
 TAIL = 8  # events
 TEXT = 500  # characters of a cell
 

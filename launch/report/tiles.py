@@ -12,7 +12,7 @@ from launch.report.words import mean, number, plural, score, share, total
 
 Tile = dict[str, Any]
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
-NEARLY_ALL = 0.9
+NEARLY_ALL = 0.9  # as in launch.observe.levels
 FAILED = 0.1  # share of the episodes
 KINDS = ("infra", "timeout", "data")
 

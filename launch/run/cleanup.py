@@ -25,7 +25,7 @@ from launch.run import parent
 from rlsys.system import memory, orphans
 
 VARIABLE = orphans.VARIABLE
-GRACE_S = 3.0
+GRACE_S = 3.0  # for processes that nobody waits for any more, before they are killed
 LOOKS = 4  # at most: a process that starts others as fast as they end is ended by the next run
 SAME_S = parent.SAME_S
 STOPS = parent.STOPS

@@ -328,4 +328,4 @@ def _seen(file: str, content: str) -> bool:
             pass
         if time.monotonic() > end:
             return False
-        time.sleep(0.2)
+        time.sleep(0.2)  # of SEEN_S

@@ -45,8 +45,8 @@ from rlsys.seals import digest_of
 T = TypeVar("T")
 
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
-RESERVE_BYTES = 2**16
-LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
+RESERVE_BYTES = 2**16  # for the end of the journal and the summary on a full disk
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05  # in all a quarter of a second: who looks at a lock holds it for a moment
 
 
 class RunDir:

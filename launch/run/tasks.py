@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-LEAST_GRACE_S = 0.5
+LEAST_GRACE_S = 0.5  # for what was cancelled to end, once a stop's time is over
 
 
 class StopRequested(Exception):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # Ray and torch behind these
     from launch.run.run import Run
     from learners.group import LearnerGroup
 
-PROBE_TASKS = 4
-PROBE_TOKENS = 64
+PROBE_TASKS = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
+PROBE_TOKENS = 64  # the prompt's last ones
 LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
 # Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
 LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30

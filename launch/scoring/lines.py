@@ -12,7 +12,7 @@ from envs.tasks.files import BROKEN_PACK
 from rlsys.errors import BadInput
 from rlsys.files import is_packed
 
-CHUNK = 1 << 16
+CHUNK = 1 << 16  # bytes: what a pipe holds
 MAX_LINE = 64 << 20  # bytes; a longer line is dropped as it comes
 
 Line = tuple[int, bytes | None]  # its number from 1; None in the place of one that is too long

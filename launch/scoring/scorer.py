@@ -36,9 +36,9 @@ from rlsys.rollout import failure_of
 from rlsys.types import Failure, Reward, Transcript
 
 PENDING = 1024  # lines read ahead of one that is not decided yet
-PENDING_BYTES = 64 << 20
+PENDING_BYTES = 64 << 20  # and of what size: a line of MAX_LINE is one of them
 MAX_GRADERS = 16  # processes
-CLOSE_S = 10.0
+CLOSE_S = 10.0  # for what is under way to be cancelled
 
 
 @dataclass(slots=True)

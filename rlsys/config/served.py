@@ -22,8 +22,8 @@ class ServedConfig(EndpointConfig):
 
     requests_per_minute: Optional[int] = None
     deadline_s: float = 600.0  # of one attempt
-    attempts: int = 3
-    outage_s: float = 600.0
+    attempts: int = 3  # of a question, while the server answers with errors
+    outage_s: float = 600.0  # without an answer to any question: then a question fails
     omit: tuple[str, ...] = ()  # fields of a question that are not sent
     limit_key: str = "max_tokens"  # the field that holds the limit of an answer
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 PREFIX = "rlsys-versions-"
 GRACE_S = 15.0  # for another process to take over what one that died has held
-LOCK_WAIT_S = 10.0
-POLL_S = 0.1
+LOCK_WAIT_S = 10.0  # a holder makes or removes a folder meanwhile
+POLL_S = 0.1  # of LOCK_WAIT_S and GRACE_S
 WAYS = "enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
 
 

@@ -21,7 +21,7 @@ from rlsys.system.incidents import Incident, warn
 
 log = logging.getLogger("rlsys.supervisor")
 
-PING_EVERY_S = 5.0
+PING_EVERY_S = 5.0  # a death is known at once without; this finds what hangs
 MAX_RESTARTS = 5  # without progress in between
 MAX_PAUSE_S = 60.0  # between two starts that fail
 H = TypeVar("H")

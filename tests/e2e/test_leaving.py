@@ -93,7 +93,7 @@ def leave_one(learner: LearnerRank, path: str, folder: Path, case: tuple[str, di
     begin()
     save(learner, folder / "before")
     gate = RowGate()
-    gate.hold()
+    gate.hold(120.0)
     gate.release(after)
     with pytest.raises(UpdateLeft):
         learner.update(shard(1, rank, algorithm), gate)
@@ -148,8 +148,8 @@ class WaitingRank(LearnerActor):
         return lost
 
     @ray.method(concurrency_group=PINGS)
-    def hold(self) -> int | None:
-        found, self.waits = super().hold(), False
+    def hold(self, ping_timeout_s: float) -> int | None:
+        found, self.waits = super().hold(ping_timeout_s), False
         with self.gate.changed:
             self.gate.changed.notify_all()
         return found

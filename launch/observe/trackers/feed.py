@@ -16,7 +16,7 @@ from rlsys.errors import describe_error
 from rlsys.types import Failure, Reward, Trajectory
 
 log = logging.getLogger("rlsys.tracking")
-FINISH_DEADLINE_S = 15.0
+FINISH_DEADLINE_S = 15.0  # for what a service has not taken yet: the run directory has it all
 MOST_WAITING = 256  # calls that a tracker may be behind
 
 

@@ -19,7 +19,7 @@ from rlsys.types import Trajectory
 
 PROJECT = "rlsys"
 SERVICE = "WANDB_SERVICE"  # where wandb looks for its service
-SERVICE_DEADLINE_S = 60.0
+SERVICE_DEADLINE_S = 60.0  # for its process to start: an import from a slow shared disk
 
 
 def wandb_mode(config: WandbConfig) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from learners import leaving
 from learners.leaving import RowGate, UpdateLeft, common_row
 
 
@@ -43,7 +42,7 @@ def go_on(gate: RowGate) -> int:
 
 def test_the_ranks_leave_after_as_many_rows_as_the_one_that_was_farthest() -> None:
     gates = [begun(RowGate(), rows) for rows in (3, 5, 0)]
-    place = common_row([gate.hold() for gate in gates])
+    place = common_row([gate.hold(120.0) for gate in gates])
     assert place == 5
     working = [in_thread(lambda gate=gate: go_on(gate)) for gate in gates]  # each waits to be told
     for gate in gates:
@@ -56,7 +55,7 @@ def test_the_ranks_leave_after_as_many_rows_as_the_one_that_was_farthest() -> No
 def test_none_leaves_where_one_was_past_its_step() -> None:
     ahead, behind = begun(RowGate(), 10), begun(RowGate(), 9)
     ahead.close()
-    place = common_row([ahead.hold(), behind.hold()])
+    place = common_row([ahead.hold(120.0), behind.hold(120.0)])
     assert place is None
     thread, got = in_thread(lambda: go_on(behind))
     ahead.release(place)
@@ -64,19 +63,19 @@ def test_none_leaves_where_one_was_past_its_step() -> None:
     thread.join()
     assert got == [-1]
     begun(ahead, 30)  # what follows the step is never waited for
-    assert ahead.hold() is None and ahead.rows == (40, 0)
+    assert ahead.hold(120.0) is None and ahead.rows == (40, 0)
 
 
 def test_an_update_is_left_before_its_first_row_and_after_its_last() -> None:
     first, last = RowGate(), begun(RowGate(), 10)
-    first.release(first.hold())
-    last.release(last.hold())
+    first.release(first.hold(120.0))
+    last.release(last.hold(120.0))
     assert go_on(first) == 0 and go_on(last) == 10
 
 
 def test_a_look_never_waits() -> None:
     gate = begun(RowGate(), 2)
-    assert gate.hold() == 2
+    assert gate.hold(120.0) == 2
     gate.look()
     gate.release(3)
     gate.look()
@@ -85,10 +84,9 @@ def test_a_look_never_waits() -> None:
         gate.look()
 
 
-def test_a_rank_that_is_not_told_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "HELD_S", 0.0)
+def test_a_rank_that_is_not_told_gives_up() -> None:
     gate = RowGate()
-    gate.hold()
+    gate.hold(0.0)
     with pytest.raises(TimeoutError, match="held after row 0"):
         gate.begin_row()
 
