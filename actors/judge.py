@@ -83,6 +83,7 @@ class JudgeServiceConfig:
     share one cache and one rate limit."""
     server: JudgeServerConfig = field(default_factory=JudgeServerConfig)
     engine: EngineConfig = field(
+        # Verdicts of 300 tokens on 1,024 episodes take a 7B, at 60 tokens a second each, 160 s of a step of 745.
         default_factory=lambda: EngineConfig(max_model_len=16384, max_num_seqs=32, kv_cache_mb=2048)
     )
     """Configuration of the engine for a judge with `model` alone. A context longer than the model's own is reduced to

@@ -123,7 +123,7 @@ class Services:
     run: str = ""  # names the actors
     host: str | None = None  # cluster.service_host
     on_gpus: bool = False  # known once the cluster is
-    ping_timeout_s: float = 2 * HEALTH_DEADLINE_S
+    ping_timeout_s: float = 2 * HEALTH_DEADLINE_S  # the call to the actor around that
     actor: type = ToolService
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # by environment variable
     token: str = field(default_factory=lambda: token_urlsafe(24), repr=False)

@@ -215,7 +215,7 @@ class EnvWorker:
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, black_box.STACK_SIGNAL)
         for _ in range(20):
-            await asyncio.wait({beat}, timeout=STACK_WAIT_S / 20)
+            await asyncio.wait({beat}, timeout=STACK_WAIT_S / 20)  # of the 20 looks
             if beat.done():
                 self._stack_start = black_box.end(self._box)
                 return False
@@ -228,7 +228,7 @@ class EnvWorker:
         for _ in range(100):  # its socket may close a moment before it is gone
             if self.process.poll() is not None:
                 break
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # five seconds in all
         code = self.process.returncode
         self._blame(black_box.read_mark(self._box), FailureKind.INFRA, f"ended the process (exit code {code})")
 

@@ -17,9 +17,9 @@ SLOW_TOKENS = 8.0
 MOST_LATE = 10
 LEAST_START_S = 300.0  # to import, to compile and to capture graphs, whatever the size
 # Bytes a second of a model on its way into a process, or of weights to an engine, until it was measured: slower than
-# 10 Gbit/s and a disk. PATIENCE: times what size and rate say, for those who share the way.
+# 10 Gbit/s and a disk.
 SLOWEST = 100e6
-PATIENCE = 3.0
+PATIENCE = 3.0  # times what size and rate say, for those who share the way
 SLOW_HUB = 5e6  # bytes a second from a hub: 40 Mbit/s
 AWAY = 1.25  # episodes for each seat of an engine where a part of them waits for tools
 SERVED_AT_ONCE = 256  # questions to a model at an address, which does not say how many it takes

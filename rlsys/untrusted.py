@@ -51,7 +51,7 @@ def trace(error: BaseException) -> str:
 
     Of a long one the beginning and the end. Empty where all the calls are ours.
     """
-    report = traceback.TracebackException.from_exception(error, limit=-64)
+    report = traceback.TracebackException.from_exception(error, limit=-64)  # a recursion has 1,000 of them
     ours = _leading_ours(report.stack)
     if ours == len(report.stack):
         return ""

@@ -109,11 +109,13 @@ class WeightDistributor:
 
     def _create(self, node: _Node) -> Any:
         options, node.address = self._options, ""
-        placed = ray.remote(NodeWeightStore).options(
+        placed = ray.remote(
+            NodeWeightStore
+        ).options(
             name=actor_name(options.run, f"weights:{node.name[:8]}", node.life.restarts),
             num_cpus=0,
             max_restarts=0,
-            max_concurrency=2 * STREAMS + 4,
+            max_concurrency=2 * STREAMS + 4,  # to it and from it, and what is asked meanwhile
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.name, soft=False),
             runtime_env={"env_vars": options.env_vars | ALLOCATOR | of_part(f"weights:{node.name[:8]}")},
         )

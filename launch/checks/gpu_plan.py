@@ -38,7 +38,7 @@ from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import Device, dtype_of, require_resolved
 
-USUAL_CARD_GB = 80.0
+USUAL_CARD_GB = 80.0  # where no card is here and no key says it
 MOST_RANKS = 64  # that a remedy proposes
 GPUS_OF_A_NODE = 8  # an engine is on one
 LEAST_SHARE = 0.05  # of a card that is worth proposing to an engine

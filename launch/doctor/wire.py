@@ -75,7 +75,7 @@ def _arrives(connection: socket.socket, content: bytes) -> bool:
         while _unconfirmed(connection) and not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             if time.monotonic() > until:
                 return False
-            time.sleep(0.01)
+            time.sleep(0.01)  # of PACKET_S
     except (BrokenPipeError, ConnectionResetError):
         pass
     return True

@@ -81,7 +81,7 @@ class StepRow:
 class EventLoopLag:
     """How long the driver's event loop stood still, at most: every call that it serves has waited for as long."""
 
-    EVERY_S = 0.02
+    EVERY_S = 0.02  # what is shorter delays no call that anybody would notice
 
     def __init__(self) -> None:
         self._longest: float | None = None

@@ -48,6 +48,7 @@ def make_server(runs: LiveRuns, port: int, token: str) -> HttpService:
     async def opened() -> AsyncIterator[Any]:
         yield app
 
+    # Requests have no body, and nobody waits for their answers at the end.
     return HttpService("page", opened, host=ADDRESS, port=port, arrive_s=10.0, max_body_bytes=0, stop_s=1.0)
 
 

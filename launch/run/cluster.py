@@ -126,7 +126,7 @@ def reachable(address: str) -> bool:
     if not host or not port.isdigit() or "/" in host:
         return True
     try:
-        socket.create_connection((host, int(port)), timeout=3).close()
+        socket.create_connection((host, int(port)), timeout=3).close()  # one packet there and back
     except OSError:
         return False
     return True

@@ -11,7 +11,7 @@ from rlsys.summaries import GroupRef, TrajectorySummary
 # Bytes of a line of trajectories/ without compression, measured on episodes of 8k tokens of a vocabulary of 152k.
 PER_EPISODE = 1_500  # keys, the task, rewards, times
 PER_SAMPLED = 11.2  # a token's id and its share of the text
-PER_LOGPROB = 2.7
+PER_LOGPROB = 2.7  # a float16 in base64
 PER_READ = 4.5  # text of the prompt and of replies, a token
 
 

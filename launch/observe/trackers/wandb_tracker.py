@@ -73,7 +73,7 @@ class WandbTracker:
             dir=str(run.directory),
             config=dict(run.config),
             resume="allow" if mode == "online" else None,
-            settings=wandb.Settings(silent=True, console=console, init_timeout=60),
+            settings=wandb.Settings(silent=True, console=console, init_timeout=60),  # s; then the run goes without
         )
         self._run.define_metric("*", step_metric=STEP)
         # Under one key wandb shows the newest table only; of an incremental one the rows of all steps.
