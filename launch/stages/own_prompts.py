@@ -49,10 +49,16 @@ def check_other_prompts(where: str, played: RecipeConfig, own: RecipeConfig) -> 
 
 
 def prompts_differ(played: RecipeConfig, own: RecipeConfig) -> bool:
-    """Whether the first task that is played has another prompt in the environment of `own`; no where that lacks it."""
+    """Whether the first task that is played has another prompt in the environment of `own`; no where that lacks it, or
+    where it cannot be made, which the lines of the prompts say."""
     task = next(iter(make_world(played.env).tasks("train")), None)
     found = None if task is None else _by_id(own).get(task.task_id)
-    return task is not None and found is not None and own_prompt(played)(task) != own_prompt(own)(found)
+    if task is None or found is None:
+        return False
+    try:
+        return own_prompt(played)(task) != own_prompt(own)(found)
+    except Exception:  # fault boundary: a world of the user's own
+        return False
 
 
 def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: RecipeConfig) -> Any:
