@@ -26,6 +26,7 @@ RESULTS = ROOT / "docs" / "smollm2.json"
 LEARNED, CONTROL = "smollm2", "rejection"
 NAMES = {LEARNED: "examples, distillation, RL", CONTROL: "rejection sampling"}
 KINDS = ("greedy", "sampled")
+PLAYED = {kind: f"alone/{kind}/accuracy" for kind in KINDS} | {"shown": "shown/sampled/accuracy"}
 STAGES = {"examples": "RL, two examples", "alone": "RL, none"}
 
 
@@ -84,8 +85,8 @@ def numbers(folder: Path) -> dict[str, Any]:
     return {
         "evaluations": [
             {"stage": row["stage"], "when": row["when"], "step": row["step"]}
-            | {kind: row[f"alone/{kind}/accuracy"] for kind in KINDS if f"alone/{kind}/accuracy" in row}
-            | {f"shown {kind}": row[f"shown/{kind}/accuracy"] for kind in KINDS if f"shown/{kind}/accuracy" in row}
+            | {kind: row[key] for kind, key in PLAYED.items() if key in row}
+            | {f"{kind} within": [row[f"{key}_low"], row[f"{key}_high"]] for kind, key in PLAYED.items() if key in row}
             for row in evaluations
         ],
         "tries": summary["generated"]["tries"],
@@ -101,11 +102,22 @@ def at(arms: dict[str, Any], kind: str, *, when: str) -> float:
     return float(row[kind])
 
 
+def within(arms: dict[str, Any], kind: str) -> str:
+    """At the end, with the 95 % interval that its questions give."""
+    last = arms["evaluations"][-1]
+    low, high = last[f"{kind} within"]
+    return f"{last[kind]:.2f} [{low:.2f}, {high:.2f}]"
+
+
 def tell(report: Report, found: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     for name, label in NAMES.items():
         rows = {kind: (lambda arms, when, kind=kind, name=name: at(arms[name], kind, when=when)) for kind in KINDS}
         study.tell_gains(report, f"{label}: right answers without any example", found, rows)
+    report.head("right answers at the end, of 100 questions", "seed", *KINDS)
+    for seed, arms in found.items():
+        for name, label in NAMES.items():
+            report.row(label, str(seed), *(within(arms[name], kind) for kind in KINDS))
     report.head("right answers at the end", *KINDS)
     less = [study.paired(found, lambda arms, kind=kind: _less(arms, kind)) for kind in KINDS]
     report.row(f"{NAMES[LEARNED]}, less {NAMES[CONTROL]}", *less)

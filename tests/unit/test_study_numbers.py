@@ -147,7 +147,8 @@ def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: P
     played = stages["tries"].config.generate.tasks
     trained = sum(stages[name].steps for name in ("examples", "alone")) * 8 * 4  # groups of answers, in each step
     assert script.sampled_answers() == trained + played
-    before = {"stage": "examples", "when": "before", "step": 0, "shown/sampled/accuracy": 0.2}
+    before = {"stage": "examples", "when": "before", "step": 0}
+    before |= {"shown/sampled/accuracy": 0.2, "shown/sampled/accuracy_low": 0.1, "shown/sampled/accuracy_high": 0.3}
     around = [before | right(0.0, 0.0), {"stage": "alone", "when": "after", "step": 3} | right(0.95, 0.9)]
     write(tmp_path / "evaluations.jsonl", *around)
     steps = [("examples", 0.3), ("distil", None), ("alone", 0.9)]
@@ -156,7 +157,8 @@ def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: P
     write(tmp_path / "summary.json", {"status": "done", "generated": {"tries": {"kept": 7, "trajectories": 9}}})
     found = script.numbers(tmp_path)
     assert found["steps"] == {"examples": [0.3], "alone": [0.9]} and found["tries"]["kept"] == 7
-    assert found["evaluations"][0]["shown sampled"] == 0.2
+    assert found["evaluations"][0]["shown"] == 0.2 and found["evaluations"][0]["shown within"] == [0.1, 0.3]
+    assert script.within(found, "sampled") == "0.90 [0.80, 1.00]"
     ends = [script.at(found, kind, when=when) for when in ("before", "after") for kind in ("greedy", "sampled")]
     assert ends == [0.0, 0.0, 0.95, 0.9]
     worse = script.numbers(tmp_path)
@@ -169,4 +171,6 @@ def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: P
 
 
 def right(greedy: float, sampled: float) -> dict[str, float]:
-    return {"alone/greedy/accuracy": greedy, "alone/sampled/accuracy": sampled}
+    found = {"greedy": greedy, "sampled": sampled}
+    around = {"": 0.0, "_low": -0.1, "_high": 0.1}
+    return {f"alone/{kind}/accuracy{end}": value + by for kind, value in found.items() for end, by in around.items()}
