@@ -15,7 +15,7 @@ import random
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,11 +51,13 @@ class OneLearner:
 
     rank: LearnerRank
     node_ids: tuple[str, ...] = ()
+    probe: Probe | None = None  # of the latest version
 
-    async def measure(self, probe: Probe) -> ProbeValues:
-        return self.rank.measure(probe)
+    async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self.rank.logprobs(token_ids)
 
     async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        self.probe = probe
         return self.rank.export(folder, version, probe)
 
 
@@ -109,6 +111,7 @@ def changed(change: Callable[[], None], items: list[Weight]) -> Iterator[None]:
 @dataclass
 class Bench:
     rank: LearnerRank
+    learner: OneLearner
     pool: OneEngine
     sync: WeightSync
     prompts: list[list[tuple[int, ...]]]
@@ -147,8 +150,7 @@ class Bench:
         model = self.rank.stage.models.policy.model
         await self.sync.canary()
         update, good = self.pool.checks[-1]
-        true = self.rank.measure(self.sync._probe())
-        noise, seed = await self.sync._find_noise(true), self.sync._canaries
+        noise, seed = self.learner.probe.noise, self.learner.probe.seed
         items = weights(model)
         originals = [item.tensor.detach().clone() for item in items]
         caught = bytes_caught = tried = bytes_tried = 0
@@ -244,9 +246,10 @@ async def play(options: argparse.Namespace, report: Report, folder: Path) -> Non
     rank.begin(path, LearnerConfig(zero_stage=1, tokens_per_row=4096), SFT(SFTConfig()), 1, 1.0)
     draw, tokens = random.Random(options.seed), len(ChatRenderer(path).tokenizer)
     try:
-        sync = WeightSync(OneLearner(rank), pool, rounding_units(recipe, device))  # type: ignore[arg-type]
+        learner = OneLearner(rank)
+        sync = WeightSync(learner, pool, rounding_units(recipe, device))  # type: ignore[arg-type]
         count = max(options.good, 1)
-        bench = Bench(rank, pool, sync, prompts_of(path, draw, count), long_probe_length(window, tokens))
+        bench = Bench(rank, learner, pool, sync, prompts_of(path, draw, count), long_probe_length(window, tokens))
         if options.good:
             await bench.try_good(options.good, options.long_every, report)
         if options.broken:

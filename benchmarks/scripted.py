@@ -246,12 +246,9 @@ class ScriptedRank(LearnerActor):
 
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
-    def measure(self, probe: Probe) -> ProbeValues:
-        said = said_of(probe.samples, bool(probe.noise))
-        return ProbeValues(logprobs=said, rounded=said)
-
     def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
-        return WeightManifest(version=version), self.measure(probe)
+        said = said_of(probe.samples, bool(probe.noise))
+        return WeightManifest(version=version), ProbeValues(logprobs=said, rounded=said)
 
 
 def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:

@@ -177,15 +177,11 @@ class LearnerRank:
         self._destroy_models()
         deepspeed.comm.destroy_process_group()
 
-    def measure(self, probe: Probe) -> ProbeValues:
-        """What the probe's samples get under the weights, or under them with noise, which then goes without a trace."""
-        with self._noise(probe):
-            return self._values(probe)
-
     def export(
         self, folder: WeightFolder, version: int, probe: Probe | None = None
     ) -> tuple[WeightManifest, ProbeValues]:
-        """Send the weights, with the probe's noise, as `version`. Returns what this rank sent, and `measure` of it."""
+        """Send the weights, with the probe's noise, as `version`. Returns what this rank sent, and what the
+        probe's samples get under it; the noise goes without a trace."""
         spec, policy = self.spec, self.stage.models.policy
         with self._noise(probe):
             share = export_version(

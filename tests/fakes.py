@@ -138,15 +138,11 @@ class BanditLearner:
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(self.logits[0].detach())] * max(len(ids) - 1, 1) for ids in token_ids]
 
-    async def measure(self, probe: Probe) -> ProbeValues:
-        with self._noise(probe):
-            logprobs = await self.logprobs(probe.samples)
-        return ProbeValues(logprobs=logprobs, rounded=logprobs)
-
     async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         with self._noise(probe):
             published = folder.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
-        return published, await self.measure(probe)
+            logprobs = await self.logprobs(probe.samples)
+        return published, ProbeValues(logprobs=logprobs, rounded=logprobs)
 
     @contextmanager
     def _noise(self, probe: Probe) -> Iterator[None]:

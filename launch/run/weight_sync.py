@@ -104,33 +104,34 @@ class WeightSync:
     async def canary(self) -> None:
         """Prove that weights arrive, with a change large enough to see (docs/laws.md, law 8).
 
-        Weights with noise go out and are compared with the learner (`allowed_gap`); then the true ones go out.
+        Weights with noise go out and are compared with the learner (`allowed_gap`); then the true ones go out. Raises
+        RunFailed where no noise moves the learner's own numbers far beyond its rounding.
         """
-        self._canaries += 1
-        true = await self._learner.measure(self._probe())
-        noise = await self._find_noise(true)
-        update, values = await self._export(-self._canaries, self._probe(noise))
-        moved, rounding = mean_gap(true.logprobs, values.logprobs), mean_gap(values.logprobs, values.rounded)
-        limit = allowed_gap(rounding, configured=self._configured, moved=moved)
-        await self.publish(replace(update, limit=limit))
-
-    async def _find_noise(self, true: ProbeValues) -> float:
-        """How much noise moves the learner's own numbers far beyond its rounding. Raises RunFailed where none does."""
-        seen: list[tuple[float, float, float]] = []  # how clear, how far, at which noise
+        true = await self._learner.logprobs(self.probe)
+        tried: list[tuple[float, float, float]] = []  # how clear, how far, at which noise
         for noise in NOISES:
-            values = await self._learner.measure(self._probe(noise))
-            moved, rounding = mean_gap(true.logprobs, values.logprobs), mean_gap(values.logprobs, values.rounded)
-            clear = moved / max(rounding, LEAST_LIMIT / TIMES_ROUNDING)  # nan or infinite rounding: not clear
+            update, moved, clear = await self._perturbed(true, noise)
             if clear >= CLEAR and moved >= MOVES_LEAST:
-                return noise
-            seen.append((clear if clear == clear else 0.0, moved, noise))
-        clear, moved, noise = max(seen)
-        if clear < LEAST_CLEAR:
-            raise RunFailed(
-                f"the start-up canary moved log-probabilities by {moved:.3g} only, {clear:.2g} times as far as "
-                "rounding does: it could not show a stale engine"
-            )
-        return noise
+                break
+            tried.append((clear, moved, noise))
+        else:
+            clear, moved, noise = max(tried)
+            if clear < LEAST_CLEAR:
+                raise RunFailed(
+                    f"the start-up canary moved log-probabilities by {moved:.3g} only, {clear:.2g} times as far as "
+                    "rounding does: it could not show a stale engine"
+                )
+            update, _, _ = await self._perturbed(true, noise)
+        await self.publish(update)
+
+    async def _perturbed(self, true: Logprobs, noise: float) -> tuple[WeightUpdate, float, float]:
+        """A version with noise, how far that moves the learner's numbers, and how many times as far as rounding."""
+        self._canaries += 1
+        update, values = await self._export(-self._canaries, self._probe(noise))
+        moved, rounding = mean_gap(true, values.logprobs), mean_gap(values.logprobs, values.rounded)
+        clear = moved / max(rounding, LEAST_LIMIT / TIMES_ROUNDING)
+        limit = allowed_gap(rounding, configured=self._configured, moved=moved)
+        return replace(update, limit=limit), moved, clear if clear == clear else 0.0
 
 
 async def first_delivery(run: Run) -> None:

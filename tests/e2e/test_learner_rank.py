@@ -266,7 +266,6 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
         if visit:
             _, values = learner.export(WeightFolder(tmp_path), 3, made.probe(PROBE, 0.5))
             moved = values.logprobs
-            assert values == learner.measure(made.probe(PROBE, 0.5))
             assert 0 < mean_gap(moved, values.rounded) < 1e-3
             assert same(tensors(learner), before)
             assert learner.logprobs(PROBE) == true

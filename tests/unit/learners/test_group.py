@@ -203,9 +203,6 @@ class Rank:
         self.asked.append(token_ids)
         return [[float(ids[0]), self.number] for ids in token_ids]
 
-    def measure(self, probe: Any) -> Any:
-        return [probe, self.number]
-
     def export(self, folder: Any, version: int, probe: Any) -> Any:
         part = Part(name=f"p{self.number}", bytes=1, digest=None, node="")
         share = WeightManifest(version=version, tensors=self.number, parts=(part,))
@@ -284,7 +281,6 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         asks = made.probe([[1]], 0.25)
         manifest, probe = await group.export(WeightFolder(Path("/w")), 7, asks)
         assert (manifest.version, manifest.tensors, len(manifest.parts), probe) == (7, 3, 3, [asks, 2])
-        assert await group.measure(asks) == [asks, 2]
         await group.snapshot(Path("/c"), "m")
         await group.write()
         await group.load(Path("/c"))
