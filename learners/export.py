@@ -191,8 +191,8 @@ def noise_for(item: Weight, scale: float, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator(device=tensor.device).manual_seed(zlib.crc32(item.names[0].encode(), seed))
     noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
     least = tensor.shape[-1] ** -0.5 if tensor.ndim >= 2 else _MIN_VECTOR_NOISE
-    size = max(float(tensor.square().mean().sqrt()), least)
-    return (noise * (scale * size)).to(item.tensor.dtype)
+    size = max(float(torch.linalg.vector_norm(tensor.detach())) / max(1, tensor.numel()) ** 0.5, least)
+    return noise.mul_(scale * size).to(item.tensor.dtype)
 
 
 def _to_cpu(tensor: torch.Tensor, dtype: torch.dtype, *, copy: bool) -> torch.Tensor:
