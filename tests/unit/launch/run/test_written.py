@@ -46,13 +46,13 @@ def test_the_smaller_of_both_limits_holds(config: TrajectoriesConfig, groups: in
 
 
 def test_the_default_is_a_size_that_whoever_sets_keep_is_not_given() -> None:
-    """1,024 episodes of 32k tokens are 460 MB; 50 are 109 of them, in 13 groups."""
+    """1,024 episodes of 32k tokens are 460 MB; 50 MiB are 115 of them, in 14 groups."""
     assert TrajectoriesConfig().most_bytes == 50 * 2**20
     for keep in (None, 1_000):
         assert TrajectoriesConfig(keep=keep).most_bytes == float("inf")
     assert TrajectoriesConfig(keep=None, keep_mb=2.5).most_bytes == 2.5 * 2**20
     long = [each for _ in range(8) for each in step(32_768)]
-    assert len(choose_written(long, SIZE, TrajectoriesConfig())) == 13
+    assert len(choose_written(long, SIZE, TrajectoriesConfig())) == 14
     assert len(choose_written(long, SIZE, TrajectoriesConfig(keep=None))) == 128
 
 
