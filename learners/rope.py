@@ -55,6 +55,8 @@ def copy_scaled(path: str, scale: float, folder: Path, window: int = 0) -> str:
     """
     from transformers import AutoConfig
 
+    if scale == 1.0:
+        return path
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     if not scale_rope(config, scale, path, window):
         return path
