@@ -98,7 +98,7 @@ def dpo(cell: Cell) -> None:
 
 def opd(cell: Cell) -> None:
     """Its own teacher: both give the same log-probabilities, to rounding."""
-    (row,) = cell.train(RL, algorithm={"name": "opd"}, reward={"name": "none"})
+    (row,) = cell.train(RL, algorithm={"name": "opd"}, learner={"lr": 1e-5, "reference": cell.model["path"]})
     assert abs(row["advantage/mean"]) < CLOSE[cell.dtype]
 
 
