@@ -191,9 +191,10 @@ def test_ranks_agree_on_the_row_at_which_they_leave(tmp_path: Path) -> None:
         begun = [rank.ping.remote() for rank in ranks.actors]
         while min(rows for rows, _ in await asyncio.gather(*begun)) < 2:
             begun = [rank.ping.remote() for rank in ranks.actors]
-        assert await ranks.leave() == 3
+        place = await ranks.leave()
+        assert place is not None and 2 <= place < 6
         assert await updating is None
-        assert [await rank.ping.remote() for rank in ranks.actors] == [(3, 6), (3, 6)]
+        assert [await rank.ping.remote() for rank in ranks.actors] == [(place, 6), (place, 6)]
         assert same(before, await checkpoint(ranks, tmp_path / "left"))
         assert not await ranks.build(plan_samples(samples, 1, 0))
         report = await ranks.update(0)
