@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from launch.run.run import Run
 from launch.run.tasks import StopRequested
-from rlsys.batch import UpdateReport
 from rlsys.plan import BatchPlan
+
+if TYPE_CHECKING:  # torch behind it
+    from rlsys.batch import UpdateReport
 
 
 async def update(run: Run, plan: BatchPlan) -> UpdateReport:

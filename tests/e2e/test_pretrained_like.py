@@ -13,7 +13,7 @@ from tests.e2e.runs import left_behind, rlsys, rows, summary
 SHORT = ["stages.sft.steps=1", "stages.sft.loop.groups_per_step=2", "stages.rl.steps=1", "eval.tasks=2"]
 SHORT += ["stages.rl.loop.groups_per_step=2", "stages.rl.loop.group_size=2", "eval.samples=0", "tracker=none"]
 SHORT += ["engine.max_num_seqs=8", "engine.kv_cache_mb=64", "stages.sft.learner.lr=1e-4", "stages.rl.learner.lr=1e-4"]
-SHORT += [f"engine.max_model_len={pretrained_like.POSITIONS}", "env.max_turns=2", "rollout.max_turn_tokens=8"]
+SHORT += [f"engine.max_model_len={pretrained_like.POSITIONS}", "rollout.max_turn_tokens=8"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -50,7 +50,7 @@ class Rank:
     def measure_gbps(self) -> float:
         return 1.0
 
-    def update(self, batch: Any) -> int:
+    def update(self, batch: Any, gate: Any = None) -> int:
         until = time.monotonic() + (BUSY_S if self.busy else 600.0)
         while time.monotonic() < until:
             if self.busy:
@@ -155,7 +155,7 @@ class Counter(LearnerActor):
         return os.getpid()
 
 
-def counted(batch: Batch) -> UpdateReport:
+def counted(batch: Batch, gate: Any = None) -> UpdateReport:
     metrics = {"rows": Sum(len(batch.rows)), "tokens": Sum(batch.num_tokens), "trained": Sum(trained(batch))}
     return UpdateReport(applied=True, metrics=metrics, seconds=0.0)
 
