@@ -12,8 +12,8 @@ from rlsys.system.weight_folder import WeightManifest
 if TYPE_CHECKING:  # Ray behind it
     from actors.worker import LoadResult
 
-# Between two right implementations of one model rounding makes .7 to 1.3 times the gap that the learner measures on
-# itself (benchmarks/canary.py).
+# A right engine in bfloat16 is off by .75 to 1.07 times what the learner measures on itself (benchmarks/canary.py,
+# SmolLM2).
 TIMES_ROUNDING = 2.0
 LEAST_LIMIT = 0.003  # nats per token: float32 measures next to nothing, and kernels add in other orders all the same
 TAIL = 256  # tokens of a long sample that are compared by themselves: what is wrong at a distance shows there alone
