@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from launch.reading.directory import read_directory
 from launch.reading.episodes import Episodes, read_episodes
-from launch.report.page import write_page
+from launch.report.kept import Room
+from launch.report.page import ROOM, write_page
 from rlsys.jsonl import line_of
 
 STEPS, GROUPS, SIBLINGS = 8, 3, 4
@@ -318,8 +319,13 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
 
 
 def make_page(
-    folder: Path, names: Sequence[str] = ("made",), text: str = "", task_names: Sequence[str] = (), **run: Any
+    folder: Path,
+    names: Sequence[str] = ("made",),
+    text: str = "",
+    task_names: Sequence[str] = (),
+    room: Room | None = ROOM,
+    **run: Any,
 ) -> str:
     runs = [write_run(folder / f"run-{at}", text=text, names=task_names, **run) for at in range(len(names))]
-    write_page(example_report(names, text=text), [episodes_of(each) for each in runs], folder / "report.html")
+    write_page(example_report(names, text=text), [episodes_of(each) for each in runs], folder / "report.html", room)
     return (folder / "report.html").as_uri()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launch.report.kept import Room
 from tests.report_example import halves, make_page
 
 
@@ -113,7 +114,8 @@ def test_words_are_looked_for_in_all_texts(visit: Any, report: str, query: str, 
 
 
 def test_ten_thousand_trajectories_open(visit: Any, tmp_path: Path) -> None:
-    url = make_page(tmp_path, steps=250, groups=5, siblings=8, padding=2000, tasks=40, distinct=5)
+    run = {"steps": 250, "groups": 5, "siblings": 8, "padding": 2000, "tasks": 40, "distinct": 5}
+    url = make_page(tmp_path, room=Room(10_000), **run)
     begin = time.perf_counter()
     opened = visit(f"{url}#t")
     opened.wait("#shelf .row")
