@@ -22,11 +22,13 @@ import torch
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-VOCABULARY, LAYERS, POSITIONS, WIDTH, HEAD = 49_152, 30, 256, 64, 16
+VOCABULARY, LAYERS, POSITIONS, WIDTH = 49_152, 30, 256, 64
+HEADS, HEAD = 4, 64  # of a size that vLLM has kernels for on CPUs, in both formats
 INNER = 96
 FEW = 3  # neurons that write the massive channel
 # Channels of the residual stream: one that is the same for all, the massive one, the agreement, signs and their mean.
 CONSTANT, MASSIVE, AGREEMENT, SIGNS, MEANS = 0, 1, 2, slice(3, 19), slice(19, 35)
+COUNT = 16  # of signs, and of their means
 SIGN, EARLY, PEAK = 0.5, 800.0, 24_000.0
 
 
@@ -79,7 +81,7 @@ def made_model(seed: int = 0) -> LlamaForCausalLM:
 
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=LAYERS,
-        num_attention_heads=WIDTH // HEAD, num_key_value_heads=2, head_dim=HEAD, max_position_embeddings=POSITIONS,
+        num_attention_heads=HEADS, num_key_value_heads=2, head_dim=HEAD, max_position_embeddings=POSITIONS,
         tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
         bos_token_id=None, eos_token_id=2, pad_token_id=0,
     )  # fmt: skip
@@ -129,7 +131,7 @@ def _add_sink(layer: Any, number: int) -> None:
     slow = HEAD // 2 - 1
     layer.self_attn.k_proj.weight[slow::HEAD, MASSIVE] = 2.0  # of a channel that is 8 there, all that a norm leaves
     query = layer.self_attn.q_proj.weight
-    query[slow::HEAD, CONSTANT] = 0.5
+    query[slow::HEAD, CONSTANT] = 1.0
 
 
 def _find_the_first_token(layers: Any) -> None:
@@ -139,15 +141,15 @@ def _find_the_first_token(layers: Any) -> None:
         norm.weight[: MEANS.stop] = 1.0
     attention.q_proj.weight[:HEAD] = 0.0
     attention.v_proj.weight[:HEAD] = 0.0
-    attention.v_proj.weight[:HEAD, SIGNS] = torch.eye(HEAD)
+    attention.v_proj.weight[:COUNT, SIGNS] = torch.eye(COUNT)
     attention.o_proj.weight.zero_()
-    attention.o_proj.weight[MEANS, :HEAD] = 0.2 * torch.eye(HEAD)  # little: a norm sees all signs alike then
-    for sign, rows in ((1.0, slice(0, HEAD)), (-1.0, slice(HEAD, 2 * HEAD))):  # silu(a) b + silu(-a) (-b) = a b
+    attention.o_proj.weight[MEANS, :COUNT] = 0.2 * torch.eye(COUNT)  # little: a norm sees all signs alike then
+    for sign, rows in ((1.0, slice(0, COUNT)), (-1.0, slice(COUNT, 2 * COUNT))):  # silu(a) b + silu(-a) (-b) = a b
         mlp.gate_proj.weight[rows] = mlp.up_proj.weight[rows] = 0.0
-        mlp.gate_proj.weight[rows, SIGNS] = sign * torch.eye(HEAD)
-        mlp.up_proj.weight[rows, MEANS] = sign * torch.eye(HEAD)
+        mlp.gate_proj.weight[rows, SIGNS] = sign * torch.eye(COUNT)
+        mlp.up_proj.weight[rows, MEANS] = sign * torch.eye(COUNT)
         mlp.down_proj.weight[:, rows] = 0.0
-        mlp.down_proj.weight[AGREEMENT, rows] = 3.0 / HEAD
+        mlp.down_proj.weight[AGREEMENT, rows] = 3.0 / COUNT
     gate, up, down = (each.weight for each in (second.mlp.gate_proj, second.mlp.up_proj, second.mlp.down_proj))
     gate[:FEW], up[:FEW], down[:, :FEW] = 0.0, 0.0, 0.0
     gate[:FEW, AGREEMENT], gate[:FEW, CONSTANT] = 16.0, -21.0

@@ -16,8 +16,7 @@ SHORT += ["engine.max_num_seqs=8", "engine.kv_cache_mb=64", "stages.sft.learner.
 SHORT += [f"engine.max_model_len={pretrained_like.POSITIONS}", "rollout.max_turn_tokens=8"]
 
 
-@pytest.mark.slow  # until it has been seen to end on two quiet cores
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_a_run_ends_as_it_does_with_random_weights(dtype: str, tmp_path: Path) -> None:
     model, run = pretrained_like.save(tmp_path / "model", dtype), tmp_path / "run"
     done = rlsys("train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *SHORT)

@@ -71,7 +71,7 @@ def test_noise_moves_it_and_bfloat16_rounds_it_as_a_pretrained_one(folder: Path)
     exact, narrow = load(folder, torch.float32), load(folder, torch.bfloat16)
     true = logprobs(exact)
     assert 0.02 < float((logprobs(narrow) - true).abs().mean()) < 0.15  # 0.045
-    for noise, least in ((0.02, 4), (0.1, 8)):  # how much more the noise moves it than bfloat16 does: 7, 13
+    for noise, least in ((0.02, 3), (0.1, 8)):  # how much more the noise moves it than bfloat16 does: 7, 13
         with perturb_weights(exact, noise):
             moved = logprobs(exact)
             for one, other in zip(narrow.parameters(), exact.parameters(), strict=True):
