@@ -75,7 +75,7 @@ bench: setup
 unit: setup
 	@[ ! -w /dev/shm ] || export PYTEST_DEBUG_TEMPROOT=/dev/shm
 	cores=$$($(BIN)/python -c 'import os; print(os.cpu_count())')
-	exec $(BIN)/python -m pytest tests/unit -n $$(( cores < 8 ? cores : 8 )) --dist worksteal
+	exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $$(( cores < 8 ? cores : 8 )) --dist worksteal
 
 clean:
 	@rm -rf $(VENV) $(GPU_VENV) rlsys.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis
