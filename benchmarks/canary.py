@@ -56,6 +56,9 @@ class OneLearner:
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs(token_ids)
 
+    async def measure(self, probe: Probe) -> ProbeValues:
+        return self.rank.measure(probe)
+
     async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         self.probe = probe
         return self.rank.export(folder, version, probe)

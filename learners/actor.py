@@ -134,6 +134,10 @@ class LearnerActor:
         return self.rank.logprobs([list(ids) for ids in token_ids])
 
     @naming_holders()
+    def measure(self, probe: Probe) -> ProbeValues:
+        return self.rank.measure(probe)
+
+    @naming_holders()
     def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         return self.rank.export(folder.on_node(node_id()), version, probe)
 

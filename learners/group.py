@@ -223,6 +223,11 @@ class LearnerGroup:
         found = dict(zip(chain.from_iterable(shares), chain.from_iterable(by_rank), strict=True))
         return [found[index] for index in range(len(token_ids))]
 
+    async def measure(self, probe: Probe) -> ProbeValues:
+        """The probe's log-probabilities under its noise."""
+        by_rank: list[ProbeValues] = await self.call_all(lambda rank: rank.measure.remote(probe), "trying a noise")
+        return by_rank[0]
+
     async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         """Send the weights, with the probe's noise, as `version`; with the probe's log-probabilities under them."""
         by_rank = await self.call_all(

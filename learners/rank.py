@@ -190,6 +190,11 @@ class LearnerRank:
             values = self._values(probe) if probe is not None else ProbeValues(logprobs=(), rounded=())
             return replace(share, adapter=self._adapter), values
 
+    def measure(self, probe: Probe) -> ProbeValues:
+        """What `export` gives for the probe, and nothing is sent."""
+        with self._noise(probe):
+            return self._values(probe)
+
     def _values(self, probe: Probe) -> ProbeValues:
         logprobs = self.logprobs(probe.samples)
         with round_again(self.stage.models.policy.model, probe.units, probe.seed):

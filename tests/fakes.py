@@ -141,8 +141,12 @@ class BanditLearner:
     async def export(self, folder: WeightFolder, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         with self._noise(probe):
             published = folder.send(version, [lambda: {"logits": self.logits.detach()}], 0, 1)
+        return published, await self.measure(probe)
+
+    async def measure(self, probe: Probe) -> ProbeValues:
+        with self._noise(probe):
             logprobs = await self.logprobs(probe.samples)
-        return published, ProbeValues(logprobs=logprobs, rounded=logprobs)
+        return ProbeValues(logprobs=logprobs, rounded=logprobs)
 
     @contextmanager
     def _noise(self, probe: Probe) -> Iterator[None]:

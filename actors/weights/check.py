@@ -44,18 +44,21 @@ class LoadCheck:
     refusal: str = ""  # what the engine is off by, if by more than it may be
 
 
-def allowed_gap(rounding: float, *, configured: float | None = None, moved: float = 0.0) -> float:
+def allowed_gap(
+    rounding: float, *, moved: float = math.inf, configured: float | None = None, perturbed: bool = False
+) -> float:
     """The mean gap at which an engine still computes what the learner computes, in nats per token.
 
     rounding: what the learner's own numbers move by when every result is rounded once more, under the same weights.
+    moved: what the canary's perturbation moved them by. An engine that kept its old weights is off by all of it then,
+    and in number formats so coarse that rounding comes near it nothing could be told apart: half of it is the most.
     configured: `loop.mismatch_limit`, which takes the place of a measured limit; perturbed weights may be off by more
-    than it. moved: what a perturbation moved the learner's numbers by, 0 for true weights: an engine that kept its old
-    ones is off by all of it.
+    than it, never by less.
     """
-    measured = TIMES_ROUNDING * rounding if math.isfinite(rounding) else 0.0
-    if moved:
-        return min(max(LEAST_LIMIT, configured or 0.0, measured), moved / 2)
-    return configured if configured is not None else max(LEAST_LIMIT, measured)
+    measured = max(LEAST_LIMIT, TIMES_ROUNDING * rounding if math.isfinite(rounding) else 0.0)
+    if perturbed:
+        return min(max(configured or 0.0, measured), moved / 2)
+    return min(measured, moved / 2) if configured is None else configured
 
 
 def measure(delivery: LoadResult, publication: WeightUpdate) -> LoadCheck:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,25 @@ LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30
 LONG_TASKS = 512  # prompts that make it up, at most
 # Noise of the start-up canary, in the order of trial. The first whose change stands clear of rounding is taken: the
 # more noise the better one stale tensor shows, until a deep model turns chaotic and rounding grows faster than the
-# change (benchmarks/canary.py). Without a clear one the best is taken, if it shows anything at all.
-NOISES = (0.25, 0.5, 0.12, 0.06, 0.03, 0.015)
+# change (benchmarks/canary.py). So more of it is tried last, for models that little moves, such as a small adapter.
+# Without a clear one the best is taken, if it shows anything at all.
+NOISES = (0.25, 0.12, 0.06, 0.03, 0.015, 0.5)
 CLEAR, LEAST_CLEAR = 15.0, 4.0  # times as large as rounding
 MOVES_LEAST = 0.2  # nats per token
 Logprobs = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseTrial:
+    """What a noise does to the learner's own log-probabilities of the probe."""
+
+    noise: float
+    moved: float  # nats per token
+    clear: float  # how many times as far as rounding moves them
+
+    @property
+    def is_clear(self) -> bool:
+        return self.clear >= CLEAR and self.moved >= MOVES_LEAST
 
 
 class WeightSync:
@@ -49,6 +64,7 @@ class WeightSync:
         self.probe: tuple[tuple[int, ...], ...] = ()  # token ids of a few prompts, on which both are compared
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
         self._canaries = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
+        self._moved = math.inf  # nats per token, by the last of them
 
     def _probe(self, noise: float = 0.0, long: tuple[int, ...] = ()) -> Probe:
         return Probe(
@@ -70,7 +86,7 @@ class WeightSync:
         return replace(update, tail_limit=self._limit([ours], [again]))
 
     def _limit(self, logprobs: Logprobs, rounded: Logprobs) -> float:
-        return allowed_gap(mean_gap(logprobs, rounded), configured=self._configured)
+        return allowed_gap(mean_gap(logprobs, rounded), moved=self._moved, configured=self._configured)
 
     async def _export(self, version: int, probe: Probe) -> tuple[WeightUpdate, ProbeValues]:
         folder = await self._pool.publisher.folder_on(self._learner.node_ids)
@@ -108,30 +124,29 @@ class WeightSync:
         RunFailed where no noise moves the learner's own numbers far beyond its rounding.
         """
         true = await self._learner.logprobs(self.probe)
-        tried: list[tuple[float, float, float]] = []  # how clear, how far, at which noise
-        for noise in NOISES:
-            update, moved, clear = await self._perturbed(true, noise)
-            if clear >= CLEAR and moved >= MOVES_LEAST:
-                break
-            tried.append((clear, moved, noise))
-        else:
-            clear, moved, noise = max(tried)
-            if clear < LEAST_CLEAR:
-                raise RunFailed(
-                    f"the start-up canary moved log-probabilities by {moved:.3g} only, {clear:.2g} times as far as "
-                    "rounding does: it could not show a stale engine"
-                )
-            update, _, _ = await self._perturbed(true, noise)
-        await self.publish(update)
-
-    async def _perturbed(self, true: Logprobs, noise: float) -> tuple[WeightUpdate, float, float]:
-        """A version with noise, how far that moves the learner's numbers, and how many times as far as rounding."""
         self._canaries += 1
-        update, values = await self._export(-self._canaries, self._probe(noise))
+        trials = [await self._try_noise(true, NOISES[0])]
+        for noise in NOISES[1:]:
+            if trials[-1].is_clear:
+                break
+            trials.append(await self._try_noise(true, noise))
+        best = trials[-1] if trials[-1].is_clear else max(trials, key=lambda trial: trial.clear)
+        if best.clear < LEAST_CLEAR:
+            raise RunFailed(
+                f"the start-up canary moved log-probabilities by {best.moved:.3g} only, {best.clear:.2g} times as far "
+                "as rounding does: it could not show a stale engine"
+            )
+        self._moved = best.moved
+        update, values = await self._export(-self._canaries, self._probe(best.noise))
+        rounding = mean_gap(values.logprobs, values.rounded)
+        limit = allowed_gap(rounding, moved=best.moved, configured=self._configured, perturbed=True)
+        await self.publish(replace(update, limit=limit))
+
+    async def _try_noise(self, true: Logprobs, noise: float) -> NoiseTrial:
+        values = await self._learner.measure(self._probe(noise))
         moved, rounding = mean_gap(true, values.logprobs), mean_gap(values.logprobs, values.rounded)
         clear = moved / max(rounding, LEAST_LIMIT / TIMES_ROUNDING)
-        limit = allowed_gap(rounding, configured=self._configured, moved=moved)
-        return replace(update, limit=limit), moved, clear if clear == clear else 0.0
+        return NoiseTrial(noise, moved, clear if math.isfinite(clear) else 0.0)
 
 
 async def first_delivery(run: Run) -> None:

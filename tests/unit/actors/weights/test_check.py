@@ -25,20 +25,24 @@ def test_a_right_engine_passes_and_one_with_anything_wrong_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounding", "configured", "moved", "limit"),
+    ("rounding", "configured", "moved", "perturbed", "limit"),
     [
-        (1e-6, None, 0.0, LEAST_LIMIT),  # float32
-        (0.05, 0.5, 0.0, 0.5),  # as the user says
-        (0.05, 0.01, 0.0, 0.01),
-        (0.2, None, 7.0, 0.4),  # of the canary
-        (0.2, 0.01, 7.0, 0.4),  # whose weights round more coarsely than those that the user thought of
-        (0.2, None, 0.6, 0.3),  # what moved little allows little: stale and fresh can be told apart
-        (NAN, None, 0.0, LEAST_LIMIT),  # broken weights pass nowhere
-        (INF, None, 7.0, LEAST_LIMIT),
+        (1e-6, None, 7.0, False, LEAST_LIMIT),  # float32
+        (0.05, 0.5, 0.6, False, 0.5),  # as the user says
+        (0.05, 0.01, 7.0, False, 0.01),
+        (3.0, None, 7.0, False, 3.5),  # coarse numbers: not so far that nothing could be told apart
+        (0.2, None, 7.0, True, 0.4),
+        (0.2, 0.01, 7.0, True, 0.4),  # weights that round more coarsely than those that the user thought of
+        (0.2, None, 0.6, True, 0.3),  # what moved little allows little: stale and fresh can be told apart
+        (NAN, None, INF, False, LEAST_LIMIT),  # broken weights pass nowhere
+        (INF, None, 7.0, True, LEAST_LIMIT),
     ],
 )
-def test_the_limit_by_hand(rounding: float, configured: float | None, moved: float, limit: float) -> None:
-    assert allowed_gap(rounding, configured=configured, moved=moved) == pytest.approx(limit)
+def test_the_limit_by_hand(
+    rounding: float, configured: float | None, moved: float, perturbed: bool, limit: float
+) -> None:
+    found = allowed_gap(rounding, configured=configured, moved=moved, perturbed=perturbed)
+    assert found == pytest.approx(limit)
 
 
 def test_a_gap_is_of_every_token_and_of_as_many_on_both_sides() -> None:
