@@ -14,6 +14,7 @@ import json
 import random
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -133,20 +134,23 @@ class Bench:
         return self.pool.checks[-1]
 
     async def try_good(self, count: int, long_every: int, report: Report) -> None:
-        report.head("good engines", "checks", "refused", "gap of limit, mean", "most", "limit", "noise")
+        report.head("good engines", "checks", "refused", "gap of limit, mean", "most", "limit", "noise at last")
         rows: dict[str, list[tuple[WeightUpdate, LoadCheck]]] = {"true weights": [], "canary": []}
+        noises: dict[str, float] = {}
         for number in range(count):
             long = self.take(number)
             await self.sync.canary()
+            noises["canary"] = self.learner.probe.noise
             rows["canary"].append(self.pool.checks[-1])
+            if number % 10 == 9:
+                print(f"{number + 1} of {count}", file=sys.stderr)
             rows["true weights"].append(await self.deliver(long if number % long_every == 0 else ()))
         for name, checks in rows.items():
             shares = [found.gap_mean / update.limit for update, found in checks]
             limits = [update.limit for update, _ in checks]
             refused = sum(bool(found.refusal) for _, found in checks)
-            report.row(
-                name, len(checks), refused, sum(shares) / len(shares), max(shares), sum(limits) / len(limits), None
-            )
+            mean, limit = sum(shares) / len(shares), sum(limits) / len(limits)
+            report.row(name, len(checks), refused, mean, max(shares), limit, noises.get(name))
 
     async def try_stale(self, step: int, report: Report) -> None:
         self.take(0)
@@ -225,6 +229,10 @@ def with_rope(path: str, change: dict[str, Any], folder: Path) -> str:
     return str(folder)
 
 
+def begin(rank: LearnerRank, path: str) -> None:
+    rank.begin(path, LearnerConfig(zero_stage=1, tokens_per_row=4096), SFT(SFTConfig()), 1, 1.0)
+
+
 async def play(options: argparse.Namespace, report: Report, folder: Path) -> None:
     device, path = DEVICES[options.device], options.model
     recipe = resolve(compose("quickstart", ()).recipe, device)
@@ -246,7 +254,7 @@ async def play(options: argparse.Namespace, report: Report, folder: Path) -> Non
             gradient_checkpointing=False, seed=0,
         )
     )  # fmt: skip
-    rank.begin(path, LearnerConfig(zero_stage=1, tokens_per_row=4096), SFT(SFTConfig()), 1, 1.0)
+    begin(rank, path)
     draw, tokens = random.Random(options.seed), len(ChatRenderer(path).tokenizer)
     try:
         learner = OneLearner(rank)
@@ -261,14 +269,11 @@ async def play(options: argparse.Namespace, report: Report, folder: Path) -> Non
                 ("RoPE base x 10", {"times": 10.0}),
                 ("RoPE x 1.25", {"rope_type": "linear", "factor": 1.25}),
             ):
-                rank.begin(
-                    with_rope(path, dict(change), folder / name.replace(" ", "-")),
-                    LearnerConfig(zero_stage=1, tokens_per_row=4096), SFT(SFTConfig()), 1, 1.0,
-                )  # fmt: skip
+                begin(rank, with_rope(path, dict(change), folder / name.replace(" ", "-")))
                 update, found = await bench.deliver(bench.take(0))
                 report.row(name, found.gap_mean, update.limit, found.refusal or "PASSED")
         if options.stale:
-            rank.begin(path, LearnerConfig(zero_stage=1, tokens_per_row=4096), SFT(SFTConfig()), 1, 1.0)
+            begin(rank, path)
             await bench.try_stale(options.stale, report)
     finally:
         pool.engine.stop()
