@@ -20,7 +20,8 @@ from transformers import BertConfig, BertModel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.report import Report, parser
+from report import Report, parser
+
 from envs.services.retriever.dense import BLAS_FROM
 from envs.services.retriever.sizes import ENCODERS, QUERY_TOKENS
 

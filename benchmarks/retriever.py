@@ -32,8 +32,9 @@ from pydantic import BaseModel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.http_load import load
-from benchmarks.report import Report, parser
+from http_load import load
+from report import Report, parser
+
 from envs.services.http import take_port
 from envs.services.retriever import bm25, dense
 from envs.services.retriever.config import KINDS, RetrieverConfig, RetrieverServerConfig

@@ -58,6 +58,7 @@ from rlsys.types import (
 )
 
 GROUP, PROMPT, REPLY = 8, 300, 40  # siblings; tokens of a prompt and of what a tool says
+WORDS = 151_000  # tokens of the vocabulary
 RECIPE = """
 name: scripted
 env: {{name: calculator, train_tasks: 64, held_out_tasks: 1}}
@@ -137,7 +138,7 @@ class ScriptedWorker:
     async def ping(self) -> WorkerStatus:
         return WorkerStatus(
             pid=os.getpid(), log="", version=self.loads[-1][1], generated_tokens=self.generated, busy_s=0.0,
-            alive_s=1.0, rss_mb=1.0, engine=IDLE, tools={},
+            alive_s=1.0, rss_mb=1.0, engine_cpu_s=0.0, own_cpu_s=0.0, engine=IDLE, tools={},
         )  # fmt: skip
 
     async def load_weights(self, published: WeightManifest, probe: Any) -> LoadResult:
@@ -190,14 +191,14 @@ class ScriptedWorker:
     def turn(self, began: float, index: int, length: int) -> Turn:
         first = began + index * length * self.script.token_s
         completion = Completion(
-            token_ids=self.draw.integers(151_000, size=length, dtype=np.int32),
+            token_ids=self.draw.integers(WORDS, size=length, dtype=np.int32),
             logprobs=-self.draw.random(length, dtype=np.float32),
             spans=self.spans(first, length),
             stop=TurnStop.EOS,
             text="word " * (length * 4 // 5),
         )
         return Turn(
-            added_ids=self.draw.integers(151_000, size=REPLY if index else PROMPT, dtype=np.int32),
+            added_ids=self.draw.integers(WORDS, size=REPLY if index else PROMPT, dtype=np.int32),
             starts_sample=not index,
             completion=completion,
             reply=None,
@@ -246,9 +247,12 @@ class ScriptedRank(LearnerActor):
 
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
-    def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+    def measure(self, probe: Probe) -> ProbeValues:
         said = said_of(probe.samples, bool(probe.noise))
-        return WeightManifest(version=version), ProbeValues(logprobs=said, rounded=said)
+        return ProbeValues(logprobs=said, rounded=said)
+
+    def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        return WeightManifest(version=version), self.measure(probe)
 
 
 def said_of(probe: Any, perturbed: bool) -> tuple[tuple[float, ...], ...]:
@@ -306,7 +310,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     given: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, script.ranks), ranks, actor=ScriptedRank),
         "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
-        "renderer": SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7)),
+        "renderer": SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7), vocabulary_size=WORDS),
         "tracker": Book(note),
         "gauges": SimpleNamespace(set=lambda row: None, set_held_out=lambda name, values: None),
         "device": DEVICES["cpu"],

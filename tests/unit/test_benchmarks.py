@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
 import inspect
 import json
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,9 @@ import psutil
 import pytest
 
 from launch.config.compose import compose
-from launch.run.weight_sync import make_probe
+from launch.run.weight_sync import make_long_probe, make_probe
+from rlsys.system.weight_folder import WeightManifest
+from tests import made
 from tests.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
@@ -71,6 +74,23 @@ def test_the_scripted_worker_has_what_a_pool_calls() -> None:
     agree(load("scripted").ScriptedWorker, RolloutWorker, asked)
 
 
+def test_the_scripted_worker_says_what_a_worker_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = load("scripted")
+    script = scripted.Script(tokens=8, failing=0.5)
+    monkeypatch.setenv(scripted.SCRIPT, json.dumps(asdict(script)))
+    spec = scripted.make_run(script, tmp_path).pool.members[0].spec
+
+    async def play() -> None:
+        worker = scripted.ScriptedWorker(spec)
+        status = await worker.start()
+        await worker.load_weights(WeightManifest(version=3), ((1, 2),))
+        assert (status.version, (await worker.ping()).version) == (0, 3)
+        summaries, group = await worker.run_group(made.ticket(), None)
+        assert len(group.trajectories) == len(summaries) == scripted.GROUP
+
+    asyncio.run(play())
+
+
 def test_the_scripted_rank_has_what_a_group_calls_and_touches_no_model() -> None:
     from learners.actor import LearnerActor
 
@@ -95,6 +115,7 @@ def test_the_scripted_driver_builds_its_run(tmp_path: Path) -> None:
     scripted = load("scripted")
     run = scripted.make_run(scripted.Script(groups=1, tokens=8, steps=1, keep=0), tmp_path)
     assert make_probe(run), "what engine and learner are compared on"
+    assert make_long_probe(run) == ()
     assert run.learner.num_ranks == 1 and run.config.stages[0].steps == 1
 
 
