@@ -65,12 +65,14 @@ def forward_first(stage: Stage) -> bool:
 
 
 def count_rows(stage: Stage, batch: Batch, rows: Sequence[MicroBatch]) -> int:
-    """How often an update begins a row: once in each pass over it that is made here."""
+    """How often an update begins a row: once in each pass over it that is made here, and once after one elsewhere."""
     models, algorithm = stage.models, stage.algorithm
-    reference = models.reference is not None and not isinstance(models.reference, ServedReference)
+    served = isinstance(models.reference, ServedReference)
+    reference = models.reference is not None and not served
     critic = models.critic_engine is not None
     trained = sum(batch.denominators[row.minibatch] > 0 for row in rows)
-    return len(rows) * (reference + critic + forward_first(stage)) + algorithm.epochs * trained * (1 + critic)
+    passes = reference + critic + forward_first(stage)
+    return served + len(rows) * passes + algorithm.epochs * trained * (1 + critic)
 
 
 @torch.no_grad()
@@ -89,6 +91,7 @@ def forward_passes(
     if isinstance(models.reference, ServedReference):
         with phases.phase("reference"):
             found = models.reference.logprobs(rows, gate.look)
+            gate.begin_row()  # a rank beyond is in sums over all ranks perhaps: those that still ask come as far
             rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
     elif models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:

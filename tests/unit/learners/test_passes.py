@@ -1,5 +1,6 @@
 """Which passes an update makes before its first gradient."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -8,10 +9,11 @@ import pytest
 import torch
 
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES
-from learners.leaving import RowGate, UpdateLeft
+from learners.leaving import RowGate, UpdateLeft, common_row
+from learners.served_reference import ServedReference
 from learners.stage import Phases
-from learners.update import equal_rows, forward_first, forward_passes
-from rlsys.batch import make_row
+from learners.update import count_rows, equal_rows, forward_first, forward_passes
+from rlsys.batch import MicroBatch, make_row
 from rlsys.metrics import values
 from tests import made
 
@@ -82,6 +84,52 @@ def test_the_passes_before_the_first_gradient_may_be_left_too() -> None:
     with pytest.raises(UpdateLeft):
         forward_passes(stage_of("engine", (PROXIMAL,)), rows, 3, phases, gate)
     assert gate.rows[0] == 2
+
+
+class Asked(ServedReference):
+    """Answers at once; `while_asked` happens before."""
+
+    def __init__(self, while_asked: Callable[[Callable[[], None]], None]) -> None:
+        self._while_asked = while_asked
+
+    def logprobs(self, rows: Sequence[MicroBatch], look: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
+        self._while_asked(look)
+        return [torch.zeros(row.num_tokens) for row in rows]
+
+
+def test_none_leaves_before_its_answers_where_one_has_them_and_is_in_sums_over_all() -> None:
+    """One rank has its reference's answers and is in `credit`, whose sums need the other, which still asks."""
+    ahead, behind = gates = RowGate(), RowGate()
+    rows = [make_row([made.sample((0, 1))])] * 3
+    stage = stage_of("engine", (REFERENCE,))
+
+    def stop(look: Callable[[], None]) -> None:
+        place = common_row([gate.hold(120.0) for gate in gates])
+        assert place == 1
+        for gate in gates:
+            gate.release(place)
+        look()
+
+    for gate, while_asked in ((ahead, lambda look: look()), (behind, stop)):
+        stage.models.reference = Asked(while_asked)
+        forward_passes(stage, rows, 3, Phases(torch.device("cpu")), gate)
+    for gate in gates:
+        with pytest.raises(UpdateLeft):
+            gate.begin_row()
+        assert gate.rows[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [(None, 3 + 2), (SimpleNamespace(), 3 + 3 + 2), (Asked(lambda look: look()), 1 + 3 + 2)],
+)
+def test_an_update_knows_how_often_it_begins_a_row(reference: Any, expected: int) -> None:
+    """Three rows: the reference's pass, the proximal policy's, and a gradient of the two that have a weight."""
+    stage = stage_of("engine", (PROXIMAL,))
+    stage.models.reference = reference
+    row = make_row([made.sample((0, 1))])
+    batch: Any = SimpleNamespace(denominators=(1.0, 0.0))
+    assert count_rows(stage, batch, [row, row, replace(row, minibatch=1)]) == expected
 
 
 def test_every_rank_gets_as_many_rows_of_each_minibatch_and_none_may_have_nothing() -> None:
