@@ -107,7 +107,7 @@ class Engine:
         others = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
-            with naming_holders(whatever=True):  # of its process the error says nothing
+            with naming_holders(any_error=True):  # of its process the error says nothing
                 llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
         finally:
             del os.environ[PARENT_VARIABLE]

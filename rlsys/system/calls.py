@@ -98,9 +98,11 @@ async def ask_to_stop(handle: Any) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """One line: what was raised on the other side, not where Ray heard of it; or that its whole node is gone."""
+    """One line: what was raised on the other side, with its notes, not where Ray heard of it; or that its whole node is
+    gone."""
     if node := describe_lost_node(error):
         return node
     cause = getattr(error, "cause", None) or error
     lines = [line for line in str(cause).strip().split("\n") if line.strip()]
-    return f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__
+    said = f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__
+    return "; ".join([said, *getattr(cause, "__notes__", ())])

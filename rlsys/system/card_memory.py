@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
 from rlsys.system.cards import VISIBLE
 from rlsys.system.orphans import VARIABLE
 
@@ -20,6 +20,7 @@ PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
 # empty context, half a GB of 80, is in nobody's way.
 MUCH = 0.05
 CARD_ERRORS = ("OutOfMemoryError", "AcceleratorError")  # torch's
+REFUSALS = (BadInput, ValueError, NotImplementedError)  # of what was asked for, whoever holds a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +121,28 @@ def visible_cards(cards: Sequence[Card]) -> list[Card]:
     return [card for card in cards if card.index in named or card.uuid in named] or list(cards)
 
 
-@contextmanager
-def naming_holders(*, whatever: bool = False, ask: Callable[[], list[Card]] = cards_of_machine) -> Iterator[None]:
-    """Where a card's memory has run out, the error says who else holds it. Raises RunFailed then.
+def names_processes(card: Card) -> bool:
+    """Whether NVIDIA's tool names one that is here. In a container whose processes have numbers of their own it does
+    not: memory of ours would pass for others'."""
+    return any(Path(f"/proc/{each.pid}").exists() for each in card.holders)
 
-    whatever: of any error, as the start of an engine, whose own process says in its log alone what it died of.
+
+@contextmanager
+def naming_holders(*, any_error: bool = False, ask: Callable[[], list[Card]] = cards_of_machine) -> Iterator[None]:
+    """Where a card's memory has run out, the error says who else holds it: it is a RunFailed then.
+
+    any_error: a note of any error that can be of memory, as at the start of an engine, whose own process says in its
+    log alone what it died of.
     """
     try:
         yield
     except Exception as error:
-        if not whatever and type(error).__name__ not in CARD_ERRORS:
-            raise
-        held = describe_held(visible_cards(ask()))
+        of_memory = not isinstance(error, REFUSALS) if any_error else type(error).__name__ in CARD_ERRORS
+        held = describe_held(list(filter(names_processes, visible_cards(ask())))) if of_memory else []
         if not held:
+            raise
+        if any_error:
+            error.add_note("; ".join(held))
             raise
         said = str(error).strip().split("\n")[0]
         raise RunFailed(f"{type(error).__name__}: {said}; {'; '.join(held)}") from error

@@ -1,8 +1,12 @@
 """What nvidia-smi answers, recorded, and what is said of it."""
 
+import os
+import pickle
+
 import pytest
 
-from rlsys.errors import RunFailed
+from rlsys.errors import BadInput, RunFailed
+from rlsys.system.calls import reason
 from rlsys.system.card_memory import Card, Holder, describe_held, naming_holders, read_cards, visible_cards
 from rlsys.system.cards import VISIBLE
 
@@ -56,19 +60,52 @@ class AcceleratorError(RuntimeError):
     """By its name: torch is not asked."""
 
 
+def cards(*pids: int) -> list[Card]:
+    """One card, of which the tool names these processes with 20000 MiB each, and others hold 30000 MiB."""
+    holders = tuple(Holder(pid, "python3.11", 20000) for pid in pids)
+    return [Card("0", "GPU-aa", "NVIDIA H100 80GB HBM3", 81008, 20000 * len(pids) + 30000, holders)]
+
+
+OURS, ANOTHER = os.getpid(), os.getppid()
+
+
 def test_an_error_of_the_card_says_who_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VISIBLE, "0")
-    with pytest.raises(RunFailed) as caught, naming_holders(ask=lambda: CARDS):
+    with pytest.raises(RunFailed) as caught, naming_holders(ask=lambda: [*cards(OURS, ANOTHER), CARDS[2]]):
         raise AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
     assert "AcceleratorError: CUDA error: out of memory" in str(caught.value)
-    assert "pid 4321" in str(caught.value) and "GPU 2" not in str(caught.value) and "\n" not in str(caught.value)
+    assert f"pid {ANOTHER}" in str(caught.value) and "48.8 of 79.1 GiB" in str(caught.value)  # 50000 / 1024
+    assert "GPU 2" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pids", [(), (2**22 + 1,)])  # above what Linux gives
+def test_where_the_tool_names_none_of_our_processes_nobody_is_blamed(pids: tuple[int, ...]) -> None:
+    """In a container with its own numbers of processes all memory looks like others', our own too."""
+    with pytest.raises(AcceleratorError) as caught, naming_holders(ask=lambda: cards(*pids)):
+        raise AcceleratorError("CUDA error: out of memory")
+    with pytest.raises(RuntimeError) as died, naming_holders(any_error=True, ask=lambda: cards(*pids)):
+        raise RuntimeError("the engine's process has died")
+    assert reason(caught.value) == "AcceleratorError: CUDA error: out of memory"
+    assert reason(died.value) == "RuntimeError: the engine's process has died"
+
+
+def test_the_start_of_an_engine_keeps_its_error_with_the_holders_as_a_note() -> None:
+    with pytest.raises(RuntimeError) as caught, naming_holders(any_error=True, ask=lambda: cards(ANOTHER)):
+        raise RuntimeError("the engine's process has died")
+    arrived = pickle.loads(pickle.dumps(caught.value))  # as from an actor
+    assert "process has died; " in reason(arrived) and f"pid {ANOTHER}" in reason(arrived)
+
+
+@pytest.mark.parametrize("refusal", [BadInput("no such model"), ValueError("a key"), NotImplementedError("a model")])
+def test_what_is_refused_has_nothing_to_do_with_who_holds_a_card(refusal: Exception) -> None:
+    with pytest.raises(type(refusal)) as caught, naming_holders(any_error=True, ask=lambda: cards(ANOTHER)):
+        raise refusal
+    assert caught.value is refusal and not hasattr(refusal, "__notes__")
 
 
 def test_any_other_error_stays_what_it_is() -> None:
-    with pytest.raises(ValueError), naming_holders(ask=lambda: CARDS):
-        raise ValueError("no memory in it")
-    with pytest.raises(RunFailed, match="pid 4321"), naming_holders(whatever=True, ask=lambda: CARDS):
-        raise ValueError("the engine's process has died")
+    with pytest.raises(RuntimeError, match="no memory in it"), naming_holders(ask=lambda: cards(OURS, ANOTHER)):
+        raise RuntimeError("no memory in it")
     with pytest.raises(AcceleratorError), naming_holders(ask=lambda: CARDS[1:2]):
         raise AcceleratorError("nobody else holds this one")
     with naming_holders(ask=lambda: pytest.fail("asked for nothing")):
