@@ -299,6 +299,7 @@ async def _attempt(
     except EpisodeBroken as error:
         done.broken = error
     done.ran_s = clock.ran_s
+    note_progress()  # of one that ended before its first message, too
     return done
 
 

@@ -14,6 +14,7 @@ from actors.scoring import ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
 from rlsys.clock import following_progress, note_progress, pause_deadlines, still_s
 from rlsys.deadlines import hung_s
+from rlsys.group_rollout import run_group
 from rlsys.system import supervisor
 from rlsys.types import Failure, Ticket
 from tests import made
@@ -112,6 +113,25 @@ def test_a_group_in_line_goes_on_while_others_in_the_line_do() -> None:
         return found
 
     assert run(scenario()) == [150.0, 50.0, 0.0, 7.0, 0.0]
+
+
+def test_an_environment_that_hangs_as_it_is_opened_is_tried_as_often_as_any() -> None:
+    async def hang(task: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def scenario() -> tuple[float, float, Any]:
+        began, most = now(), 0.0
+        player, source = made.player(LETTERS, Engine().generate), made.Source(hang, 1, one)
+        with following_progress() as group:
+            playing = asyncio.ensure_future(run_group(player, source, made.ticket(), replace(PLAN, group_size=1)))
+            while not playing.done():
+                await asyncio.sleep(16)  # 1,792 = 112 x 16
+                most = max(most, still_s(group, []))
+        return now() - began, most, (await playing).trajectories[0]
+
+    took, most, played = run(scenario())
+    assert took == pytest.approx(3 * TIME_S, abs=16) and len(played.retried) == 2
+    assert most <= TIME_S < hung_s(TIME_S, START_S)
 
 
 def test_a_worker_knows_what_goes_on_in_each_group_however_long_it_waits_for_seats(
