@@ -10,6 +10,7 @@ model itself, with the same weights.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -87,14 +88,14 @@ def require_packing(model: PreTrainedModel) -> None:
         [_tokens(model, before, 1, shift), sample, _tokens(model, after, 2, shift)] for shift in (False, True)
     )
     plain = _middle(model, row)
-    if not bool(torch.isfinite(plain).all()):
-        _refuse(model, "it gives numbers that are not finite")
+    _require_finite(model, float(plain.abs().max()))
     with _after_innermost(model, _even_out):
         found, again = ([_middle(model, each) for each in (row, other)] for _ in range(2))
     text = model.config.get_text_config()
     routed = any(getattr(text, name, None) for name in EXPERTS)  # an expert's product is of all samples' tokens
     leak = min(_gap(*found), _gap(*again))
     unsteady = max(map(_gap, found, again))  # of two passes over the very same row: 0 for most kernels
+    _require_finite(model, unsteady)
     if leak > _UNSTEADY * unsteady and not routed:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
     if _sums(model, row, stretched=True) == _sums(model, row, stretched=False):
@@ -104,6 +105,7 @@ def require_packing(model: PreTrainedModel) -> None:
     for seed in range(NOISES):
         with round_again(model, one_bit, seed):
             noise = max(noise, _gap(_middle(model, row), plain))
+    _require_finite(model, noise)
     if routed and (leak := _gap(_middle(model, other), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, of rounding {noise:.1e})")
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
@@ -111,14 +113,21 @@ def require_packing(model: PreTrainedModel) -> None:
         _refuse(model, f"{what}, of rounding {noise:.1e})")
 
 
+def _require_finite(model: PreTrainedModel, size: float) -> None:
+    if not math.isfinite(size):
+        _refuse(model, "it gives numbers that are not finite")
+
+
 def _refuse(model: PreTrainedModel, what: str) -> None:
     raise BadInput(f"model {type(model).__name__}: {what}")
 
 
 def _gap(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """[tokens, H] each. The mean over tokens of the difference's size, relative to that of what is expected."""
+    """[tokens, H] each. The mean over tokens of the difference's size, relative to that of what is expected; infinite
+    where it is no number."""
     found, expected = found.float(), expected.float()
-    return float(((found - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)).mean())
+    gap = float(((found - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)).mean())
+    return math.inf if math.isnan(gap) else gap
 
 
 def _tokens(model: PreTrainedModel, length: int, which: int, shift: bool = False) -> list[int]:

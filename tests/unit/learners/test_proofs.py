@@ -249,6 +249,38 @@ def test_numbers_that_are_not_finite_are_called_that(made: Path) -> None:
         require_packing(model)
 
 
+@pytest.mark.parametrize(
+    "broken", [lambda ids: len(ids) == LENGTHS[0], lambda ids: ids[0] == 4], ids=["alone", "beside others"]
+)
+def test_numbers_that_are_not_finite_prove_nothing(broken: Callable[[list[int]], bool], made: Path) -> None:
+    """The sample alone, or beside other neighbours, whose tokens are one higher: row and sample are sound before."""
+    model = load(made, torch.float32)
+    spoilt = False
+
+    def look(module: Any, inputs: Any) -> None:
+        nonlocal spoilt
+        spoilt = broken(inputs[0][0].tolist())
+
+    model.model.embed_tokens.register_forward_pre_hook(look)
+    model.model.norm.register_forward_hook(lambda module, inputs, output: output * float("nan") if spoilt else None)
+    with refused():
+        require_packing(model)
+
+
+def test_a_rounding_that_is_not_finite_is_no_measure(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(made, torch.float32)
+
+    @contextmanager
+    def overflowing(*_: Any) -> Iterator[None]:
+        hook = model.model.norm.register_forward_hook(lambda module, inputs, output: output * float("nan"))
+        yield
+        hook.remove()
+
+    monkeypatch.setattr(proofs, "round_again", overflowing)
+    with refused(says="not finite"):
+        require_packing(model)
+
+
 # -- heads -------------------------------------------------------------------------------------------------------------
 
 
