@@ -31,13 +31,13 @@ from actors.specs import EngineFailed
 from actors.weights.distributor import WeightDistributor, node_of
 from actors.weights.publisher import WeightPublisher
 from actors.worker import RolloutWorker, WorkerSpec, WorkerStatus
-from rlsys.deadlines import HUNG, hung_s
+from rlsys.deadlines import hung_s
 from rlsys.errors import RunFailed
 from rlsys.group_rollout import failed_group
 from rlsys.rollout import RolloutPlan
 from rlsys.summaries import GroupRef, TrajectorySummary, refer_to
 from rlsys.system import supervisor
-from rlsys.system.calls import EPISODE, FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
+from rlsys.system.calls import FIXED, WORKER_CALL, WORKER_START, ask_to_stop, call, reason
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import GaveUp, Supervised, keep_pinging
 from rlsys.types import Failure, FailureKind, Group, Ticket
@@ -194,19 +194,23 @@ class RolloutPool:
         Its episodes' own deadlines end what is late: this finds what hangs without one. No time limits the whole, which
         honest work for others may make long.
         """
-        patience_s = hung_s(plan.timeout_s, self.options.start_timeout_s)
-        answer, wait_s, unknown = asyncio.ensure_future(seen), patience_s, 0
+        patience = hung_s(plan.timeout_s, self.options.start_timeout_s)
+        call_s = self.options.call_timeout_s
+        answer, wait_s, over = asyncio.ensure_future(seen), patience.value, False
         what = f"{member.spec.name} playing group {ticket.sequence}"
         try:
             while not (await asyncio.wait({answer}, timeout=wait_s))[0]:
                 asked = handle.still_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
-                telling = f"{what}, and telling how far it is"
-                still = await call(asked, telling, self.options.call_timeout_s, WORKER_CALL)
-                unknown += still is None  # it is over there, and its answer on the way
-                if not answer.done() and (unknown > 1 or (still or 0.0) >= patience_s):
-                    nothing = f"no episode got a token, a reply or a reward for {patience_s:g} s"
-                    raise RunFailed(f"{what}: {nothing} ({HUNG:g} x {EPISODE})")
-                wait_s = self.options.call_timeout_s if still is None else max(patience_s - still, LEAST_LOOK_S)
+                still = await call(asked, f"{what}, and telling how far it is", call_s, WORKER_CALL)
+                if answer.done():
+                    break
+                if still is None and over:
+                    raise RunFailed(f"{what}: over there, but its answer did not come in {call_s:g} s ({WORKER_CALL})")
+                if still is not None and still >= patience.value:
+                    nothing = f"no episode got a token, a reply or a reward for {patience.value:g} s"
+                    raise RunFailed(f"{what}: {nothing} ({patience.said})")
+                over = still is None
+                wait_s = call_s if still is None else max(patience.value - still, LEAST_LOOK_S)
             return answer.result()
         finally:
             answer.cancel()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rlsys.system.calls import EPISODE, WORKER_START
+
 # Seconds that no episode of a small model takes, tools included: what is not over by then hangs.
 LEAST_EPISODE_S = 300.0
 # Tokens a second of one answer in a full engine: a quarter of the 32 that a 7B has on an A100, and a 32B on four.
@@ -77,9 +79,10 @@ def download_s(size: int) -> Derived:
     )
 
 
-def hung_s(episode_s: float, start_s: float) -> float:
+def hung_s(episode_s: float, start_s: float) -> Derived:
     """In which something goes on in every group: a world is made, an episode gets a message, a reply, a reward."""
-    return max(HUNG * episode_s, start_s)
+    of_episode = Derived(HUNG * episode_s, f"{HUNG:g} x {EPISODE}")
+    return of_episode if of_episode.value >= start_s else Derived(start_s, WORKER_START)
 
 
 def is_tight(expected_s: float, deadline_s: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,11 +42,13 @@ def pinging_seldom(fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> FakeRa
     return fake_ray
 
 
-def played(script: Script, plan: Any = PLAN) -> tuple[float, list[Any]]:
-    """How long one group took, and what became of it."""
+def played(
+    script: Script, plan: Any = PLAN, *, start_s: float = START_S, died: Callable[[str], None] = lambda of: None
+) -> tuple[float, list[Any]]:
+    """How long one group took, and what became of it. died: told what each worker was ended of."""
 
     async def whole() -> tuple[float, list[Any]]:
-        pool: RolloutPool = make_pool(script, workers=2, start_timeout_s=START_S, call_timeout_s=120.0, in_flight=256)
+        pool: RolloutPool = make_pool(script, workers=2, start_timeout_s=start_s, call_timeout_s=120.0, in_flight=256)
         await pool.start()
         try:
             await pool.publisher.publish(version(1))
@@ -53,6 +56,8 @@ def played(script: Script, plan: Any = PLAN) -> tuple[float, list[Any]]:
             group = await pool.run(made.ticket(7), plan, lambda _: None)
             return now() - began, [each.reward for each in group.summaries]
         finally:
+            for member in pool.members:
+                died(member.died_of)
             await pool.stop()
 
     found: tuple[float, list[Any]] = run(whole())
@@ -71,7 +76,7 @@ def hanging(attempts: int) -> Any:
 def test_a_group_that_hangs_is_played_again_after_twice_the_time_of_an_episode() -> None:
     script = Script(play=hanging(1), still=lambda sequence: 1e6)
     took, rewards = played(script)
-    assert took == 2 * TIME_S == hung_s(TIME_S, START_S)  # an hour: it was 22
+    assert took == 2 * TIME_S == hung_s(TIME_S, START_S).value  # an hour: it was 22
     assert not any(isinstance(each, Failure) for each in rewards)
     assert [sequence for _, sequence in script.played] == [7, 7]
 
@@ -80,6 +85,21 @@ def test_a_group_that_hangs_is_played_again_after_twice_the_time_of_an_episode()
 def test_one_whose_end_its_worker_has_seen_and_nobody_else_is_played_again_too() -> None:
     took, rewards = played(Script(play=hanging(1), still=lambda sequence: None))
     assert took == 2 * TIME_S + 120.0 and not any(isinstance(each, Failure) for each in rewards)
+
+
+@pytest.mark.usefixtures("pinging_seldom")
+@pytest.mark.parametrize(
+    ("still", "start_s", "key"),
+    [
+        (1e6, START_S, "(2 x rollout.episode_timeout_s)"),
+        (1e6, 5000.0, "(rollout.start_timeout_s)"),  # of a large model: more than two episodes
+        (None, START_S, "(rollout.call_timeout_s)"),
+    ],
+)
+def test_what_is_said_of_it_names_the_key_that_set_its_time(still: float | None, start_s: float, key: str) -> None:
+    died: list[str] = []
+    played(Script(play=hanging(1), still=lambda sequence: still), start_s=start_s, died=died.append)
+    assert len(list(filter(None, died))) == 1 and key in "".join(died)
 
 
 @pytest.mark.usefixtures("pinging_seldom")
@@ -131,7 +151,7 @@ def test_an_environment_that_hangs_as_it_is_opened_is_tried_as_often_as_any() ->
 
     took, most, played = run(scenario())
     assert took == pytest.approx(3 * TIME_S, abs=16) and len(played.retried) == 2
-    assert most <= TIME_S < hung_s(TIME_S, START_S)
+    assert most <= TIME_S < hung_s(TIME_S, START_S).value
 
 
 def test_a_worker_knows_what_goes_on_in_each_group_however_long_it_waits_for_seats(

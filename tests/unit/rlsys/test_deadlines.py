@@ -6,6 +6,7 @@ import pytest
 
 from rlsys.deadlines import (
     SLOW_TOKENS,
+    Derived,
     download_s,
     episode_s,
     episodes_at_once,
@@ -62,9 +63,9 @@ def test_a_start_has_the_time_in_which_its_bytes_arrive() -> None:
 
 
 def test_what_hangs_is_found_within_an_hour_and_a_slow_start_is_none() -> None:
-    assert hung_s(1792.0, 750.0) == 3584.0  # 7B: it was 22 h
-    assert hung_s(300.0, 300.0) == 600.0
-    assert hung_s(300.0, 2250.0) == 2250.0
+    assert hung_s(1792.0, 750.0).value == 3584.0  # 7B: it was 22 h
+    assert hung_s(300.0, 300.0) == Derived(600.0, "2 x rollout.episode_timeout_s")
+    assert hung_s(300.0, 2250.0) == Derived(2250.0, "rollout.start_timeout_s")
 
 
 def test_more_than_half_of_a_deadline_is_tight() -> None:
