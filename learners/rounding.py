@@ -29,7 +29,7 @@ def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterat
 
     def disturb(value: Any, unit: float) -> Any:
         if isinstance(value, tuple):
-            return (disturb(value[0], unit), *value[1:]) if value else value
+            return tuple(disturb(part, unit) for part in value)
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         if value.device not in generators:

@@ -81,6 +81,19 @@ def test_the_errors_are_of_the_seed_and_of_the_unit(source: str) -> None:
     assert gap(true, measured(2**-12, 0)) == pytest.approx(16 * gap(true, measured(2**-16, 0)), rel=0.5)
 
 
+def test_every_part_of_a_result_is_rounded(source: str) -> None:
+    """Positions are a cosine and a sine."""
+    policy = load_policy(source, dtype="float32", attention_key="packed_sdpa")
+    rotary = policy.model.model.rotary_emb
+    given = torch.zeros(1, 5, 1), torch.arange(1, 6)[None]  # at 0 every sine is 0, and stays it
+    plain = rotary(*given)
+    with round_again(policy.model, RoundingUnits(products=2**-8, rest=2**-8)):
+        rounded = rotary(*given)
+    for one, other in zip(rounded, plain, strict=True):
+        assert not torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=2**-8, atol=0)
+
+
 def test_in_float32_each_tensor_that_stays_stale_is_seen(source: str) -> None:
     """Of every kind, in the first, a middle and the last layer."""
     policy = load_policy(source, dtype="float32", attention_key="packed_sdpa")
