@@ -3,7 +3,7 @@
 Two right implementations of one model, learner and engine, add in other orders and round in other places. How much
 that is in nats depends on the weights: it is 1e-6 for a small new model in float32, and whole nats for a deep one in
 bfloat16 whose weights were disturbed. So it is measured, on the very weights and tokens that are compared, by what is
-known as Monte Carlo arithmetic: each layer's result takes a random error of the size of its last bit.
+known as Monte Carlo arithmetic: each layer's result takes a random error of the size of its rounding.
 """
 
 from __future__ import annotations

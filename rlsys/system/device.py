@@ -84,12 +84,14 @@ DEVICES: dict[str, Device] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundingUnits:
-    """How far a number may be from what was rounded to it, as a share of it: half of the last bit of the smallest."""
+    """The largest error that rounding brings into a layer's result, as a share of it."""
 
     products: float  # of what a linear layer gives
     rest: float
 
 
+# Of bfloat16 half of the last bit: its sums are float32, and each is rounded once. Of float32 the whole of it: its sums
+# are rounded as they are made.
 UNITS = {"float32": 2.0**-23, "bfloat16": 2.0**-8}
 QUANTISED_UNIT = 2.0**-4  # of fp8 with 3 bits behind the first, or of 8 bits for the largest of a few hundred numbers
 QUANTISING = ("quantization", "kv_cache_dtype")  # arguments of vLLM
