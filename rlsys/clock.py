@@ -25,6 +25,7 @@ class Clock:
     waits: int = 0  # unfinished waits of this episode's tasks
     since: float = 0.0  # when it was stopped
     left_s: float | None = None  # of the deadline, while it stands still
+    cutting: bool = False  # inside `cut_at_deadline`: its timeout is `GRACE_S` later than its time
     cut: bool = False  # its time ended in something that was cut short: it is over `GRACE_S` later
 
     @property
@@ -33,6 +34,7 @@ class Clock:
         return now - self.began - self.waited_s
 
     def stop(self) -> None:
+        assert not self.cutting, "a deadline is stopped in what is cut when it ends"
         self.waits += 1
         if self.waits > 1:
             return
@@ -104,9 +106,10 @@ def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
     """Where the time of the deadline around this ends in here, `cut` is called in place of a TimeoutError. What it cuts
     short has to end by itself then: `GRACE_S` later it is a TimeoutError after all.
 
-    No deadline may be stopped (`pause_deadlines`) in here.
+    No deadline may be stopped (`pause_deadlines`) in here, and of one deadline one is inside at a time.
     """
     clock = _CURRENT.get()
+    assert clock is None or not clock.cutting, "two waits at once that one deadline would cut"
     when = clock.timeout.when() if clock is not None else None
     if clock is None or when is None or clock.cut or clock.timeout.expired():
         yield
@@ -116,12 +119,14 @@ def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
         clock.cut = True
         cut()
 
+    clock.cutting = True
     clock.timeout.reschedule(when + GRACE_S)
     ending = asyncio.get_running_loop().call_at(when, end)
     try:
         yield
     finally:
         ending.cancel()
+        clock.cutting = False
         if not clock.cut and not clock.timeout.expired():
             clock.timeout.reschedule(when)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from rlsys.clock import deadline, pause_deadlines
+from rlsys.clock import GRACE_S, cut_at_deadline, deadline, pause_deadlines
 from tests.unit.envs.services.test_guard import play as run
 
 
@@ -127,3 +128,39 @@ def test_a_task_that_outlives_its_deadline_ends_its_wait_in_peace() -> None:
         return await task
 
     assert run(scenario()) == "done"
+
+
+def test_what_is_cut_has_the_time_of_its_deadline_and_as_much_as_it_needs_to_end() -> None:
+    async def scenario() -> tuple[float, float]:
+        over = asyncio.Event()
+        async with deadline(10.0) as clock:
+            with cut_at_deadline(over.set):
+                await asyncio.sleep(4)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(20):
+                    with cut_at_deadline(over.set):
+                        await over.wait()
+                        cut_s = clock.ran_s
+                        await asyncio.sleep(GRACE_S)
+            return cut_s, clock.ran_s
+
+    assert run(scenario()) == (10.0, 24.0)
+
+
+@pytest.mark.parametrize("second", [pause_deadlines, lambda: cut_at_deadline(lambda: None)])
+def test_what_would_move_the_deadline_of_a_wait_that_it_cuts_is_refused(second: Any) -> None:
+    """Else the second is cut `GRACE_S` late, and where it ends first, the other is no longer cut but late."""
+
+    async def scenario() -> None:
+        async def waits() -> None:
+            with second():
+                await asyncio.sleep(1)
+
+        async with deadline(10.0):
+            with cut_at_deadline(lambda: None):
+                with pytest.raises(AssertionError):
+                    await asyncio.gather(waits())
+                await asyncio.sleep(5)
+            await waits()
+
+    run(scenario())
