@@ -27,8 +27,8 @@ from learners.export import export_version, perturb_weights
 from learners.hub_folder import copy_hf
 from learners.leaving import RowGate
 from learners.meeting import RankSpec, measure_gbps
-from learners.policy import pack_ids
 from learners.rounding import round_again
+from learners.rows import pack_ids
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models

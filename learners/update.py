@@ -20,7 +20,7 @@ from learners.algorithms.base import PROXIMAL, moments
 from learners.attention import find_shared_starts
 from learners.flops import matmul_peak, row_flops
 from learners.leaving import RowGate, UpdateLeft
-from learners.policy import pack_ids
+from learners.rows import pack_ids
 from learners.served_reference import ServedReference
 from learners.stage import Phases, Stage, to_device
 from rlsys.batch import Batch, MicroBatch, UpdateReport, masked_means, padding_row, token_advantages

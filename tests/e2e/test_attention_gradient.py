@@ -12,7 +12,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from transformers.utils import is_flash_attn_2_available
 
 from learners import attention
-from learners.policy import output_positions, pack_ids, row_inputs
+from learners.rows import output_positions, pack_ids, row_inputs
 from tests.device import name
 
 LENGTHS = (150, 37, 260)

@@ -30,7 +30,8 @@ def save_model(folder: Path) -> str:
 
 def run(rank: int, world_size: int, port: int, path: str, output: str) -> None:
     """What each pass takes at its peak, in MiB beyond weights, gradients and a short pass; the smallest first."""
-    from learners.policy import load_policy, pack_ids
+    from learners.policy import load_policy
+    from learners.rows import pack_ids
 
     bare_process(rank)
     policy = load_policy(path, dtype="float32", attention_key="packed_sdpa")

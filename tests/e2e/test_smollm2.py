@@ -17,7 +17,8 @@ import torch
 from actors.renderer import ChatRenderer
 from envs.tools.offered import ToolEntry
 from envs.worlds.tools import ToolsConfig, ToolsWorld
-from learners.policy import load_policy, pack_ids
+from learners.policy import load_policy
+from learners.rows import pack_ids
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan

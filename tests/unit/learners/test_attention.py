@@ -12,7 +12,8 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForC
 
 from learners import attention
 from learners.attention import find_shared_starts
-from learners.policy import CriticModel, PolicyModel, load_policy, pack_ids
+from learners.policy import CriticModel, PolicyModel, load_policy
+from learners.rows import pack_ids
 
 PROMPT = [9, 8, 7, 6, 5]
 # Siblings; one that is the start of the one before, one that is the same; another prompt with the same first words.

@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 from learners import export
 from learners.export import buckets, export_version, perturb_weights, weights
-from learners.policy import PolicyModel, load_policy, pack_ids
+from learners.policy import PolicyModel, load_policy
+from learners.rows import pack_ids
 from rlsys.system.weight_folder import WeightFolder, WeightManifest, join_manifests
 
 

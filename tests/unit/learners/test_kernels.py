@@ -14,7 +14,8 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from learners.kernels import WideHead, linear, rms_norm, serves, use_fused_norms, use_onednn, wide_linear, widen
-from learners.policy import PolicyModel, load_policy, pack_ids
+from learners.policy import PolicyModel, load_policy
+from learners.rows import pack_ids
 
 WIDE, NARROW = (5, 12), (12, 5)
 SHAPE = dict(

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from learners import lora
 from learners.export import export_version, perturb_weights, weights
 from learners.hub_folder import copy_hf
-from learners.policy import PolicyModel, load_policy, pack_ids
+from learners.policy import PolicyModel, load_policy
+from learners.rows import pack_ids
 from learners.snapshot import Snapshot
 from learners.zero import parameter_groups
 from rlsys.adapters import CONFIG, WEIGHTS, Adapter, AdapterStart, read_adapter

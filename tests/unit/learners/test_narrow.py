@@ -13,7 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from learners.export import export_version
 from learners.hub_folder import copy_hf
 from learners.kernels import multiplies_bfloat16, narrow_linear
-from learners.policy import PolicyModel, load_policy, pack_ids
+from learners.policy import PolicyModel, load_policy
+from learners.rows import pack_ids
 from learners.snapshot import Snapshot
 from rlsys.system.device import DEVICES
 from rlsys.system.weight_folder import WeightFolder

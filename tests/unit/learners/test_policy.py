@@ -32,9 +32,10 @@ from transformers import (
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from learners import attention
-from learners.policy import PolicyModel, load_policy, pack_ids
+from learners.policy import PolicyModel, load_policy
 from learners.proofs import LENGTHS
 from learners.rope import copy_scaled
+from learners.rows import pack_ids
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES
 from tests.refused import refused
