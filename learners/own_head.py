@@ -46,25 +46,6 @@ def own_product(model: PreTrainedModel, product: Product) -> Product:
     return compute
 
 
-@torch.no_grad()
-def require_own_head(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
-    """Raises BadInput for a model whose logits do not follow from its last hidden states, to the bit.
-
-    inputs: of a short row.
-    """
-    seen: list[torch.Tensor] = []
-    hook = model.base_model.register_forward_hook(lambda _module, _inputs, output: seen.append(output[0]))
-    expected_TV = model(**inputs).logits[0]
-    hook.remove()
-    head = model.get_output_embeddings()
-    found_TV = own_product(model, lambda hidden, _weight, _bias: head(hidden))(seen[0][0], head.weight, None)
-    if not torch.equal(found_TV, expected_TV):
-        raise BadInput(
-            f"model {type(model).__name__}: its logits do not follow from the hidden states below its head alone",
-            expected="an architecture whose head can be computed a few tokens at a time",
-        )
-
-
 def _name_of(model: PreTrainedModel, part: nn.Module) -> str:
     name = next((name for name, child in model.named_children() if child is part), None)
     if name is None or (part is model.get_output_embeddings() and not isinstance(part, nn.Linear)):

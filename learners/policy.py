@@ -20,10 +20,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from learners import attention, lora, partitioned
 from learners.kernels import Product, linear, product_of, use_fused_norms, use_onednn, widen
-from learners.own_head import own_product, require_own_head
+from learners.own_head import own_product
 from learners.proofs import examine_head, require_packing
 from learners.rope import scale_rope
-from learners.rows import output_positions, pack_ids, row_inputs
+from learners.rows import output_positions, row_inputs
 from rlsys.adapters import Adapter
 from rlsys.errors import BadInput
 
@@ -35,7 +35,8 @@ DropoutField = tuple[type[PreTrainedConfig], str]
 class PolicyModel(nn.Module):
     """Wraps a model in `self.model`, whose parameters keep their Hugging Face names.
 
-    Raises BadInput where one sample of a packed row sees another (`learners.proofs`).
+    Raises BadInput where one sample of a packed row sees another, or a head cannot be computed apart
+    (`learners.proofs`).
     """
 
     def __init__(
@@ -54,8 +55,6 @@ class PolicyModel(nn.Module):
         self.adapter: Adapter | None = None  # that is trained in its place: `take_adapter`
         require_packing(model)
         self.linear_head, self.hidden_size = examine_head(model)
-        if not self.linear_head:
-            require_own_head(model, row_inputs(model, *pack_ids([[1, 2, 3, 4, 5], [6, 5, 4]], model.device)))
 
     def take_adapter(self, adapter: Adapter, seed: int, folder: str | None = None) -> None:
         """Freeze the weights and train an adapter: a new one, or that of a folder."""

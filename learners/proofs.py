@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from learners.own_head import own_product
 from learners.rounding import round_again
 from learners.rows import output_positions, pack_ids, row_inputs
 from rlsys.errors import BadInput
@@ -42,6 +43,7 @@ _UNSTEADY = 10.0
 # Larger than any soft cap, so that capped logits of the probe are others in every number format.
 _PROBE_LOGIT = 8192.0
 Samples = Sequence[Sequence[int]]
+Hook = Callable[[nn.Module, Any, Any], Any]  # after a module: (module, inputs, output)
 
 
 @torch.no_grad()
@@ -49,31 +51,48 @@ def examine_head(model: PreTrainedModel) -> tuple[bool, int]:
     """(whether logits are `lm_head(last_hidden_state)` with nothing between or after, the hidden size).
 
     Both to the bit: what goes into the head is what came out of the layers in that pass, what comes out are logits.
+    Raises BadInput where they are not, and do not follow from those states by what the model does around its head.
     """
     seen: dict[str, torch.Tensor] = {}
-
-    def keep(_module: nn.Module, _inputs: tuple[torch.Tensor, ...], output: Any) -> None:
-        seen["hidden"] = output[0]
 
     def enlarge(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
         seen["input"] = inputs[0]
         seen["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
         return seen["output"]
 
+    head, inputs = model.get_output_embeddings(), _short_row(model)
+    with _hooked([head] if type(head) is nn.Linear else [], enlarge):
+        hidden, logits = _head_pass(model, inputs)
+    if hidden is None:  # OPT calls what is inside its base model
+        hidden = model.base_model(**inputs)[0]
+    plain = "input" in seen and torch.equal(seen["input"], hidden)
+    linear = plain and torch.equal(logits, seen["output"].to(logits.dtype))
+    if not linear:
+        _require_own_head(model, inputs)
+    return linear, hidden.shape[-1]
+
+
+def _require_own_head(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
+    hidden, expected = _head_pass(model, inputs)
     head = model.get_output_embeddings()
-    hooks = [model.base_model.register_forward_hook(keep)]
-    if type(head) is nn.Linear:
-        hooks.append(head.register_forward_hook(enlarge))
-    try:
-        inputs = row_inputs(model, *pack_ids([_tokens(model, LENGTHS[0], 0)], model.device))
-        logits = model(**inputs).logits
-        if "hidden" not in seen:  # OPT calls what is inside its base model
-            model.base_model(**inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    plain = "input" in seen and torch.equal(seen["input"], seen["hidden"])
-    return plain and torch.equal(logits, seen["output"].to(logits.dtype)), seen["hidden"].shape[-1]
+    product = own_product(model, lambda hidden, _weight, _bias: head(hidden))
+    if hidden is None or not torch.equal(product(hidden[0], head.weight, None), expected[0]):
+        raise BadInput(
+            f"model {type(model).__name__}: its logits do not follow from the hidden states below its head alone",
+            expected="an architecture whose head can be computed a few tokens at a time",
+        )
+
+
+def _short_row(model: PreTrainedModel) -> dict[str, Any]:
+    return row_inputs(model, *pack_ids([_tokens(model, LENGTHS[0], 0)], model.device))
+
+
+def _head_pass(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """(hidden states [1, T, H] below the head, logits [1, T, V]); None where the model does not call its base model."""
+    seen: list[torch.Tensor] = []
+    with _hooked([model.base_model], lambda _module, _inputs, output: seen.append(output[0])):
+        logits: torch.Tensor = model(**inputs).logits
+    return seen[0] if seen else None, logits
 
 
 @torch.no_grad()
@@ -171,9 +190,13 @@ def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[
     return found
 
 
+def _after_innermost(model: PreTrainedModel, hook: Hook) -> AbstractContextManager[None]:
+    return _hooked([each for each in model.modules() if not any(True for _ in each.children())], hook)
+
+
 @contextmanager
-def _after_innermost(model: PreTrainedModel, hook: Callable[[nn.Module, Any, Any], Any]) -> Iterator[None]:
-    hooks = [each.register_forward_hook(hook) for each in model.modules() if not any(True for _ in each.children())]
+def _hooked(modules: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
+    hooks = [each.register_forward_hook(hook) for each in modules]
     try:
         yield
     finally:

@@ -14,9 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, Gemma2ForCausalLM
 
 from launch.checks.gpu_memory import RankPlan, rank_memory, shape_of, total
+from learners import attention
 from learners.kernels import product_of
 from learners.own_head import own_product
-from learners.policy import PolicyModel, head_logprobs, load_policy, pack_ids
+from learners.policy import PolicyModel, head_logprobs, load_policy
+from learners.proofs import examine_head
+from learners.rows import pack_ids
 from tests.refused import refused
 
 SHAPE = dict(
@@ -40,6 +43,7 @@ HEADS = {
         v_head_dim=16,
     ),
 }
+OPT = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "pad_token_id")
 SAMPLES = ([3, 14, 15, 9, 26, 5], [35, 8], [9, 7, 9, 3, 2, 3, 8, 46, 26, 43, 3], [38, 32, 7])
 
 
@@ -152,6 +156,38 @@ def test_logits_that_need_more_than_the_last_hidden_states_are_refused(
     monkeypatch.setattr(Gemma2ForCausalLM, "forward", biased)
     with refused(says="do not follow from the hidden states"):
         load(path)
+
+
+def test_a_changed_head_over_a_base_model_that_is_not_called_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPT's forward calls the decoder inside of its base model: nothing can stand in for that."""
+    attention.register()
+    shape = dict(ffn_dim=48, word_embed_proj_dim=32, max_position_embeddings=64, dropout=0.0)
+    config = AutoConfig.for_model("opt", **{key: SHAPE[key] for key in SHAPE if key in OPT}, **shape)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="packed_sdpa").eval()
+    assert examine_head(model) == (True, 32)
+    forward = type(model).forward
+
+    def halved(self, **inputs):  # type: ignore[no-untyped-def]
+        output = forward(self, **inputs)
+        output.logits = output.logits / 2
+        return output
+
+    monkeypatch.setattr(type(model), "forward", halved)
+    with refused(says="do not follow from the hidden states"):
+        examine_head(model)
+
+
+def test_a_model_whose_pass_fails_keeps_no_hook(tmp_path: Path) -> None:
+    model = load(save("gemma2", tmp_path)).model
+
+    class Failing(torch.nn.Module):
+        def forward(self, *inputs: object, **named: object) -> None:
+            raise MemoryError
+
+    model.model.norm = Failing()
+    with pytest.raises(MemoryError):
+        examine_head(model)
+    assert not any(each._forward_hooks for each in model.modules())
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "cohere"])
