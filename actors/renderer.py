@@ -41,6 +41,7 @@ from rlsys.untrusted import describe_exception
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
 NATIVE = "native"
 CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
+ENTRY_BYTES = 500  # of a reply in it without its text and tokens: measured
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
 
 
@@ -340,8 +341,8 @@ class ChatRenderer:
 
 
 def _bytes_of(delta: Ints) -> int:
-    """Of it, and of the text that it stands for: about as many."""
-    return 2 * delta.nbytes
+    """Of it, of the text that it stands for, about as many, and of the objects that hold both."""
+    return ENTRY_BYTES + 2 * delta.nbytes
 
 
 @lru_cache(64)  # offers of tools: a world has one or a few

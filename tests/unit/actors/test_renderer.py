@@ -96,7 +96,7 @@ def test_a_turn_that_ended_with_another_end_token_is_ended_as_the_template_does(
 
 
 def test_replies_are_kept_up_to_a_number_of_bytes(renderer: ChatRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four bytes a token and as many for its text, where a tuple of Python integers has 36."""
+    """Four bytes a token and as many for its text, where a tuple of Python integers has 36; 500 for what holds both."""
     monkeypatch.setattr(actors.renderer, "CACHED_BYTES", 8_000)
     small = ChatRenderer(renderer.tokenizer.name_or_path)
     sampled, most = completion(small, "x"), 0
@@ -104,12 +104,15 @@ def test_replies_are_kept_up_to_a_number_of_bytes(renderer: ChatRenderer, monkey
         reply = Message(role="user", content=f"{at} " + "Ann has 48 pens. " * 10)
         assert extended(small, sampled, reply) == extended(renderer, sampled, reply)
         kept = small.deltas.values()
-        most = max(most, sum(2 * each.nbytes for each in kept))
+        most = max(most, sum(500 + 2 * each.nbytes for each in kept))
         assert all(each.dtype == np.int32 for each in kept)
     assert 4_000 < most <= 8_000
     huge = Message(role="user", content="Ann has 48 pens. " * 1_000)
     assert extended(small, sampled, huge) == extended(renderer, sampled, huge)
-    assert sum(2 * each.nbytes for each in small.deltas.values()) <= 8_000
+    assert sum(500 + 2 * each.nbytes for each in small.deltas.values()) <= 8_000
+    for at in range(40):  # whose tokens alone would all fit
+        extended(small, sampled, Message(role="user", content=str(at)))
+    assert 10 <= len(small.deltas) <= 8_000 / 500
 
 
 def test_an_inline_reply_goes_on_inside_the_turn(renderer: ChatRenderer) -> None:
