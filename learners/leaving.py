@@ -11,6 +11,10 @@ memory, while its thread for pings hears the driver.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Row = TypeVar("Row")
 
 HELD = 2.5  # times a ping's timeout that a rank waits for the driver: the slowest answers, then all are told
 
@@ -42,6 +46,12 @@ class RowGate:
         with self.changed:
             self._wait()
             self._begun += 1
+
+    def through(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Each of them, once it is begun."""
+        for row in rows:
+            self.begin_row()
+            yield row
 
     def close(self) -> None:
         """An optimizer step follows: from here on the update is finished. Raises UpdateLeft where it was left."""

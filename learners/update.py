@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -81,12 +81,6 @@ def forward_passes(
 ) -> tuple[list[MicroBatch], list[Metrics]]:
     """The rows with the log-probabilities and values that the algorithm needs, from the models before this update."""
     models = stage.models
-
-    def each(rows: list[MicroBatch]) -> Iterator[MicroBatch]:
-        for row in rows:
-            gate.begin_row()
-            yield row
-
     metrics: list[Metrics] = []
     if isinstance(models.reference, ServedReference):
         with phases.phase("reference"):
@@ -95,14 +89,14 @@ def forward_passes(
             rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
     elif models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:
-            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in each(rows)]
+            rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in gate.through(rows)]
     if models.critic_engine is not None:
         with phases.phase("values"):
-            rows = [replace(row, values=critic_values(stage, row).cpu()) for row in each(rows)]
+            rows = [replace(row, values=critic_values(stage, row).cpu()) for row in gate.through(rows)]
     if forward_first(stage):
         with phases.phase("proximal"):
             filled = []
-            for row in each(rows):
+            for row in gate.through(rows):
                 logp_T = logprobs(stage, models.policy_engine, row)
                 metrics.append(mismatch_metrics(logp_T, row, version))
                 if PROXIMAL in stage.algorithm.needs:
@@ -259,8 +253,7 @@ def policy_rows(
     """Adds the gradient of a minibatch to the policy's, ready for its step. Where the update is left, none is kept."""
     learned: list[Metrics] = []
     try:
-        for row in rows:
-            gate.begin_row()
+        for row in gate.through(rows):
             learned.append(policy_row(stage, row, denominator, version))
         gate.close()
     except UpdateLeft:
@@ -281,11 +274,7 @@ def drop_gradient(stage: Stage) -> None:
 
 
 def critic_rows(stage: Stage, rows: Sequence[MicroBatch], denominator: float, gate: RowGate) -> list[Metrics]:
-    learned = []
-    for row in rows:
-        gate.begin_row()
-        learned.append(critic_row(stage, row, denominator))
-    return learned
+    return [critic_row(stage, row, denominator) for row in gate.through(rows)]
 
 
 def policy_row(stage: Stage, row: MicroBatch, denominator: float, version: int | None) -> Metrics:
