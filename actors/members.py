@@ -96,7 +96,6 @@ class PoolOptions:
     env_vars: dict[str, str]
     start_timeout_s: float
     call_timeout_s: float
-    seats: int  # episodes of one worker that sample at the same time
     in_flight: int  # episodes that one worker is given at the same time
     infra_attempts: int
     min_workers: int  # that have a node: with fewer the run stops after `placement_timeout_s`

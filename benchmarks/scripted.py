@@ -294,7 +294,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     variables = {SCRIPT: json.dumps(asdict(script))}
     pool = PoolOptions(
         cpus=0, gpus=0, env_vars=variables, start_timeout_s=900.0, call_timeout_s=script.deadline,
-        seats=script.seats, in_flight=script.in_flight, infra_attempts=3, min_workers=1,
+        in_flight=script.in_flight, infra_attempts=3, min_workers=1,
         placement_timeout_s=900.0,
     )  # fmt: skip
     rank = RankSpec(

@@ -26,7 +26,7 @@ from tests.made import engine_spec, plan
 LIMIT = 0.1  # of the gap on a version
 PLAY = plan(group_size=2)
 OPTIONS = PoolOptions(
-    cpus=1, gpus=0, env_vars={}, start_timeout_s=5, call_timeout_s=5, seats=8, in_flight=64, infra_attempts=3,
+    cpus=1, gpus=0, env_vars={}, start_timeout_s=5, call_timeout_s=5, in_flight=64, infra_attempts=3,
     min_workers=1, placement_timeout_s=0.05,
 )  # fmt: skip
 

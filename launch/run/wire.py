@@ -221,7 +221,6 @@ def pool(
         env_vars=environment(recipe.cluster, engine_environment(threads) | hidden(gpus)),
         start_timeout_s=start_s,
         call_timeout_s=rollout.call_timeout_s,
-        seats=recipe.engine.max_num_seqs,
         in_flight=require_resolved(rollout.in_flight),
         infra_attempts=rollout.infra_attempts,
         min_workers=rollout.min_workers,

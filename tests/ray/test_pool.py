@@ -45,7 +45,6 @@ def make_pool(tmp_path: Path, workers: int = 2, **changes: float) -> RolloutPool
         env_vars={"PYTHONPATH": str(ROOT)},
         start_timeout_s=60,
         call_timeout_s=5,
-        seats=8,
         in_flight=256,
         infra_attempts=3,
         min_workers=1,
