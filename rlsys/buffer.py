@@ -48,15 +48,6 @@ def count_missing(
     return missing
 
 
-def may_take(
-    version: int, running: Sequence[int], finished: Sequence[int], groups_per_step: int, max_policy_lag: int
-) -> bool:
-    """Whether none is missing."""
-    if len(finished) < groups_per_step:
-        return False  # mostly: the rest looks at every open group
-    return count_missing(version, running, finished, groups_per_step, max_policy_lag) == 0
-
-
 class SlotBuffer:
     """total: groups that the steps to come will take. spare: places that may be given away between two steps."""
 

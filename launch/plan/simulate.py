@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from rlsys.buffer import may_take
+from rlsys.buffer import count_missing
 
 TINY = 1e-9
 
@@ -245,7 +245,7 @@ class SimulatedStage:
             return []
         running = [group.start_version for group in self.open.values()]
         done = [group.start_version for group in self.finished.values()]
-        if not may_take(self.version, running, done, setting.groups_per_step, setting.max_policy_lag):
+        if count_missing(self.version, running, done, setting.groups_per_step, setting.max_policy_lag):
             return []
         return sorted(self.finished)[: setting.groups_per_step]
 
