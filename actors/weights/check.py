@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlsys.probe import logprob_gaps
+from rlsys.probe import logprob_gaps, mean_gap
 from rlsys.system.weight_folder import WeightManifest
 
 if TYPE_CHECKING:  # Ray behind it
@@ -67,9 +67,9 @@ def measure(delivery: LoadResult, publication: WeightUpdate) -> LoadCheck:
     mean = sum(gaps) / len(gaps)
     refusal = _excess(mean, publication.limit)
     if publication.tail_limit is not None and not refusal:
-        (theirs,), (ours,) = delivery.probe_logprobs[-1:], publication.expected[-1:]
-        tail = logprob_gaps([theirs[-TAIL:]], [ours[-TAIL:]])
-        refusal = _excess(sum(tail) / len(tail), publication.tail_limit, f" at the end of {len(ours) + 1} tokens")
+        theirs, ours = delivery.probe_logprobs[-1], publication.expected[-1]
+        tail = mean_gap([theirs[-TAIL:]], [ours[-TAIL:]])
+        refusal = _excess(tail, publication.tail_limit, f" at the end of {len(ours) + 1} tokens")
     return LoadCheck(delivery=delivery, gap_mean=mean, gap_max=max(gaps), refusal=refusal)
 
 
