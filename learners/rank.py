@@ -32,7 +32,7 @@ from learners.rows import pack_ids
 from learners.served_reference import ServedReference
 from learners.snapshot import Snapshot, as_data, saving_into
 from learners.stage import Loading, Stage, load_models
-from learners.update import run_update
+from learners.update import pass_of_nothing, run_update
 from rlsys.adapters import Adapter, AdapterStart
 from rlsys.batch import Batch, UpdateReport
 from rlsys.config.learner import LearnerConfig
@@ -162,7 +162,7 @@ class LearnerRank:
         rows = consecutive([list(ids) for ids in token_ids if ids], len, require_resolved(learner.tokens_per_row))
         (most,) = self.stage.max_over_ranks([float(len(rows))])
         for _ in range(int(most) - len(rows)):
-            engine(*pack_ids([[0, 0]], self.torch_device), 1.0, learner.logit_chunk)
+            pass_of_nothing(self.stage)
         for samples in rows:
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)

@@ -124,6 +124,13 @@ def policy_pass(
     return logp_T, entropy_T
 
 
+def pass_of_nothing(stage: Stage) -> torch.Tensor:
+    """The policy's [2] log-probabilities of a row that nobody asked about: for its collectives, or for its graph."""
+    row, chunk = pack_ids([[0, 0]], stage.torch_device), stage.learner.logit_chunk
+    logp_T: torch.Tensor = stage.models.policy_engine(*row, stage.temperature, chunk)[0]
+    return logp_T
+
+
 def logprobs(stage: Stage, model: Any, row: MicroBatch) -> torch.Tensor:
     """[T] float32 in host memory, 0 where the loss mask is 0."""
     return policy_pass(stage, model, to_device(row, stage.torch_device))[0].cpu()
@@ -267,8 +274,7 @@ def drop_gradient(stage: Stage) -> None:
     """Of the rows so far. In a step that is skipped, since its gradient is not finite: the one way in which DeepSpeed
     forgets a gradient that is the same at every ZeRO stage. All ranks have to do it."""
     engine = stage.models.policy_engine
-    logp_T, _ = engine(*pack_ids([[0, 0]], stage.torch_device), stage.temperature, stage.learner.logit_chunk)
-    engine.backward(logp_T.sum() * math.nan, scale_wrt_gas=False)
+    engine.backward(pass_of_nothing(stage).sum() * math.nan, scale_wrt_gas=False)
     engine.step()
     assert not engine.was_step_applied(), "a step of an update that was left"
 
