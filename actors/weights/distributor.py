@@ -109,9 +109,8 @@ class WeightDistributor:
 
     def _create(self, node: _Node) -> Any:
         options, node.address = self._options, ""
-        placed = ray.remote(
-            NodeWeightStore
-        ).options(
+        store = ray.remote(NodeWeightStore)
+        placed = store.options(
             name=actor_name(options.run, f"weights:{node.name[:8]}", node.life.restarts),
             num_cpus=0,
             max_restarts=0,
