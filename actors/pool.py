@@ -200,17 +200,17 @@ class RolloutPool:
         what = f"{member.spec.name} playing group {ticket.sequence}"
         try:
             while not (await asyncio.wait({answer}, timeout=wait_s))[0]:
-                asked = handle.still_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
-                still = await call(asked, f"{what}, and telling how far it is", call_s, WORKER_CALL)
+                asked = handle.idle_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
+                idle = await call(asked, f"{what}, and telling how far it is", call_s, WORKER_CALL)
                 if answer.done():
                     break
-                if still is None and over:
+                if idle is None and over:
                     raise RunFailed(f"{what}: over there, but its answer did not come in {call_s:g} s ({WORKER_CALL})")
-                if still is not None and still >= patience.value:
+                if idle is not None and idle >= patience.value:
                     nothing = f"no episode got a token, a reply or a reward for {patience.value:g} s"
                     raise RunFailed(f"{what}: {nothing} ({patience.said})")
-                over = still is None
-                wait_s = call_s if still is None else max(patience.value - still, LEAST_LOOK_S)
+                over = idle is None
+                wait_s = call_s if idle is None else max(patience.value - idle, LEAST_LOOK_S)
             return answer.result()
         finally:
             answer.cancel()

@@ -26,7 +26,7 @@ from actors.specs import IDLE, EngineFailed, EngineSpec, EngineStats, PromptTooL
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
 from envs.services.stats import ToolStats
-from rlsys.clock import Progress, cut_at_deadline, following_progress, pause_deadlines, still_s
+from rlsys.clock import Progress, cut_at_deadline, following_progress, idle_s, pause_deadlines
 from rlsys.group_rollout import run_group
 from rlsys.rollout import EpisodeBroken, Player, RolloutPlan, TurnRequest
 from rlsys.summaries import TrajectorySummary, summarize_group
@@ -150,10 +150,10 @@ class RolloutWorker:
                     del self._playing[key]
         return summarize_group(group), group
 
-    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+    async def idle_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
         """For how many seconds nothing has gone on in a group; None where it is not played here."""
         group = self._playing.get((purpose, sequence, attempt))
-        return None if group is None else still_s(group, self._playing.values())
+        return None if group is None else idle_s(group, self._playing.values())
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile. What

@@ -154,7 +154,7 @@ class ScriptedWorker:
 
     async def stop(self) -> None: ...
 
-    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+    async def idle_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
         return 0.0
 
     async def run_group(self, ticket: Any, plan: Any) -> Any:

@@ -154,7 +154,8 @@ def perturb_weights(
     if torch.distributed.is_initialized():
         rank, num_ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     items = [item for item in weights(model) if item.tensor.is_floating_point()]
-    words = [part.weight for part in (model.get_input_embeddings(), model.get_output_embeddings()) if part is not None]
+    ends = model.get_input_embeddings(), model.get_output_embeddings()
+    embeddings = [part.weight for part in ends if part is not None]
     owners = [number % num_ranks for number in range(len(items))]
     originals: list[torch.Tensor] = []  # of those that are this rank's
     whole = False
@@ -165,7 +166,7 @@ def perturb_weights(
                     originals.append(item.tensor.detach().to("cpu", copy=True))
                 if owner == rank or not item.is_divided:
                     up = item.names[0].endswith(".lora_B.weight")
-                    share = ADAPTER_NOISE / adapter_scaling if up else _share_of(item, words)
+                    share = ADAPTER_NOISE / adapter_scaling if up else _share_of(item, embeddings)
                     item.tensor.add_(noise_for(item, scale * share, seed))
         yield
         whole = True
@@ -180,8 +181,8 @@ def perturb_weights(
                         torch.distributed.broadcast(item.tensor.detach(), owner)
 
 
-def _share_of(item: Weight, words: Sequence[torch.Tensor]) -> float:
-    if any(item.tensor is tensor for tensor in words):
+def _share_of(item: Weight, embeddings: Sequence[torch.Tensor]) -> float:
+    if any(item.tensor is tensor for tensor in embeddings):
         return WORDS_SHARE
     return VECTOR_SHARE if len(getattr(item.tensor, "ds_shape", item.tensor.shape)) < 2 else 1.0
 

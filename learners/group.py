@@ -24,7 +24,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from learners.actor import PINGS, WRITING, LearnerActor, RankPlacement
 from learners.leaving import common_row
 from learners.meeting import VARIABLES, RankSpec, describe_links, is_timeout
-from learners.pings import Hear, Ping, PingMonitor, ignore
+from learners.pings import OnPing, Ping, PingMonitor, ignore
 from rlsys.batch import UpdateReport
 from rlsys.config.learner import LearnerConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
@@ -185,12 +185,12 @@ class LearnerGroup:
         """
         rows = dict[int, Rows]()
 
-        def hear(rank: int, answer: Rows) -> None:
+        def on_ping(rank: int, answer: Rows) -> None:
             rows[rank] = answer
             self.on_rows(*min(rows.values()))
 
         reports: list[UpdateReport | None] = await self.call_all(
-            lambda rank: rank.update.remote(), f"{UPDATING} on version {version}", hear=hear
+            lambda rank: rank.update.remote(), f"{UPDATING} on version {version}", on_ping=on_ping
         )
         done = [report for report in reports if report is not None]
         return merge_reports(done) if len(done) == len(reports) else None
@@ -265,12 +265,12 @@ class LearnerGroup:
         what: str,
         timeout_s: float | None = None,
         key: str = RANK_CALL,
-        hear: Hear = ignore,
+        on_ping: OnPing = ignore,
     ) -> list[Any]:
         """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
-        `timeout_s`: an update's if not given. hear: gets the answers of ranks to pings meanwhile."""
+        `timeout_s`: an update's if not given. on_ping: gets the answers of ranks to pings meanwhile."""
         refs, timeout_s = [call(rank) for rank in self.actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self.actors], hear)
+        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self.actors], on_ping)
 
     async def _wait(
         self,
@@ -279,12 +279,12 @@ class LearnerGroup:
         timeout_s: float,
         key: str,
         pings: Sequence[Ping] = (),
-        hear: Hear = ignore,
+        on_ping: OnPing = ignore,
     ) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
         forecast_s = self.options.update_forecast_s if what.startswith(UPDATING) else None
         first_s = first_limit_s(timeout_s, forecast_s)
-        waiting = self._patience.during(asyncio.gather(*refs), what, pings, first_s=first_s, hear=hear)
+        waiting = self._patience.during(asyncio.gather(*refs), what, pings, first_s=first_s, on_ping=on_ping)
         try:
             answers: list[Any] = await within(waiting, timeout_s)
             return answers

@@ -26,7 +26,7 @@ log = logging.getLogger("rlsys.learner")
 
 T = TypeVar("T")
 Ping = Callable[[], Awaitable[Any]]
-Hear = Callable[[int, Any], None]  # a rank's number, and what it answered to a ping
+OnPing = Callable[[int, Any], None]  # a rank's number, and what it answered to a ping
 
 LONG_S = LEAST_S  # no call is called long before
 LONG = 3  # times the usual
@@ -45,16 +45,22 @@ class PingMonitor:
     )
 
     async def during(
-        self, work: asyncio.Future[T], what: str, pings: Sequence[Ping], *, first_s: float = LONG_S, hear: Hear = ignore
+        self,
+        work: asyncio.Future[T],
+        what: str,
+        pings: Sequence[Ping],
+        *,
+        first_s: float = LONG_S,
+        on_ping: OnPing = ignore,
     ) -> T:
         """What the work gives. Raises LearnerLost when a rank does not answer its ping meanwhile.
 
         what: "updating on version 7": calls that begin with the same word are of one kind. first_s: after which the
-        first of a kind is long. hear: gets a rank's number and its answer to each ping.
+        first of a kind is long. on_ping: gets a rank's number and its answer to each ping.
         """
         began, kind = time.monotonic(), what.split()[0]
         watchers = [asyncio.ensure_future(self._remind(what, kind, first_s))]
-        pinging = (self._keep_pinging(ping, rank, what, hear) for rank, ping in enumerate(pings))
+        pinging = (self._keep_pinging(ping, rank, what, on_ping) for rank, ping in enumerate(pings))
         watchers += [asyncio.ensure_future(each) for each in pinging]
         watching = asyncio.gather(*watchers)
         every: list[asyncio.Future[Any]] = [work, watching, *watchers]
@@ -70,9 +76,9 @@ class PingMonitor:
         self.durations[kind].append(time.monotonic() - began)
         return answer
 
-    async def _keep_pinging(self, ping: Ping, rank: int, what: str, hear: Hear) -> None:
+    async def _keep_pinging(self, ping: Ping, rank: int, what: str, on_ping: OnPing) -> None:
         async def ask() -> None:
-            hear(rank, await within(ping(), self.ping_timeout_s))
+            on_ping(rank, await within(ping(), self.ping_timeout_s))
 
         try:
             await keep_pinging(ask)

@@ -148,7 +148,7 @@ def note_progress() -> None:
         group.at = asyncio.get_running_loop().time()
 
 
-def still_s(group: Progress, others: Iterable[Progress]) -> float:
+def idle_s(group: Progress, others: Iterable[Progress]) -> float:
     """For how long nothing went on in it; while it is in line, nor in others of the same line."""
     latest = max([group.at, *(other.at for other in others)]) if group.in_line else group.at
     return asyncio.get_running_loop().time() - latest

@@ -84,7 +84,7 @@ class _Worker:
         group = bandit_group(ticket, plan, [0.0, 0.0], self.version or 0, self.name)
         return summarize_group(group), group
 
-    async def still_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
+    async def idle_s(self, purpose: str, sequence: int, attempt: int) -> float | None:
         return self.script.still(sequence)
 
     async def load_weights(self, published: WeightManifest, probe: Sequence[Sequence[int]]) -> LoadResult:

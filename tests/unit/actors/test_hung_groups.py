@@ -13,7 +13,7 @@ import actors.worker
 from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.worker import RolloutWorker, WorkerSpec
-from rlsys.clock import following_progress, note_progress, pause_deadlines, still_s
+from rlsys.clock import following_progress, idle_s, note_progress, pause_deadlines
 from rlsys.deadlines import hung_s
 from rlsys.group_rollout import run_group
 from rlsys.system import supervisor
@@ -121,14 +121,14 @@ def test_a_group_in_line_goes_on_while_others_in_the_line_do() -> None:
             await asyncio.sleep(100)
             other.at = now()
             await asyncio.sleep(50)
-            found.append(still_s(group, [group, other]))
+            found.append(idle_s(group, [group, other]))
             with pause_deadlines():
-                found.append(still_s(group, [group, other]))
-            found.append(still_s(group, [group, other]))
+                found.append(idle_s(group, [group, other]))
+            found.append(idle_s(group, [group, other]))
             await asyncio.sleep(7)
-            found.append(still_s(group, [group, other]))
+            found.append(idle_s(group, [group, other]))
             note_progress()
-            found.append(still_s(group, []))
+            found.append(idle_s(group, []))
         note_progress()  # of no group
         return found
 
@@ -146,7 +146,7 @@ def test_an_environment_that_hangs_as_it_is_opened_is_tried_as_often_as_any() ->
             playing = asyncio.ensure_future(run_group(player, source, made.ticket(), replace(PLAN, group_size=1)))
             while not playing.done():
                 await asyncio.sleep(16)  # 1,792 = 112 x 16
-                most = max(most, still_s(group, []))
+                most = max(most, idle_s(group, []))
         return now() - began, most, (await playing).trajectories[0]
 
     took, most, played = run(scenario())
@@ -182,10 +182,10 @@ def test_a_worker_knows_what_goes_on_in_each_group_however_long_it_waits_for_sea
         most = 0.0
         while not all(group.done() for group in groups):
             await asyncio.sleep(10)
-            known = [await worker.still_s(plan.purpose, sequence, 0) for sequence in range(8)]
+            known = [await worker.idle_s(plan.purpose, sequence, 0) for sequence in range(8)]
             most = max(most, *(each for each in known if each is not None), 0.0)
         ended = [(await group)[0] for group in groups]
-        return most, await worker.still_s(plan.purpose, 0, 0), sum(len(each) for each in ended)
+        return most, await worker.idle_s(plan.purpose, 0, 0), sum(len(each) for each in ended)
 
     most, over, episodes = run(scenario())
     assert 62 < most < 500 and over is None and episodes == 16

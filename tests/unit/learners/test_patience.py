@@ -161,5 +161,5 @@ def test_what_each_rank_answers_is_passed_on() -> None:
     async def fourth() -> tuple[int, int]:
         return 4, 8
 
-    waited(until_both(), answering, fourth, patience=PingMonitor(60.0), hear=lambda *given: heard.append(given))
+    waited(until_both(), answering, fourth, patience=PingMonitor(60.0), on_ping=lambda *given: heard.append(given))
     assert set(heard) == {(0, "here"), (1, (4, 8))}
