@@ -69,9 +69,9 @@ class LearnerActor:
         return self.gate.hold(ping_timeout_s)
 
     @ray.method(concurrency_group=PINGS)
-    def release(self, leave_after: int | None) -> None:
-        """As `RowGate.release`."""
-        self.gate.release(leave_after)
+    def resume(self, stop_after: int | None) -> None:
+        """As `RowGate.resume`."""
+        self.gate.resume(stop_after)
 
     def place(self) -> RankPlacement:
         """Where it runs."""

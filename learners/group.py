@@ -206,7 +206,7 @@ class LearnerGroup:
         except (RayError, TimeoutError) as error:  # the update itself says what is wrong
             log.warning("the update is not left: %s", reason(error))
         with suppress(RayError, TimeoutError):
-            await self._ask_all(lambda rank: rank.release.remote(place))
+            await self._ask_all(lambda rank: rank.resume.remote(place))
         return place
 
     async def _ask_all(self, call: Callable[[Any], Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Where an update is, and how all ranks leave it at the same row.
 
     driver    hold of every rank: it begins no row before it is told more, and says how many it has begun
-    driver    release of every rank: it leaves once it has begun as many as the one that had begun most; where a rank
+    driver    resume of every rank: it leaves once it has begun as many as the one that had begun most; where a rank
               was past its first optimizer step, none leaves
 
 So all ranks do the same collectives (docs/laws.md, law 7), and a row pays nothing for it: a rank looks at its own
@@ -33,7 +33,7 @@ class RowGate:
         self._closed = False
         self._held = False
         self._held_s = 0.0
-        self._leave_after: int | None = None
+        self._stop_after: int | None = None
 
     # -- the rank's own thread ----------------------------------------------------------------------------------------
 
@@ -59,10 +59,10 @@ class RowGate:
             self._wait()
             self._closed = True
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raises UpdateLeft where the update is left here; never waits."""
         with self.changed:
-            if self._leave_after is not None and self._begun >= self._leave_after:
+            if self._stop_after is not None and self._begun >= self._stop_after:
                 raise UpdateLeft
 
     def _wait(self) -> None:
@@ -70,7 +70,7 @@ class RowGate:
             return
         if not self.changed.wait_for(lambda: not self._held, self._held_s):
             raise TimeoutError(f"held after row {self._begun} for {self._held_s:g} s, and not told whether to leave")
-        self.look()
+        self.check()
 
     # -- other threads ------------------------------------------------------------------------------------------------
 
@@ -88,10 +88,10 @@ class RowGate:
             self._held, self._held_s = True, HELD * ping_timeout_s
             return self._begun
 
-    def release(self, leave_after: int | None) -> None:
+    def resume(self, stop_after: int | None) -> None:
         """Continue, to the end or until so many rows have begun."""
         with self.changed:
-            self._held, self._leave_after = False, None if self._closed else leave_after
+            self._held, self._stop_after = False, None if self._closed else stop_after
             self.changed.notify_all()
 
 

@@ -38,10 +38,10 @@ class ServedReference:
     def destroy(self) -> None:
         """Nothing is held here."""
 
-    def logprobs(self, rows: Sequence[MicroBatch], look: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
+    def logprobs(self, rows: Sequence[MicroBatch], check: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
         """Of each row [T] float32 in host memory, 0 where the loss mask is 0; at temperature 1.
 
-        look: called while it waits; what it raises ends the pass. Raises RunFailed where it refuses a sequence, or
+        check: called while it waits; what it raises ends the pass. Raises RunFailed where it refuses a sequence, or
         answers none of them for `patience_s`.
         """
         cuts = [row.cu_seqlens.tolist() for row in rows]
@@ -53,11 +53,11 @@ class ServedReference:
         ]
         sequences = [rows[at].token_ids[first:end].tolist() for at, first, end in places]
         logprobs = [torch.zeros(row.num_tokens, dtype=torch.float32) for row in rows]
-        for (at, first, end), values in zip(places, asyncio.run(self._ask(sequences, look)), strict=True):
+        for (at, first, end), values in zip(places, asyncio.run(self._ask(sequences, check)), strict=True):
             logprobs[at][first + 1 : end] = torch.tensor(values, dtype=torch.float32)
         return [logp_T.masked_fill(row.loss_mask == 0, 0.0) for row, logp_T in zip(rows, logprobs, strict=True)]
 
-    async def _ask(self, sequences: Sequence[list[int]], look: Callable[[], None]) -> list[list[float]]:
+    async def _ask(self, sequences: Sequence[list[int]], check: Callable[[], None]) -> list[list[float]]:
         free, now = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time
         clock = asyncio.timeout(self._patience_s)  # one for all requests: each answer sets it back
         self._why = "it did not answer"
@@ -74,7 +74,7 @@ class ServedReference:
             async with clock:
                 asked = asyncio.gather(*map(ask, parts))
                 while not asked.done():
-                    look()
+                    check()
                     await asyncio.wait({asked}, timeout=LOOK_S)
                 answers = asked.result()
         except TimeoutError as error:

@@ -84,7 +84,7 @@ def forward_passes(
     metrics: list[Metrics] = []
     if isinstance(models.reference, ServedReference):
         with phases.phase("reference"):
-            found = models.reference.logprobs(rows, gate.look)
+            found = models.reference.logprobs(rows, gate.check)
             gate.begin_row()  # a rank beyond is in sums over all ranks perhaps: those that still ask come as far
             rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
     elif models.reference is not None:

@@ -94,7 +94,7 @@ def leave_one(learner: LearnerRank, path: str, folder: Path, case: tuple[str, di
     save(learner, folder / "before")
     gate = RowGate()
     gate.hold(120.0)
-    gate.release(after)
+    gate.resume(after)
     with pytest.raises(UpdateLeft):
         learner.update(shard(1, rank, algorithm), gate)
     assert gate.rows[0] == after <= gate.rows[1] and learner.step == 1
@@ -134,7 +134,7 @@ class WaitingGate(RowGate):
     def begin_row(self) -> None:
         if self.rows[0] == self._row:
             with self.changed:
-                assert self.changed.wait_for(lambda: self._held or self._leave_after is not None, 100)
+                assert self.changed.wait_for(lambda: self._held or self._stop_after is not None, 100)
         super().begin_row()
 
 

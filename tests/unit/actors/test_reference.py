@@ -142,11 +142,11 @@ def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served) -> None:
     dead.failure = "it died"
     asked: list[int] = []
 
-    def look() -> None:
+    def check() -> None:
         asked.append(dead.asked)
         if dead.asked:
             raise UpdateLeft
 
     with pytest.raises(UpdateLeft):
-        ServedReference(served(dead), 600.0).logprobs(rows(), look)
+        ServedReference(served(dead), 600.0).logprobs(rows(), check)
     assert asked[0] == 0 and asked[-1] > 0

@@ -46,7 +46,7 @@ def test_the_ranks_leave_after_as_many_rows_as_the_one_that_was_farthest() -> No
     assert place == 5
     working = [in_thread(lambda gate=gate: go_on(gate)) for gate in gates]  # each waits to be told
     for gate in gates:
-        gate.release(place)
+        gate.resume(place)
     for thread, _ in working:
         thread.join()
     assert [got for _, got in working] == [[5], [5], [5]]
@@ -58,8 +58,8 @@ def test_none_leaves_where_one_was_past_its_step() -> None:
     place = common_row([ahead.hold(120.0), behind.hold(120.0)])
     assert place is None
     thread, got = in_thread(lambda: go_on(behind))
-    ahead.release(place)
-    behind.release(place)
+    ahead.resume(place)
+    behind.resume(place)
     thread.join()
     assert got == [-1]
     begun(ahead, 30)  # what follows the step is never waited for
@@ -68,20 +68,20 @@ def test_none_leaves_where_one_was_past_its_step() -> None:
 
 def test_an_update_is_left_before_its_first_row_and_after_its_last() -> None:
     first, last = RowGate(), begun(RowGate(), 10)
-    first.release(first.hold(120.0))
-    last.release(last.hold(120.0))
+    first.resume(first.hold(120.0))
+    last.resume(last.hold(120.0))
     assert go_on(first) == 0 and go_on(last) == 10
 
 
-def test_a_look_never_waits() -> None:
+def test_a_check_never_waits() -> None:
     gate = begun(RowGate(), 2)
     assert gate.hold(120.0) == 2
-    gate.look()
-    gate.release(3)
-    gate.look()
+    gate.check()
+    gate.resume(3)
+    gate.check()
     gate.begin_row()
     with pytest.raises(UpdateLeft):
-        gate.look()
+        gate.check()
 
 
 def test_a_rank_that_is_not_told_gives_up() -> None:

@@ -80,7 +80,7 @@ def test_the_passes_before_the_first_gradient_may_be_left_too() -> None:
     gate, phases = RowGate(), Phases(torch.device("cpu"))
     rows = [make_row([made.sample((0, 1))])] * 3
     gate.begin_row()
-    gate.release(2)
+    gate.resume(2)
     with pytest.raises(UpdateLeft):
         forward_passes(stage_of("engine", (PROXIMAL,)), rows, 3, phases, gate)
     assert gate.rows[0] == 2
@@ -92,8 +92,8 @@ class Asked(ServedReference):
     def __init__(self, while_asked: Callable[[Callable[[], None]], None]) -> None:
         self._while_asked = while_asked
 
-    def logprobs(self, rows: Sequence[MicroBatch], look: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
-        self._while_asked(look)
+    def logprobs(self, rows: Sequence[MicroBatch], check: Callable[[], None] = lambda: None) -> list[torch.Tensor]:
+        self._while_asked(check)
         return [torch.zeros(row.num_tokens) for row in rows]
 
 
@@ -103,14 +103,14 @@ def test_none_leaves_before_its_answers_where_one_has_them_and_is_in_sums_over_a
     rows = [make_row([made.sample((0, 1))])] * 3
     stage = stage_of("engine", (REFERENCE,))
 
-    def stop(look: Callable[[], None]) -> None:
+    def stop(check: Callable[[], None]) -> None:
         place = common_row([gate.hold(120.0) for gate in gates])
         assert place == 1
         for gate in gates:
-            gate.release(place)
-        look()
+            gate.resume(place)
+        check()
 
-    for gate, while_asked in ((ahead, lambda look: look()), (behind, stop)):
+    for gate, while_asked in ((ahead, lambda check: check()), (behind, stop)):
         stage.models.reference = Asked(while_asked)
         forward_passes(stage, rows, 3, Phases(torch.device("cpu")), gate)
     for gate in gates:
@@ -121,7 +121,7 @@ def test_none_leaves_before_its_answers_where_one_has_them_and_is_in_sums_over_a
 
 @pytest.mark.parametrize(
     ("reference", "expected"),
-    [(None, 3 + 2), (SimpleNamespace(), 3 + 3 + 2), (Asked(lambda look: look()), 1 + 3 + 2)],
+    [(None, 3 + 2), (SimpleNamespace(), 3 + 3 + 2), (Asked(lambda check: check()), 1 + 3 + 2)],
 )
 def test_an_update_knows_how_often_it_begins_a_row(reference: Any, expected: int) -> None:
     """Three rows: the reference's pass, the proximal policy's, and a gradient of the two that have a weight."""
