@@ -48,7 +48,7 @@ log = logging.getLogger("rlsys.engine")
 STOP_GRACE_S = 5.0  # for vLLM to leave a step, which takes a part of a second, and its cards
 KILL_DEADLINE_S = 10.0  # for the kernel to end a process after SIGKILL
 # vLLM's priorities: of a probe, for a delivery ends when it is answered, and of what goes before other episodes.
-PROBE, FIRST, OTHERS = -2, -1, 0
+PROBE, PRIORITY, OTHERS = -2, -1, 0
 
 
 class Engine:
@@ -155,7 +155,7 @@ class Engine:
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
         )
-        output = await self._run(prompt_ids, parameters, request_id, FIRST if request.first else OTHERS)
+        output = await self._run(prompt_ids, parameters, request_id, PRIORITY if request.priority else OTHERS)
         return completion(output.outputs[0])
 
     def cut(self, request_id: str) -> None:

@@ -166,7 +166,7 @@ class WorkerRegistry:
         self.members = members
         self.failure: RunFailed | None = None
         self._in_flight = in_flight
-        self._first: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()  # before those that wait
+        self._priority: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()  # before those that wait
         self._waiting: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
         self._suspects: deque[tuple[Assignment, asyncio.Future[Assignment]]] = deque()
         self._since = 0.0  # when a suspect was last served, or began to wait for all
@@ -179,14 +179,14 @@ class WorkerRegistry:
         """Those that answer, with whatever weights."""
         return [member for member in self.members if member.state in (State.STALE, State.READY)]
 
-    async def admit(self, episodes: int, *, company: object = None, first: bool = False) -> Assignment:
+    async def admit(self, episodes: int, *, company: object = None, priority: bool = False) -> Assignment:
         """A place for a group on the least loaded worker that has room. The caller gives it back with `leave`.
-        first: before all that wait and are not; a suspect waits for all others in any case.
+        priority: before all that wait without; a suspect waits for all others in any case.
 
         Raises RunFailed when the run cannot continue.
         """
         given: asyncio.Future[Assignment] = asyncio.get_running_loop().create_future()
-        queue = self._suspects if company is not None else self._first if first else self._waiting
+        queue = self._suspects if company is not None else self._priority if priority else self._waiting
         if company is not None and not self._suspects:
             self._since = asyncio.get_running_loop().time()
         queue.append((Assignment(episodes=episodes, company=company), given))
@@ -206,12 +206,12 @@ class WorkerRegistry:
     def _serve(self) -> None:
         """Give out the free places: to suspects only if no other group waits."""
         self._keep_one()
-        for queue in (self._first, self._waiting):
+        for queue in (self._priority, self._waiting):
             while queue and self._try_serve(*queue[0]):
                 queue.popleft()
             if queue:
                 break
-        if not (self._first or self._waiting) or self._kept is not None:
+        if not (self._priority or self._waiting) or self._kept is not None:
             # Not only the first: those of a company that is playing may join it.
             waited = len(self._suspects)
             self._suspects = deque(each for each in self._suspects if not self._try_serve(*each))

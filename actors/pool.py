@@ -159,7 +159,7 @@ class RolloutPool:
         """
         company = None
         for starts in count(1):
-            play = await self._roster.admit(plan.group_size, company=company, first=plan.first)
+            play = await self._roster.admit(plan.group_size, company=company, priority=plan.priority)
             member, handle = play.member, play.handle
             assert member is not None
             try:

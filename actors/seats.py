@@ -7,19 +7,19 @@ from collections import deque
 
 
 class Seats:
-    """Given in order of arrival, but to those who go first before all others. Belongs to one event loop."""
+    """Given in order of arrival, but to those with priority before all others. Belongs to one event loop."""
 
     def __init__(self, free: int) -> None:
         self.free = free
-        self._first: deque[asyncio.Future[None]] = deque()
+        self._priority: deque[asyncio.Future[None]] = deque()
         self._others: deque[asyncio.Future[None]] = deque()
 
-    async def acquire(self, *, first: bool = False) -> None:
+    async def acquire(self, *, priority: bool = False) -> None:
         if self.free:  # then nobody waits
             self.free -= 1
             return
         seat: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._first if first else self._others).append(seat)
+        (self._priority if priority else self._others).append(seat)
         try:
             await seat
         except asyncio.CancelledError:
@@ -28,7 +28,7 @@ class Seats:
             raise
 
     def release(self) -> None:
-        for queue in (self._first, self._others):
+        for queue in (self._priority, self._others):
             while queue:
                 seat = queue.popleft()
                 if not seat.done():  # else its caller has gone

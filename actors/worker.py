@@ -157,11 +157,11 @@ class RolloutWorker:
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         """One completion, once there is a seat. First come, first served; no episode's clock runs meanwhile. What
-        goes first is served before all else."""
+        has priority is served before all else."""
         self.waiting += 1
         try:
             with pause_deadlines():
-                await self.seats.acquire(first=request.first)
+                await self.seats.acquire(priority=request.priority)
         finally:
             self.waiting -= 1
         try:

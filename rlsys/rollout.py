@@ -59,7 +59,7 @@ class TurnRequest:
     top_p: float
     seed: int
     stop: tuple[str, ...] = ()
-    first: bool = False  # before all that are not
+    priority: bool = False  # before all that have none
     messages: tuple[Message, ...] = ()  # the conversation that it sees, for a model that is asked by text
     offer: ToolOffer | None = None  # the tools that it may call, for the same
 
@@ -80,7 +80,7 @@ class RolloutPlan:
     max_response_tokens: int | None = None  # of a whole episode, the environment's tokens included
     infra_retries: int = 0  # of one episode that infrastructure broke, or a deadline
     data_retries: int = 0  # of one whose environment, task or chat template raised
-    first: bool = False  # of an evaluation: training does not make it wait, nor cut what is long
+    priority: bool = False  # of an evaluation: training does not make it wait, nor cut what is long
     together: tuple[str, ...] = ()  # `config_key` of each environment of a stage with several: none is closed before it
 
 
@@ -272,7 +272,7 @@ async def _attempt(
                     top_p=plan.top_p,
                     seed=derive(seed, turn),
                     stop=stop,
-                    first=plan.first,
+                    priority=plan.priority,
                     messages=tuple(done.messages[done.since :]),
                     offer=offer,
                 )

@@ -121,7 +121,7 @@ class Play:
             response_tokens=config.max_response_tokens,
         )
         top_p = config.top_p if config.top_p is not None and self.temperature else plan.top_p
-        return replace(plan, top_p=top_p, first=True)
+        return replace(plan, top_p=top_p, priority=True)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for two evaluations to have played the same prompts in the same way."""

@@ -18,8 +18,8 @@ from tests.unit.envs.services.test_guard import play
 def test_who_goes_first_is_seated_before_all_others_and_each_kind_in_order() -> None:
     seated: list[str] = []
 
-    async def sit(seats: Seats, name: str, first: bool) -> None:
-        await seats.acquire(first=first)
+    async def sit(seats: Seats, name: str, priority: bool) -> None:
+        await seats.acquire(priority=priority)
         seated.append(name)
         await asyncio.sleep(1)
         seats.release()
@@ -62,16 +62,16 @@ def test_its_groups_get_the_next_places() -> None:
 
     async def scenario(pool: RolloutPool) -> None:
         await pool.publisher.publish(version(1))
-        plans = [(sequence, replace(PLAY, first=sequence >= 100)) for sequence in (0, 1, 2, 3, 100, 101)]
+        plans = [(sequence, replace(PLAY, priority=sequence >= 100)) for sequence in (0, 1, 2, 3, 100, 101)]
         await asyncio.gather(*(pool.run(ticket(sequence), plan, lambda _: None) for sequence, plan in plans))
 
     run(script, scenario, in_flight=2)
     assert [sequence for _, sequence in script.played] == [0, 100, 101, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("first", "ended"), [(True, 896.0), (False, 1344.0)])
+@pytest.mark.parametrize(("priority", "ended"), [(True, 896.0), (False, 1344.0)])
 def test_an_evaluation_on_full_engines_waits_for_one_answer_of_training_and_not_for_all_in_line(
-    first: bool, ended: float
+    priority: bool, ended: float
 ) -> None:
     """A third of 384 answers on one of three engines of a 7B, whose 128 seats are taken and as many more wait; each
     takes 448 s. It has 3 x 1,792 s; after 900 s it was ended, and what it lacked were its long answers."""
@@ -79,15 +79,15 @@ def test_an_evaluation_on_full_engines_waits_for_one_answer_of_training_and_not_
     async def scenario() -> float:
         seats = Seats(128)
 
-        async def answer(first: bool = False) -> float:
-            await seats.acquire(first=first)
+        async def answer(priority: bool = False) -> float:
+            await seats.acquire(priority=priority)
             await asyncio.sleep(448)
             seats.release()
             return asyncio.get_running_loop().time()
 
         training = [asyncio.ensure_future(answer()) for _ in range(256)]
         await asyncio.sleep(0)
-        evaluated = await asyncio.gather(*(answer(first) for _ in range(128)))
+        evaluated = await asyncio.gather(*(answer(priority) for _ in range(128)))
         await asyncio.gather(*training)
         return max(evaluated)
 

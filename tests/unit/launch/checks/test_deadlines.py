@@ -61,7 +61,7 @@ def test_the_time_of_an_episode_follows_its_tokens_and_its_tools(data: list[str]
     recipe = rl(seven(data))
     assert episode(recipe).value == TIME_S
     plan = rollout_plan(recipe, "rl", group_size=8, temperature=1.0)
-    assert (plan.timeout_s, plan.first) == (TIME_S, False)
+    assert (plan.timeout_s, plan.priority) == (TIME_S, False)
     given = rl(seven(data, "rollout.episode_timeout_s=900"))
     assert episode(given).value == 900.0 == shortest_episode_s([recipe, given])
     quick = compose("quickstart", []).stages[-1].config
@@ -76,7 +76,7 @@ def test_an_evaluation_with_its_own_limits_has_its_own_time(data: list[str]) -> 
     plans = {name: play.plan() for name, play in plays_of(longer).items()}
     assert {plan.timeout_s for plan in plans.values()} == {4096 / 8}
     assert {plan.max_turn_tokens for plan in plans.values()} == {4096}
-    assert all(plan.first for plan in plans.values())  # before training's
+    assert all(plan.priority for plan in plans.values())  # before training's
 
 
 def test_an_evaluation_beside_training_ends_after_its_longest_answers(data: list[str]) -> None:
