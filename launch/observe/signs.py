@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from launch.checks.deadlines import shortest_episode_s
 from launch.observe import levels
 from launch.observe.health_rows import HealthRow
 from rlsys.config.recipe import RecipeConfig
@@ -36,12 +37,25 @@ class Beginning:
 
 def late(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """Time cuts off the longest answers, so that shorter ones are learned from."""
-    rollout = setting.recipe.rollout
-    late = row.late + (row.timeouts / row.episodes if row.episodes else 0.0)
-    if late < levels.LATE:
+    if row.late < levels.LATE:
         return ""
-    said = f"{late:.1%} of the episodes were not over in time, the longest ones: shorter answers are learned from"
-    return f"{said}: raise rollout.episode_timeout_s={rollout.episode_timeout_s}, or lower rollout.max_turn_tokens"
+    said = f"{row.late:.1%} of the episodes were not over in time, the longest ones: shorter answers are learned from"
+    return f"{said}: raise {_episode_key(setting)}, or lower rollout.max_turn_tokens"
+
+
+def timed_out(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
+    """Something that an episode waits for has a deadline of its own, which passed, and the episode has no reward."""
+    share = row.timeouts / row.episodes if row.episodes else 0.0
+    if share < levels.LATE:
+        return ""
+    said = f"{share:.1%} of the episodes failed at a time limit (failures/timeout)"
+    keys = f"the time limits of env.*, reward.* and {_episode_key(setting)}"
+    return f"{said}: trajectories name the tool, the judge or the grader that was late; raise what it has, of {keys}"
+
+
+def _episode_key(setting: HealthSetting) -> str:
+    """With the value that holds, given or derived."""
+    return f"rollout.episode_timeout_s={shortest_episode_s([setting.recipe]):g}"
 
 
 def blown_up(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
@@ -110,6 +124,7 @@ def slower(recipe: RecipeConfig) -> str:
 
 OF_ROWS: Mapping[str, Callable[[HealthSetting, Beginning, HealthRow], str]] = {
     "late": late,
+    "timed_out": timed_out,
     "blown_up": blown_up,
     "drifted": drifted,
     "clipped": clipped,

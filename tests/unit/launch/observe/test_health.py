@@ -291,7 +291,7 @@ STARVED = {"groups__trained": 9.0, "groups__filtered": 119.0}
         ({"episode__malformed": 0.95}, "malformed"),
         ({"episode__raised": 0.012}, "raised"),
         ({"episode__time_limit": 0.012}, "late"),
-        ({"failures__timeout": 11.0}, "late"),
+        ({"failures__timeout": 11.0}, "timed_out"),
         (STARVED, "starved"),
         ({"reward__part__correct": 0.0}, "unsolved"),
         ({"kl__reference": 0.6}, "drifted"),
@@ -308,11 +308,19 @@ def test_one_step_of_a_thousand_episodes_is_certain(changes: dict[str, Any], wha
     assert sentence.startswith("step 1: ") and [finding.what for finding in watching.findings()] == [what]
 
 
+def test_time_that_is_up_names_the_limit_that_holds_and_a_late_tool_is_no_long_answer() -> None:
+    """Derived: 512 tokens at 8 a second are less than the 300 s that every episode has."""
+    (late,) = said(watch(), rows(1, **LARGE, episode__time_limit=0.05))
+    (failed,) = said(watch(), rows(1, **LARGE, failures__timeout=51.2))
+    assert "rollout.episode_timeout_s=300" in late and "rollout.max_turn_tokens" in late
+    assert "5.0%" in failed and "env.*, reward.*" in failed and "shorter answers" not in failed
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"episode__token_limit": 0.19},
-        {"episode__time_limit": 0.004, "failures__timeout": 5.0},  # together 0.9 %
+        {"episode__time_limit": 0.009, "failures__timeout": 10.0},  # 10 of 1,024
         {"episode__raised": 0.009},
         {"kl__reference": 0.5},
         {"clip__low": 0.1, "clip__high": 0.15, "ratio__outside_0.1": 0.4},
