@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.observe import levels
-from launch.observe.health_rows import HealthRow, Level, read_row
+from launch.observe.health_rows import CutShare, HealthRow, Level, read_row
 from launch.observe.signs import OF_ROWS, Beginning, HealthSetting, slower
 from rlsys.types import Failure
 
@@ -57,6 +57,7 @@ class HealthMonitor:
         self._stage, self._setting = stage, setting
         self._streaks: dict[str, _Streak] = {}
         self._begin = Beginning()
+        self._cut = CutShare()
         self._rewards: tuple[float, float] | None = None  # lowest and highest so far
         self._engines: tuple[float, float] | None = None  # busy and alive, as the row before says
         self._level: Level | None = None  # of the mean reward
@@ -88,6 +89,7 @@ class HealthMonitor:
     def _remember(self, row: HealthRow) -> None:
         self._rows += 1
         self._begin.see(row)
+        self._cut.add(row)
         if row.reward_min is not None and row.reward_max is not None:
             low, high = self._rewards or (row.reward_min, row.reward_max)
             self._rewards = min(low, row.reward_min), max(high, row.reward_max)
@@ -102,6 +104,8 @@ class HealthMonitor:
     def _is_proven(self, what: str, streak: _Streak) -> bool:
         proof = levels.PROOF.get(what, levels.OTHERWISE)
         steps = proof.from_start if proof.from_start and streak.steps == self._rows else proof.steps
+        if what == "cut" and self._cut.share >= levels.NEARLY_ALL:
+            steps = levels.OTHERWISE.steps  # of small steps too: their chance is not that of nearly all
         return (proof.episodes is not None and streak.episodes >= proof.episodes) or (
             steps is not None and streak.steps >= steps
         )
@@ -132,11 +136,11 @@ class HealthMonitor:
     # -- signs: a sentence where the row has them ---------------------------------------------------------------------
 
     def cut(self, row: HealthRow) -> str:
-        """Many episodes ended at a token limit, and no fewer than in the step before."""
-        before = self._last_row.cut if self._last_row is not None else 0.0
-        if row.cut < levels.CUT or (row.cut < levels.NEARLY_ALL and row.cut < levels.CUT_FALLS * before):
+        """Many episodes ended at a token limit, and they do not become fewer."""
+        share = self._cut.share
+        if share < levels.CUT or self._cut.falls:
             return ""
-        said = f"{row.cut:.0%} of the episodes were cut off by a token limit"
+        said = f"{share:.0%} of the episodes were cut off by a token limit"
         if worse := self._worse(row):
             return f"{said}, and {worse}: {slower(self._setting.recipe)}"
         return f"{said}: raise {self._limit(row)}"

@@ -136,3 +136,38 @@ class Level:
 def _over(steps: list[MeanOver]) -> MeanOver:
     groups = sum(each.groups for each in steps)
     return MeanOver(sum(each.mean * each.groups for each in steps) / groups, groups, steps[-1].step)
+
+
+class CutShare:
+    """Of the newest steps, as many as have CUT_OVER episodes and two at least: the share that a token limit cut off."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[float, float]] = deque()  # episodes, and how many of them were cut off
+
+    def add(self, row: HealthRow) -> None:
+        count = max(row.episodes, 1.0)
+        if levels.CUT - row.cut > levels.CUT_FALLS * sqrt(levels.CUT * (1 - levels.CUT) / count):
+            self._rows.clear()  # the step is well, and those before it are over
+            return
+        self._rows.append((count, row.cut * count))
+        while len(self._rows) > 2 and sum(each for each, _ in self._rows) - self._rows[0][0] >= levels.CUT_OVER:
+            self._rows.popleft()
+
+    @property
+    def share(self) -> float:
+        episodes, cut = _sum(list(self._rows))
+        return cut / episodes if episodes else 0.0
+
+    @property
+    def falls(self) -> bool:
+        """From the older half of the steps to the newer one, by more than chance does."""
+        rows = list(self._rows)
+        (before, old), (after, new) = _sum(rows[: len(rows) // 2]), _sum(rows[len(rows) // 2 :])
+        if not before:
+            return False
+        chance = sqrt(self.share * (1 - self.share) * (1 / before + 1 / after))
+        return old / before - new / after > levels.CUT_FALLS * chance
+
+
+def _sum(rows: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(episodes for episodes, _ in rows), sum(cut for _, cut in rows)

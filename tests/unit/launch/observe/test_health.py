@@ -151,7 +151,9 @@ def test_gpus_that_wait_for_the_others_name_the_way_to_move_them() -> None:
 def test_what_holds_is_counted_and_a_shorter_spell_is_not() -> None:
     watching = watch()
     cut = {"episode__token_limit": 1.0, "episode__count": 40.0}
-    spells = [*rows(2, 1, **cut), *rows(1, 3), *rows(4, 4, **cut), *rows(1, 8), *rows(2, 9, **cut), *rows(3, 11, **cut)]
+    well = {"episode__count": 40.0}
+    spells = [*rows(2, 1, **cut), *rows(1, 3, **well), *rows(4, 4, **cut), *rows(1, 8, **well)]
+    spells += [*rows(2, 9, **cut), *rows(3, 11, **cut)]
     assert len(said(watching, spells)) == 1
     (finding,) = watching.findings()
     assert (finding.stage, finding.what, finding.first_step, finding.last_step) == ("rl", "cut", 4, 13)
@@ -437,3 +439,22 @@ def test_of_a_pretrained_model_that_learns_nothing_is_said(recorded: list[tuple[
         for n, each in enumerate(recorded, start=1)
     ]
     assert said(watching, seen) == [] and watching.findings() == []
+
+
+def cut_steps(episodes: int, share: float, steps: int, draw: random.Random) -> list[dict[str, Any]]:
+    found = []
+    for step in range(1, steps + 1):
+        cut = sum(draw.random() < share for _ in range(episodes)) / episodes
+        found += rows(1, step, episode__count=float(episodes), episode__token_limit=cut)
+    return found
+
+
+def test_a_constant_share_that_is_cut_off_is_said_of_small_steps_too() -> None:
+    """Of 32 episodes a quarter are 8 +- 2.4: a third of the steps has a tenth less than the one before, by chance."""
+    draw = random.Random(0)
+    heard = [len(said(watch(), cut_steps(32, 0.25, 40, draw))) for _ in range(50)]
+    assert heard.count(1) >= 45 and max(heard) == 1
+    below = [len(said(watch(), cut_steps(32, 0.1, 40, draw))) for _ in range(50)]
+    assert below == [0] * 50
+    assert said(watch(), rows(2, episode__count=8.0, episode__token_limit=1.0)) == []
+    assert len(said(watch(), rows(3, episode__count=8.0, episode__token_limit=1.0))) == 1
