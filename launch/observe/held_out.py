@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from launch.evaluation.sets import plays_of
 from launch.observe import levels
 from launch.observe.health import Finding
-from rlsys.config.recipe import StageConfig
+from rlsys.config.recipe import RecipeConfig, StageConfig
 
 LOW = "_low"
 ERROR = 0.05  # share of the draws that an interval of evaluations.jsonl leaves out
@@ -108,12 +109,26 @@ def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) ->
     }
     if stage is None or not cut:
         return []
-    rollout, window = stage.config.rollout, stage.config.engine.max_model_len
     shares = ", ".join(f"{share:.0%} of {play}" for play, share in cut.items())
-    limit = f"rollout.max_turn_tokens={rollout.max_turn_tokens} or engine.max_model_len={window}"
-    says = f"answers were cut off by a token limit and count as they are ({shares}): raise {limit}"
+    limits = {limit: None for play in cut for limit in _limits(stage.config, play)}
+    says = f"answers were cut off by a token limit and count as they are ({shares}): raise {' or '.join(limits)}"
     step = newest["step"]
     return [Finding(stage=stage.name, what=CUT_EVALUATION, says=says, first_step=step, last_step=step, steps=0, of=0)]
+
+
+def _limits(recipe: RecipeConfig, play: str) -> list[str]:
+    """The limits of tokens that a play had, each by the key that it comes from."""
+    played = plays_of(recipe).get(play)
+    if played is None:  # of a run whose sets are others by now
+        return [f"engine.max_model_len={recipe.engine.max_model_len}"]
+    own, plan, found = recipe.eval.sets.get(played.of.name), played.plan(), []
+    for key in ("max_turn_tokens", "max_response_tokens"):
+        whose = "eval" if getattr(recipe.eval, key) is not None else "rollout"
+        if own is not None and getattr(own, key) is not None:
+            whose = f"eval.sets.{played.of.name}"
+        if getattr(plan, key) is not None:
+            found.append(f"{whose}.{key}={getattr(plan, key)}")
+    return [*found, f"engine.max_model_len={plan.max_context}"]
 
 
 CUT_KEY = "/truncated"

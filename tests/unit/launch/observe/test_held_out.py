@@ -45,18 +45,33 @@ def test_answers_of_an_evaluation_that_are_cut_off_are_said_with_their_limit() -
     """A tenth of 200 greedy answers, a fifth of sampled ones; not of few, nor of weights that nothing has trained."""
 
     def played(greedy: float, sampled: float, episodes: int = 200, when: str = "after") -> list[dict[str, Any]]:
-        shares = {"a/greedy/truncated": greedy, "a/sampled/truncated": sampled}
+        shares = {"greedy/truncated": greedy, "sampled/truncated": sampled}
         return [
             row(0, 0.9),
-            row(9, 0.9) | shares | {f"a/{n}/episodes": episodes for n in ("greedy", "sampled")} | {"when": when},
+            row(9, 0.9) | shares | {f"{n}/episodes": episodes for n in ("greedy", "sampled")} | {"when": when},
         ]
 
     (found,) = cut_off(played(0.1, 0.19), STAGES)
     assert (found.what, found.stage, found.last_step) == ("held_out_cut", "rl", 9)
-    assert "10% of a/greedy" in found.says and "sampled" not in found.says and "rollout.max_turn_tokens=" in found.says
-    assert "20% of a/sampled" in cut_off(played(0.09, 0.2), STAGES)[0].says
+    assert "10% of greedy" in found.says and "sampled" not in found.says and "rollout.max_turn_tokens=" in found.says
+    assert "20% of sampled" in cut_off(played(0.09, 0.2), STAGES)[0].says
     assert cut_off(played(0.09, 0.19), STAGES) == cut_off(played(0.9, 0.9, episodes=99), STAGES) == []
     assert cut_off(played(0.9, 0.9, when="before"), STAGES) == cut_off([], STAGES) == []
+
+
+def test_the_limit_of_answers_that_are_cut_off_is_that_of_their_evaluation() -> None:
+    keys = ["eval.max_turn_tokens=48", "eval.sets={own: {max_response_tokens: 96}, plain: {}}"]
+    stages = compose("quickstart", ["rollout.max_turn_tokens=64", "engine.max_model_len=512", *keys]).stages
+
+    def limits(play: str) -> str:
+        cut = {f"{play}/truncated": 0.9, f"{play}/episodes": 200}
+        (found,) = cut_off([row(9, 0.9) | {"when": "after"} | cut], stages)
+        return found.says.partition(": raise ")[2]
+
+    turn, window = "eval.max_turn_tokens=48", "engine.max_model_len=512"
+    assert limits("own/greedy") == f"{turn} or eval.sets.own.max_response_tokens=96 or {window}"
+    assert limits("plain/greedy") == f"{turn} or {window}"
+    assert limits("gone/greedy") == window
 
 
 TASKS, EVALUATIONS = 50, 20
