@@ -6,7 +6,6 @@ A recipe with several environments is given here in parts (`RecipeConfig.by_env`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from envs import make_world
 from rlsys import deadlines
@@ -26,16 +25,24 @@ def episode(recipe: RecipeConfig, turn_tokens: int | None = None, response_token
     return deadlines.episode_s(world.max_turns, world.reply_s, tokens)
 
 
-def cut_off(recipe: RecipeConfig) -> str | None:
-    """What is said of an `episode_timeout_s` that is given and shorter than the longest responses may take."""
-    given = recipe.rollout.episode_timeout_s
-    work = episode(replace(recipe, rollout=replace(recipe.rollout, episode_timeout_s=None)))
-    if given is None or given >= work.value or work.value == deadlines.LEAST_EPISODE_S:
+def cut_off(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> str | None:
+    """What is said of an `episode_timeout_s` that is given and shorter than the longest responses may take.
+
+    The tokens are an evaluation's own limits.
+    """
+    given, world = recipe.rollout.episode_timeout_s, make_world(recipe.env)
+    tokens = longest_response(recipe, world.max_turns, turn_tokens, response_tokens)
+    waits_s = min(world.max_turns - 1, deadlines.MOST_LATE) * world.reply_s
+    work_s = tokens / deadlines.SLOW_TOKENS + waits_s
+    if given is None or given >= work_s:
         return None
-    needs = longest_response(recipe, make_world(recipe.env).max_turns) / given
+    where = "" if given > waits_s else f" where replies take the {waits_s:g} s that they may, else"
+    rate = tokens / (given - waits_s if given > waits_s else given)
+    work = deadlines.episode_s(world.max_turns, world.reply_s, tokens)
     return (
-        f"rollout.episode_timeout_s={given:g} cuts off the longest responses where an answer gets fewer than "
-        f"{needs:.0f} tokens a second: {work.value:,.0f} s would do at {deadlines.SLOW_TOKENS:g} ({work.said})"
+        f"rollout.episode_timeout_s={given:g} cuts off the longest responses{where} where an answer "
+        f"gets fewer than {rate:.0f} tokens a second: {work.value:,.0f} s would do at "
+        f"{deadlines.SLOW_TOKENS:g} ({work.said})"
     )
 
 

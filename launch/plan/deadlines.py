@@ -93,13 +93,24 @@ def list_expected(recipe: RecipeConfig, timed: Timed, version_bytes: int) -> lis
 def deadline_warnings(config: RunConfig, timed: Timed | None) -> list[str]:
     """What may be late, or is cut off for certain. timed: of the last rl stage, where that is known."""
     playing = [stage for stage in config.stages if needs_engines(config, stage)]
-    parts = [one for stage in playing for one in stage.config.by_env.values()]
-    found = [said for one in parts if (said := cut_off(one)) is not None]
+    found = [said for stage in playing for said in _too_short(stage)]
     rl = [stage.config for stage in config.stages if stage.kind == "rl"]
     if timed is not None and rl:
         size = preflight.model_bytes(config.recipe, expected_device(config.recipe.cluster))
         found += [said for each in list_expected(rl[-1], timed, size) if (said := each.warning) is not None]
     return list(dict.fromkeys(found))
+
+
+def _too_short(stage: StageConfig) -> list[str]:
+    """Of a time limit of episodes that is given: for those that are trained on, and for each play of an evaluation."""
+    found = {said: "" for one in stage.config.by_env.values() if (said := cut_off(one)) is not None}
+    if not stage_of(stage.kind).makes_data:
+        for name, play in plays_of(stage.config).items():
+            recipe = play.of.recipe
+            said = cut_off(recipe, recipe.eval.max_turn_tokens, recipe.eval.max_response_tokens)
+            if said is not None:
+                found.setdefault(said, f"{name}: ")
+    return [f"{where}{said}" for said, where in found.items()]
 
 
 def lines_of(config: RunConfig, timed: Timed | None) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from envs import make_world
 from launch.checks.deadlines import (
     at_once,
     cut_off,
@@ -32,6 +33,7 @@ from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, resolve
 
 SEVEN, TIME_S = "gpu/qwen2.5-7b-8xa100", 1792.0
+TWO = ["rollout.max_turn_tokens=2048", "reward.max_length=2048"]
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +132,25 @@ def test_a_time_that_cuts_long_answers_off_is_said(data: list[str]) -> None:
     assert [cut_off(rl(seven(data, f"rollout.episode_timeout_s={given}"))) for given in (1792, 3600, "null")] == [
         None
     ] * 3
-    assert cut_off(compose("quickstart", ["rollout.episode_timeout_s=5"]).stages[-1].config) is None
+
+
+def test_replies_take_their_share_of_the_time_and_a_short_limit_is_one_too(data: list[str]) -> None:
+    """2,048 tokens at 8 a second are 256 s. Three replies of 30 s leave 60 of 150 s for 4 x 256 = 1,024 tokens."""
+    one = rl(seven(data, *TWO, "rollout.episode_timeout_s=60"))
+    said = cut_off(one)
+    assert said is not None and "34 tokens a second" in said
+    assert cut_off(rl(seven(data, *TWO, "rollout.episode_timeout_s=256"))) is None
+    keys = ["rollout.max_turn_tokens=256", "engine.max_model_len=2048", "rollout.episode_timeout_s=150"]
+    turns = compose("quickstart", keys).stages[-1].config
+    said, world = cut_off(turns), make_world(turns.env)
+    assert (world.max_turns, world.reply_s) == (4, 30.0)
+    assert said is not None and "17 tokens a second" in said
+
+
+def test_the_plays_of_an_evaluation_have_to_fit_too(data: list[str]) -> None:
+    keys = [*TWO, "rollout.episode_timeout_s=300", "eval.max_turn_tokens=15000"]
+    said = [each for each in deadline_warnings(seven(data, *keys), None) if "cuts off" in each]
+    assert len(said) == 1 and said[0].startswith("greedy: ") and "50 tokens a second" in said[0]  # 15,000 / 300
 
 
 def warned(config: RunConfig) -> dict[str, str]:
