@@ -59,6 +59,11 @@ def shortest_episode_s(recipes: Iterable[RecipeConfig]) -> float:
     return min(episode(one).value for recipe in recipes for one in recipe.by_env.values())
 
 
+def longest_attempt_s(recipe: RecipeConfig) -> float:
+    """Of the episodes of a stage, in whichever of its environments."""
+    return max(episode(one).value for one in recipe.by_env.values())
+
+
 def at_once(recipe: RecipeConfig, given: int | None, playing: Iterable[RecipeConfig]) -> Derived:
     """Episodes that the engines play. given: `eval.concurrency` or `generate.concurrency`. playing: whose episodes."""
     if given is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launch.checks.deadlines import GIVEN, evaluated_at_once
+from launch.checks.deadlines import GIVEN, evaluated_at_once, longest_attempt_s
 from launch.evaluation.sets import Play, episodes_of, plays_of, recipes_played
+from launch.observe.phases import FIRST
 from rlsys.config.recipe import RecipeConfig
 from rlsys.deadlines import Derived, evaluation_s
 from rlsys.errors import require
@@ -21,6 +22,18 @@ def limit_of(recipe: RecipeConfig, plays: Mapping[str, Play]) -> Derived:
 
 def longest_episode_s(plays: Mapping[str, Play]) -> float:
     return max(play.plan().timeout_s for play in plays.values())
+
+
+def long_phases(recipe: RecipeConfig) -> dict[str, float]:
+    """Seconds that phases of an rl step may well take (`launch.observe.phases`).
+
+    The first groups take as long as the longest episode, and those that were begun with them too; and where weights are
+    held back for an evaluation, their publication takes as long as that may.
+    """
+    found = {f"{FIRST}wait_rollout": longest_attempt_s(recipe) * (1 + recipe.loop.max_policy_lag)}
+    if recipe.eval.every and recipe.eval.hold_weights:
+        found["publish_previous"] = limit_of(recipe, plays_of(recipe)).value
+    return found
 
 
 def check_limit(where: str, recipe: RecipeConfig) -> None:

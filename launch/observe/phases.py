@@ -16,6 +16,7 @@ from rlsys.system.patience import first_limit_s
 REMEMBERED = 50  # durations of a phase
 KNOWN = 3  # durations from which on a median says something
 UNKNOWN = 10.0  # times the floor, at least: of a phase that has no median yet
+FIRST = "first "  # before the name of a phase: of those alone of which it is not known what is usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +50,13 @@ class PhaseWatch:
         *,
         deadline_s: float = 0.0,
         forecast: Mapping[str, float] | None = None,
+        long: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """stage: the one that is running. now: seconds on any clock. deadline_s: of the longest call that a phase may
-        await. forecast: seconds of phases, where it is known how fast the machines are."""
+        await. forecast: seconds of phases, where it is known how fast the machines are. long: seconds that a phase of
+        the stage may well take, whatever is usual."""
         self._factor, self._floor_s, self._stage, self._now = factor, floor_s, stage, now
-        self._deadline_s, self._forecast = deadline_s, forecast or {}
+        self._deadline_s, self._forecast, self._long = deadline_s, forecast or {}, long
         self._durations = defaultdict[tuple[str, str], deque[float]](lambda: deque[float](maxlen=REMEMBERED))
         self._open: tuple[str, str, float] | None = None  # stage, phase, since
         self._said: tuple[str, str, float] | None = None
@@ -85,5 +88,6 @@ class PhaseWatch:
 
     def limit_s(self, phase: Phase) -> float:
         if phase.usual_s is None:
-            return first_limit_s(self._deadline_s, self._forecast.get(phase.name), UNKNOWN * self._floor_s)
-        return max(self._floor_s, self._factor * phase.usual_s)
+            found = first_limit_s(self._deadline_s, self._forecast.get(phase.name), UNKNOWN * self._floor_s)
+            return max(found, self._long().get(phase.name, 0.0), self._long().get(FIRST + phase.name, 0.0))
+        return max(self._floor_s, self._factor * phase.usual_s, self._long().get(phase.name, 0.0))

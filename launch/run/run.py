@@ -19,6 +19,7 @@ from launch.checkpoints.beginning import begins_adapter, learner_of, reference_o
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.stop_time import stop_deadline_s
 from launch.checks.models import whole_path
+from launch.evaluation.limits import long_phases
 from launch.incidents.keeper import IncidentKeeper
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
@@ -71,6 +72,7 @@ class StageRun:
 
     stage: StageConfig
     world: World  # whose training tasks the stage goes through
+    long: Mapping[str, float] = field(default_factory=dict)  # seconds that its phases may well take
     watch: HealthMonitor | None = None  # on its rows, from `Run.begin_stage` on
     reference: Path | None = None  # (launch.checkpoints.beginning): in the newest checkpoint
     groups: OpenGroups | None = None  # of an rl stage, once it plays
@@ -126,6 +128,7 @@ class Run:
         self.phases = PhaseWatch(
             kept.stall_factor, kept.stall_floor_s, lambda: self.active.stage.name,
             deadline_s=self.config.recipe.learner.update_timeout_s, forecast=self.forecast,
+            long=lambda: self.active.long,
         )  # fmt: skip
         self.incidents = IncidentKeeper(
             self.dir.path, kept, self.where, self.phases, lines=lambda: self.progress.last_lines,
@@ -141,7 +144,8 @@ class Run:
     def enter_stage(self) -> None:
         """The next stage, as `state` says; the last one when all have been gone through."""
         stage = self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
-        self.active = StageRun(stage=stage, world=make_world(stage.config.env))
+        long = long_phases(stage.config) if stage.kind == "rl" else {}
+        self.active = StageRun(stage=stage, world=make_world(stage.config.env), long=long)
 
     @property
     def saved_model(self) -> str:

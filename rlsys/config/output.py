@@ -96,7 +96,8 @@ class IncidentsConfig:
     stall_floor_s: float = 60.0
     """Shortest duration of a stalled phase, in seconds. A phase that the stage has gone through fewer than three times
     is stalled after ten times as long, after a third of `learner.update_timeout_s` or, on GPUs that are known, after
-    one and a half times the forecast of `--dry-run`, whichever is longest."""
+    one and a half times the forecast of `--dry-run`, whichever is longest; a first wait for rollouts is given the time
+    of its longest episodes too, and a publication that `eval.hold_weights` holds back that of the evaluation."""
 
     def __post_init__(self) -> None:
         require_bounds(self, "incidents.", "0 or more", "keep")

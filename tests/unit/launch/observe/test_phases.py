@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from launch.observe.phases import PhaseWatch
+from launch.config.compose import compose
+from launch.evaluation.limits import long_phases
+from launch.observe.phases import FIRST, PhaseWatch
 
 
 class Hand:
@@ -111,3 +113,23 @@ def test_a_forecast_takes_the_place_of_what_is_not_known_yet() -> None:
     phases.enter("wait_rollout")
     hand.now += 601.0  # a third of 1800: of this one nothing was forecast
     assert phases.overdue() is not None
+
+
+def test_a_first_wait_may_take_as_long_as_its_episodes_and_held_weights_as_long_as_their_evaluation() -> None:
+    """300 s is the least of an episode: with a lag of 2 three of them follow one another."""
+    keys = ["loop.max_policy_lag=2", "eval.every=5", "eval.deadline_s=400"]
+    recipe = compose("quickstart", keys).stages[-1].config
+    held = compose("quickstart", [*keys, "eval.hold_weights=true"]).stages[-1].config
+    assert long_phases(recipe) == {f"{FIRST}wait_rollout": 900.0}
+    assert long_phases(held) == {f"{FIRST}wait_rollout": 900.0, "publish_previous": 400.0}
+
+    def overdue_after(name: str, known: int, seconds: float) -> bool:
+        phases, hand = watch(10.0, long=lambda: long_phases(held))
+        go_through(phases, hand, name, *[1.0] * known)
+        phases.enter(name)
+        hand.now += seconds
+        return phases.overdue() is not None
+
+    assert not overdue_after("wait_rollout", 0, 899.0) and overdue_after("wait_rollout", 0, 901.0)
+    assert overdue_after("wait_rollout", 3, 11.0)
+    assert not overdue_after("publish_previous", 3, 399.0) and overdue_after("publish_previous", 3, 401.0)
