@@ -6,17 +6,23 @@ their start would be late, however much time they had.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterable
 from pathlib import Path
 
 from launch.checks import hub
 from launch.checks.starts import size_of
 from rlsys.deadlines import download_s
-from rlsys.errors import BadInput, describe_error
+from rlsys.errors import BadInput, RunFailed, describe_error
+from rlsys.system.orphans import die_with
 
 SMALL = ("*.json", "*.model", "*.txt", "*.jinja", "*.py")
 WEIGHTS = ("*.safetensors",), ("*.bin",)  # the second where there is none of the first
 LEFT_OUT = ("original/*", "consolidated*")  # the same weights once more, in another form
+COMMAND = sys.executable, "-m", "launch.run.downloads"
 UNKNOWN = 100_000_000_000  # bytes of a model whose size nothing says
 
 
@@ -44,3 +50,38 @@ def download(models: Iterable[str]) -> None:
                     break
         except Exception as error:  # fault boundary: the network, the disk, the hub's own refusals
             raise BadInput(f"the download failed: {describe_error(error)}", where=f"model {model!r}") from error
+
+
+async def download_here(models: Iterable[str], patience: float) -> None:
+    """The same in a process of its own, which a stop or the deadline ends: a thread could not be. patience: seconds.
+
+    Raises BadInput for what the hub refuses, RunFailed for what is late.
+    """
+    wanted = tuple(models)
+    child = await asyncio.create_subprocess_exec(
+        *COMMAND, str(os.getpid()), *wanted, stdin=DEVNULL, stdout=PIPE, start_new_session=True
+    )
+    try:
+        said, _ = await asyncio.wait_for(child.communicate(), patience)
+    except TimeoutError as error:
+        raise RunFailed(f"fetching {', '.join(wanted)}: not over after {patience:g} s; what is here is kept") from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        raise BadInput(said.decode(errors="replace").strip() or f"fetching {', '.join(wanted)} failed")
+
+
+def main(parent: str, *models: str) -> int:
+    die_with(int(parent))
+    try:
+        download(models)
+    except BadInput as error:
+        print(error)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -179,7 +179,7 @@ async def check_nodes(
     if is_local(recipe.cluster):
         if wanted := downloads.from_hub(path for part in parts for path in part.loads):
             doing(f"fetching {', '.join(wanted)} from the hub")
-            await asyncio.to_thread(downloads.download, wanted)
+            await downloads.download_here(wanted, downloads.patience_s(wanted))
         return Found(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
     by_node: dict[str, NodeRequirements] = {}
     placed = tuple(map(node_of, placement))

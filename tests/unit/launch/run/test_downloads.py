@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from envs.worlds.calculator import CalculatorConfig
 from launch.checks import hub
 from launch.run import downloads, nodes
 from rlsys.config.recipe import RecipeConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, RunFailed
 from rlsys.system.device import DEVICES
 
 RECIPE = RecipeConfig(env=CalculatorConfig(train_tasks=8, held_out_tasks=2))
@@ -66,13 +67,58 @@ def test_the_patience_with_a_hub_grows_with_the_model(monkeypatch: pytest.Monkey
     assert downloads.patience_s(["large", "unknown"]) == 300 + 13_000 + 300 + 20_000
 
 
-def test_on_this_machine_each_model_is_fetched_once_for_all_that_load_it(asked: list[tuple[str, str]]) -> None:
+def test_on_this_machine_each_model_is_fetched_once_for_all_that_load_it(
+    asked: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = ServiceSpec(name="judge", config=None, start=start_world, models=("judge/model",))
-    said: list[str] = []
+    given, said = tmp_path / "given", list[str]()
+    write = f"import sys; open({str(given)!r}, 'a').write(' '.join(sys.argv[2:]))"
+    monkeypatch.setattr(downloads, "COMMAND", (sys.executable, "-c", write))
     checking = nodes.check_nodes(
         [], RECIPE, [RECIPE], SimpleNamespace(servers=[judge]), DEVICES["cpu"], model=("model.path", "new/model"),  # type: ignore[arg-type]
         teachers=[("learner.reference", "taught/model")], shared=[], ranks=2, doing=said.append,
     )  # fmt: skip
     assert asyncio.run(checking) == nodes.Found()
-    assert [model for model, _ in asked] == ["new/model", "taught/model", "judge/model"]
-    assert len(said) == 1 and all(model in said[0] for model, _ in asked)
+    assert given.read_text().split() == ["new/model", "taught/model", "judge/model"]
+    assert len(said) == 1 and all(model in said[0] for model in given.read_text().split())
+
+
+def child(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.setattr(downloads, "COMMAND", (sys.executable, "-c", script))
+
+
+def test_what_the_hub_refuses_is_the_line_of_the_process_that_asked(
+    asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(downloads, "die_with", lambda parent: None)
+    assert (downloads.main("1", "new/model"), downloads.main("1", "gone/model")) == (0, 2)
+    line = capsys.readouterr().out
+    assert "gone/model" in line and "404" in line
+    child(monkeypatch, f"print({line!r}); raise SystemExit(2)")
+    with pytest.raises(BadInput, match="gone/model.*404"):
+        asyncio.run(downloads.download_here(["gone/model"], 60.0))
+
+
+HANGS = "import os, sys, signal; print(os.getpid(), file=open({!r}, 'w'), flush=True); signal.pause()"
+
+
+@pytest.mark.parametrize("ends", ["deadline", "stop"])
+def test_a_download_that_hangs_ends_at_its_deadline_and_at_a_stop(
+    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread would hold the process until the hub answers."""
+    child(monkeypatch, HANGS.format(str(tmp_path / "pid")))
+
+    async def hang() -> None:
+        if ends == "deadline":
+            return await downloads.download_here(["new/model"], 0.01)
+        fetching = asyncio.create_task(downloads.download_here(["new/model"], 600.0))
+        while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text().strip():
+            await asyncio.sleep(0)
+        fetching.cancel()
+        await fetching
+
+    with pytest.raises(RunFailed if ends == "deadline" else asyncio.CancelledError):
+        asyncio.run(hang())
+    if ends == "stop":
+        assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
