@@ -52,6 +52,7 @@ class HealthRow:
     clip_high: float = _share("clip/high")
     outside: float = _share("ratio/outside_0.1")
     gap: float | None = _of("mismatch/mean")  # nats a token
+    gap_limit: float = _share("mismatch/probe_limit")  # nats a token: twice what rounding was measured to do
     with_signal: float = _share("groups/trained")
     filtered: float = _share("groups/filtered")
     failed: float = _share("groups/failed")

@@ -87,12 +87,12 @@ def clipped(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
 
 def parted(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """The engine computes something else than the learner, on the tokens that are trained."""
-    most = levels.MISMATCH[setting.dtype]
+    most = max(levels.MISMATCH[setting.dtype], row.gap_limit)  # the second where engines are quantised
     if row.gap is None or row.gap <= most:
         return ""
     first = begin.gap if begin.gap is not None else row.gap
     said = f"engine and learner differ by {row.gap:.3g} nats a token on what is trained (mismatch/mean)"
-    rounding = f"rounding in {setting.dtype} is less than {most:g}, the stage began with {first:.3g}"
+    rounding = f"rounding alone is less than {most:.3g}, the stage began with {first:.3g}"
     return f"{said}; {rounding}: look at engine.*, or correct the loss with algorithm.is_correction=tis"
 
 

@@ -343,6 +343,16 @@ def test_an_engine_in_bfloat16_may_round() -> None:
         assert len(said(HealthMonitor("rl", setting), rows(1, **LARGE, mismatch__mean=gap))) == count
 
 
+def test_a_quantised_engine_may_round_as_far_as_it_was_measured_to() -> None:
+    """fp8: each result rounded so moves the learner's numbers by 0.3, and a delivery may be off by twice that."""
+    setting = HealthSetting(recipe=RECIPE, max_turns=4, solved_by={}, dtype="bfloat16")
+    for gap, count in ((0.35, 0), (0.59, 0), (0.61, 1)):
+        measured = {"mismatch__mean": gap, "mismatch__probe_limit": 0.6}
+        assert len(said(HealthMonitor("rl", setting), rows(1, **LARGE, **measured))) == count
+    exact = {"mismatch__mean": 0.11, "mismatch__probe_limit": 0.003}
+    assert len(said(HealthMonitor("rl", setting), rows(1, **LARGE, **exact))) == 1
+
+
 def test_a_share_that_is_cut_off_counts_until_a_hundred_are_and_not_while_it_falls() -> None:
     """Of 256 episodes a fifth are 51: two steps. As in long_cot/tiny: a policy learns to end inside the window."""
     half = {"episode__count": 256.0, "episode__token_limit": 0.2}
