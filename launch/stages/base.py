@@ -135,7 +135,8 @@ class Stage:
     def build(self, where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> StageConfig:
         """The stage, which `check` has passed, checked against the ones before it. Raises BadInput in one line.
 
-        `epochs` become steps here, unless they go over what an earlier stage has yet to make.
+        `epochs` become steps here, unless they go over what an earlier stage has yet to make, or over the answers that
+        fit under other prompts, which the tokenizer decides.
         """
         makers = [stage for stage in earlier if stage.name == head.data and stage_of(stage.kind).makes_data]
         for maker in makers:
@@ -148,7 +149,7 @@ class Stage:
             expected = "it in an sft stage with data: other kinds keep the prompts that they have"
             raise BadInput(key=f"{where}.prompts", found=head.prompts, expected=expected)
         steps, epochs = _length(where, head) if self.has_length else (0, None)
-        if epochs is not None and not made:
+        if epochs is not None and not made and head.prompts is None:
             steps, epochs = steps_for(epochs, self.epoch(recipe, head.data), recipe.loop.groups_per_step), None
         return StageConfig(
             name=head.label,

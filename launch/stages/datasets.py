@@ -73,6 +73,10 @@ class Examples(Sequence[Example]):
             file.seek(place.offset)
             return self.parse(*_object(place.path, place.number, file.readline()))
 
+    def where(self, kept: Callable[[Example], bool]) -> Examples:
+        """Those of which this is so, each of which is read once."""
+        return replace(self, places=tuple(place for place, each in zip(self.places, self, strict=True) if kept(each)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:

@@ -18,7 +18,7 @@ from rlsys.errors import BadInput
 from rlsys.examples import Example
 from rlsys.jsonl import format_value
 from rlsys.records import Tokens
-from rlsys.types import Message, Task
+from rlsys.types import Message, Sample, Task
 
 OWN = "env"  # of a stage's `prompts`: those of its environment; null keeps those that the data has
 
@@ -120,15 +120,41 @@ class PromptAccount:
     taught: int = 0
     too_long: int = 0
     rewritten: int = 0  # a later context does not begin with the prompt
+    empty: int = 0  # without a token to train
     tokens: int = 0  # trained, of those that are taught
-    before: int = 0  # tokens of the prompts that they were given to
-    after: int = 0  # and of those that they are taught under
+    after: int = 0  # tokens of the prompts that they are taught under
+    sampled: int = 0  # of those that are taught, how many say which tokens they were given to
+    before: int = 0  # the tokens of these prompts
+
+    @property
+    def seen(self) -> int:
+        return self.taught + self.too_long + self.rewritten + self.empty
+
+    def add(self, samples: Sequence[Sample], longest: int, before: int | None) -> bool:
+        """Whether an answer is taught. before: tokens of the prompt that it was given to, where it says them."""
+        if not samples:
+            self.rewritten += 1
+            return False
+        if any(sample.num_tokens > longest for sample in samples):
+            self.too_long += 1
+            return False
+        if not any(sample.num_loss_tokens for sample in samples):
+            self.empty += 1
+            return False
+        self.taught += 1
+        self.tokens += sum(sample.num_loss_tokens for sample in samples)
+        self.after += int(samples[0].loss_mask.argmax())
+        if before is not None:
+            self.sampled += 1
+            self.before += before
+        return True
 
     def describe(self) -> str:
-        mean = max(self.taught, 1)
+        replaced = f" that take the place of {self.before / self.sampled:.0f}" if self.sampled else ""
         left = [(self.too_long, "longer than the window"), (self.rewritten, "whose context was written anew")]
+        left += [(self.empty, "without a token to train")]
         out = "".join(f"; left out: {count} {why}" for count, why in left if count)
         return (
-            f"{self.taught} answers of {self.tokens:,} trained tokens, after prompts of {self.after / mean:.0f} tokens "
-            f"in the mean that take the place of {self.before / mean:.0f}{out}"
+            f"{self.taught} answers of {self.tokens:,} trained tokens, after prompts of "
+            f"{self.after / max(self.taught, 1):.0f} tokens in the mean{replaced}{out}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +75,18 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
     tokenizer, marks = tokenizer_id(run.renderer), run.renderer.marks
     data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
+    env = run.active.world.env(run.active.world.tasks("train")[0])
+    stop, offer = tuple(env.stop_strings), offer_of(env)
+    longest = run.config.recipe.engine.max_model_len
+
+    def read(example: Example) -> list[list[Sample]]:
+        return samples_of(example, run.renderer, tokenizer, stop, offer)
+
+    if stage.prompts is not None:
+        run.progress.begin(f"stage {stage.name}: answers under the prompts of its environment")
+        where, counted = f"stages.{stage.name}", run.progress.count
+        data, account = await asyncio.to_thread(keep_fitting, where, data, read, longest, tokenizer, counted)
+        run.note("stage", f"stage {stage.name}: {account.describe()}", **asdict(account))
     stage = resolve_steps(stage, data)
     await run.begin_stage(stage)
     await measure_before(run, stage)
@@ -89,41 +101,35 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
             f"{len(data.noted)} of the answers hold chat marks, "
             f"the first {mark} in {where}: they are trained as text and end no turn"
         )
-    env = run.active.world.env(run.active.world.tasks("train")[0])
-    stop, offer = tuple(env.stop_strings), offer_of(env)
-    begun = SupervisedTraining(
-        stage=stage,
-        data=data,
-        curriculum=Epochs(data.train, seed=derive(stage.config.seed, stage.name)),
-        read=lambda example: samples_of(example, run.renderer, tokenizer, stop, offer),
-        longest=run.config.recipe.engine.max_model_len,
-    )
-    if stage.prompts is not None:
-        account = await asyncio.to_thread(account_for, begun, tokenizer)
-        run.note("stage", f"stage {stage.name}: {account.describe()}", **asdict(account))
-        if not account.taught:
-            raise RunFailed(
-                f"stages.{stage.name}: no answer fits under the prompts of this stage: {account.describe()}"
-            )
-    return begun
+    order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
+    return SupervisedTraining(stage=stage, data=data, curriculum=order, read=read, longest=longest)
 
 
-def account_for(begun: SupervisedTraining, tokenizer: str) -> PromptAccount:
-    """Of all examples of a stage that teaches them under prompts of its own, held-out ones too."""
-    account = PromptAccount()
-    for example in (*begun.data.train, *begun.data.held_out):
-        (answer,), (samples,) = example.answers, begun.read(example)
-        if not samples:
-            account.rewritten += 1
-        elif any(sample.num_tokens > begun.longest for sample in samples):
-            account.too_long += 1
-        else:
-            account.taught += 1
-            account.tokens += sum(sample.num_loss_tokens for sample in samples)
-            account.after += int(samples[0].loss_mask.argmax())
-            if example.tokenizer == tokenizer and answer.samples:
-                account.before += answer.samples[0].sampled[0][0]
-    return account
+def keep_fitting(
+    where: str,
+    data: Data,
+    read: Callable[[Example], list[list[Sample]]],
+    longest: int,
+    tokenizer: str,
+    counted: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Data, PromptAccount]:
+    """The answers that fit under the prompts of a stage of its own, held-out ones too, and what became of all.
+
+    Raises RunFailed where none is left to be trained, or to be held out.
+    """
+    account, total = PromptAccount(), len(data.train) + len(data.held_out)
+
+    def fits(example: Example) -> bool:
+        counted(account.seen, total)
+        (answer,), (samples,) = example.answers, read(example)
+        sampled = answer.samples[0].sampled[0][0] if example.tokenizer == tokenizer and answer.samples else None
+        return account.add(samples, longest, sampled)
+
+    kept = replace(data, train=data.train.where(fits), held_out=data.held_out.where(fits))
+    if not kept.train or (data.held_out and not kept.held_out):
+        what = "held-out answer" if kept.train else "answer"
+        raise RunFailed(f"{where}: no {what} fits under the prompts of this stage: {account.describe()}")
+    return kept, account
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,16 @@ from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
+from launch.stages.datasets import Data, open_data
 from launch.stages.own_prompts import PromptAccount, check_other_prompts, under_own_prompts, with_prompt
-from launch.stages.supervised import account_for, samples_of
+from launch.stages.supervised import keep_fitting, samples_of
 from launch.stages.trajectories import group_record
+from rlsys.config.evaluation import EvalConfig
 from rlsys.config.recipe import RecipeConfig
-from rlsys.examples import read_answer
+from rlsys.errors import RunFailed
+from rlsys.examples import Example, read_answer
 from rlsys.records import Tokens, to_json
-from rlsys.types import Reward, Task, Trajectory, Transcript
+from rlsys.types import Reward, Sample, Task, Trajectory, Transcript
 from tests import made
 from tests.played import episode, tokenizer_in
 from tests.refused import refused
@@ -134,29 +137,45 @@ def test_an_answer_to_a_task_that_the_environment_lacks_is_refused_with_its_line
         under_own_prompts(read_answer, recipe(ALONE))(record, "line 7")
 
 
-def test_the_account_says_what_is_taught_and_what_is_left_out(renderer: ChatRenderer) -> None:
-    shown = Answered(recipe(SHOWN).env)
-    tasks = shown.tasks("train")[:3]
-    records = [line(play(shown, task, renderer), task) for task in tasks]
-    broken = Tokens(token_ids=(5, 6, 7), sampled=((2, 3),))
-    records[2]["samples"].append({"token_ids": list(broken.token_ids), "sampled": [[2, 3]]})
+def opened(records: list[dict[str, Any]], folder: Path, held: int) -> Data:
+    """The last `held` of them are held out."""
+    (folder / "answers.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     parse = under_own_prompts(read_answer, recipe(ALONE))
-    examples = [parse(each, "line") for each in records]
-    lengths = [len(samples_of(each, renderer, "mine", ())[0][0].token_ids) for each in examples[:2]]
+    whole = open_data(parse, {folder / "answers.jsonl": None}, EvalConfig(), seed=0).train
+    return Data(train=whole[: len(records) - held], held_out=whole[len(records) - held :])
 
-    class Data:
-        train, held_out = examples[:1], examples[1:]
 
-    class Begun:
-        data, longest = Data(), max(lengths) - (lengths[0] != lengths[1])
+def test_answers_that_do_not_fit_are_counted_and_none_of_them_is_drawn(renderer: ChatRenderer, tmp_path: Path) -> None:
+    """Of four, one is longer than the window, one was written anew, and one is of another tokenizer."""
+    shown = Answered(recipe(SHOWN).env)
+    tasks = shown.tasks("train")[:4]
+    records = [line(play(shown, task, renderer), task) for task in tasks]
+    records[1]["samples"].append({"token_ids": [5, 6, 7], "sampled": [[2, 3]]})
+    ids, last = records[2]["samples"][0]["token_ids"], records[2]["samples"][0]["token_ids"][-1:]
+    records[2]["samples"][0]["token_ids"] = ids + last * 2000
+    records[3]["tokenizer"] = "another"
+    data = opened(records, tmp_path, held=1)
 
-        def read(self, example: Any) -> Any:
-            return samples_of(example, renderer, "mine", ())
+    def read(example: Example) -> list[list[Sample]]:
+        return samples_of(example, renderer, "mine", tuple(shown.env(tasks[0]).stop_strings))
 
-    account = account_for(Begun(), "mine")  # type: ignore[arg-type]
-    longer = sum(length > Begun.longest for length in lengths)
-    assert (account.taught, account.too_long, account.rewritten) == (2 - longer, longer, 1)
-    assert 0 < account.after < account.before
+    counted: list[tuple[int, int]] = []
+    kept, account = keep_fitting("stages.distil", data, read, 1000, "mine", lambda *at: counted.append(at))
+    assert (account.taught, account.too_long, account.rewritten) == (2, 1, 1)
+    assert [each.number for each in kept.train.places] == [1] and len(kept.held_out) == 1
+    assert counted == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    before = records[0]["samples"][0]["sampled"][0][0]
+    assert (account.sampled, account.before) == (1, before)  # the mean is of those that say it
+    assert f"take the place of {before};" in account.describe()
+    with pytest.raises(RunFailed, match="stages.distil: no answer fits"):
+        keep_fitting("stages.distil", data, read, 10, "mine")
+
+
+def test_epochs_go_over_the_answers_that_fit_which_is_known_when_the_stage_begins(tmp_path: Path) -> None:
+    keys = ["stages.distil.data=answers.jsonl", "stages.distil.steps=null", "stages.distil.epochs=2"]
+    (tmp_path / "distil.yaml").write_text(STAGES)
+    distil = compose(str(tmp_path / "distil.yaml"), keys).stages[-1]
+    assert (distil.steps, distil.epochs, distil.prompts) == (0, 2, "env")
 
 
 STAGES = """
