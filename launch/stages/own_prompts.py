@@ -21,6 +21,7 @@ from rlsys.records import Tokens
 from rlsys.types import Message, Sample, Task
 
 OWN = "env"  # of a stage's `prompts`: those of its environment; null keeps those that the data has
+COMPARED = 20  # tasks whose prompts are compared: one may have the same by chance, and making many takes time
 
 
 def check_own_prompts(where: str, prompts: Any, recipe: RecipeConfig, *, data: bool) -> None:
@@ -43,22 +44,22 @@ def check_other_prompts(where: str, played: RecipeConfig, own: RecipeConfig) -> 
     tasks = _by_id(own)
     for task in make_world(played.env).tasks("train")[: played.generate.tasks]:
         _require_same(tasks.get(task.task_id), task.task_id, task.question, where)
-    if not prompts_differ(played, own):
+    if prompts_differ(played, own) is False:
         expected = "a prompt of its own, such as env.demonstrations.count=0, or null"
         raise BadInput("the prompts are those that are played", key=f"{where}.prompts", found=OWN, expected=expected)
 
 
-def prompts_differ(played: RecipeConfig, own: RecipeConfig) -> bool:
-    """Whether the first task that is played has another prompt in the environment of `own`; no where that lacks it, or
-    where it cannot be made, which the lines of the prompts say."""
-    task = next(iter(make_world(played.env).tasks("train")), None)
-    found = None if task is None else _by_id(own).get(task.task_id)
-    if task is None or found is None:
-        return False
+def prompts_differ(played: RecipeConfig, own: RecipeConfig) -> bool | None:
+    """Whether one of the first tasks that are played has another prompt in the environment of `own`. None where that
+    lacks them all, or where a prompt cannot be made, which the lines of the prompts say."""
+    tasks = _by_id(own)
+    pairs = [(task, tasks.get(task.task_id)) for task in make_world(played.env).tasks("train")[:COMPARED]]
     try:
-        return own_prompt(played)(task) != own_prompt(own)(found)
+        theirs, ours = own_prompt(played), own_prompt(own)
+        found = [theirs(task) != ours(same) for task, same in pairs if same is not None]
     except Exception:  # fault boundary: a world of the user's own
-        return False
+        return None
+    return any(found) if found else None
 
 
 def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: RecipeConfig) -> Any:

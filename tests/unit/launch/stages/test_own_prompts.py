@@ -17,8 +17,15 @@ from envs.worlds.search import SearchQAWorld
 from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
+from launch.stages import own_prompts
 from launch.stages.datasets import Data, open_data
-from launch.stages.own_prompts import PromptAccount, check_other_prompts, under_own_prompts, with_prompt
+from launch.stages.own_prompts import (
+    PromptAccount,
+    check_other_prompts,
+    prompts_differ,
+    under_own_prompts,
+    with_prompt,
+)
 from launch.stages.supervised import keep_fitting, samples_of
 from launch.stages.trajectories import group_record
 from rlsys.config.evaluation import EvalConfig
@@ -221,6 +228,28 @@ def test_prompts_that_are_the_same_or_of_other_tasks_are_refused_before_anything
         check_other_prompts("stages.distil", recipe(ALONE), recipe(ALONE))
     with refused(where="stages.distil", says="no training task"):
         check_other_prompts("stages.distil", recipe(SHOWN), recipe(ALONE, train_tasks=4))
+
+
+def test_prompts_that_cannot_be_made_are_not_called_the_same_and_one_task_of_many_may_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prompts(own: RecipeConfig) -> Any:
+        def of(task: Task) -> tuple[str, str]:
+            last = task.task_id == SearchQAWorld(recipe(ALONE).env).tasks("train")[-1].task_id
+            return task.question, "shown" if last and own.env.demonstrations.count else ""
+
+        return of
+
+    monkeypatch.setattr(own_prompts, "own_prompt", prompts)
+    assert prompts_differ(recipe(SHOWN), recipe(ALONE)) is True
+    assert prompts_differ(recipe(ALONE), recipe(ALONE)) is False
+
+    def breaks(own: RecipeConfig) -> Any:
+        raise KeyError("no corpus yet")
+
+    monkeypatch.setattr(own_prompts, "own_prompt", breaks)
+    assert prompts_differ(recipe(ALONE), recipe(ALONE)) is None
+    check_other_prompts("stages.distil", recipe(ALONE), recipe(ALONE))
 
 
 @pytest.mark.parametrize(("key", "says"), [("env", "of this stage's environment"), ("null", "that stage tries plays")])
