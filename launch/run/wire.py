@@ -25,6 +25,7 @@ from launch.checks import preflight
 from launch.checks.deadlines import shortest_episode_s, start
 from launch.checks.gpu_plan import reference_share, shared_cache_mb
 from launch.checks.models import whole_path
+from launch.checks.packaged import find_packaged
 from launch.checks.starts import size_of, start_of_engine, start_of_rank
 from launch.checks.teachers import served_to
 from learners.group import GroupOptions, LearnerGroup, rank_specs
@@ -145,6 +146,8 @@ def judge(recipe: RecipeConfig) -> JudgeServiceConfig | None:
     if asked is None or not asked.server:
         return None
     threads = asked.threads or recipe.rollout.threads
+    if asked.model is not None and find_packaged(asked.model) is not None:
+        asked = replace(asked, model=whole_path(asked.model))  # its engine knows folders and names of the hub
     return JudgeServiceConfig(judge=asked, device=recipe.cluster.device, threads=threads)
 
 

