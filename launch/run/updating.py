@@ -19,12 +19,9 @@ async def update(run: Run, plan: BatchPlan) -> UpdateReport:
     accounted for then: whoever continues the run takes the step again, as after a kill. An update that is past that
     step is finished: between two of its steps the weights are those of no row.
     """
-    after: int | None = None
 
     async def leave() -> None:
-        nonlocal after
-        after = await run.learner.leave()
-        if after is None:
+        if await run.learner.leave() is None:
             run.progress.say("the update is past its first optimizer step: it is finished, then saved")
 
     run.learner.on_rows = lambda begun, total: run.progress.within_step(begun, total, "rows")
@@ -33,6 +30,6 @@ async def update(run: Run, plan: BatchPlan) -> UpdateReport:
     finally:
         run.progress.end_within_step()
     if report is None:
-        run.progress.say(f"the update of step {run.state.step + 1} was left after {after} rows; it will be taken again")
+        run.progress.say(f"the update of step {run.state.step + 1} was left; it will be taken again")
         raise StopRequested
     return report
