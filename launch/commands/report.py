@@ -14,7 +14,7 @@ from launch.observe.progress import Bar
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import Episodes, read_episodes
 from launch.report.build import build_report
-from launch.report.kept import read_room
+from launch.report.kept import Room, read_room
 from launch.report.page import KEEP, write_page
 from launch.report.redact import redact
 from rlsys.errors import BadInput, require
@@ -76,12 +76,17 @@ def run(options: argparse.Namespace) -> int:
     size_mb = output.stat().st_size / 1e6
     print(f"written to {output} ({size_mb:.1f} MB)")
     if size_mb > LARGE_MB:
-        print(
-            f"rlsys: warning: browsers open such a file slowly: --trajectories {KEEP} makes it smaller", file=sys.stderr
-        )
+        print(f"rlsys: warning: browsers open such a file slowly: {advise_smaller(room)}", file=sys.stderr)
     if options.open:
         webbrowser.open(output.resolve().as_uri())
     return 0
+
+
+def advise_smaller(room: Room | None) -> str:
+    """What to give in the place of this room, which may be the default's already."""
+    usual = read_room(KEEP)
+    more = room is None or not room.in_bytes or (usual is not None and room.most > usual.most)
+    return f"--trajectories {KEEP if more else 'none, or a smaller size than the page has now,'} makes it smaller"
 
 
 def check_output(page: Path) -> None:

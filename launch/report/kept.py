@@ -100,7 +100,7 @@ def choose(episodes: Listed, room: Room | None) -> Kept:
         left -= share - take(candidates, reason, share)
     left = take(_evenly(groups, np.flatnonzero(groups.play == NONE)), SPREAD, left)
     take(_evenly(groups, np.flatnonzero(~taken)), SPREAD, left)  # where training left room
-    if not taken.any() and room.in_bytes and room.most > 0:
+    if not taken.any() and room.most > 0:
         take([int(groups.size.argmin())], SPREAD, np.inf)
     return Kept(np.flatnonzero(taken[groups.of_row]).tolist(), total, dict(reasons))
 

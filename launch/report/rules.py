@@ -12,7 +12,7 @@ from launch.observe import levels
 from launch.observe.health_rows import DEPTH, sort_depths
 from launch.reading.directory import RunDirectory
 from launch.report.advice import Advice, Level, Rule, Situation, findings_of
-from launch.report.facts import LAST, Stage, count_episodes, count_groups, count_played
+from launch.report.facts import Stage, count_episodes, count_groups, count_played
 from launch.report.headline import last_step, reason
 from launch.report.words import mean, number, plural, score, share, total
 from rlsys.untrusted import visible
@@ -93,11 +93,10 @@ def _no_signal(run: Situation, easy: bool) -> Advice | None:
         return None
     if not (right > levels.EASY if easy else right < levels.HARD):
         return None
-    begin = (
-        f"{share(lacking)} of the groups of the last {LAST} steps carry no signal; right answers are at {share(right)}"
-    )
-    first, last = stage.last_steps
-    label, href = plural(count_groups(rows).filtered, "group"), f"#t?step={first}-{last}&advantage=none&play=none"
+    last = f"of the last {len(rows)} steps" if len(rows) > 1 else "of the last step"
+    begin = f"{share(lacking)} of the groups {last} carry no signal; right answers are at {share(right)}"
+    first, until = stage.last_steps
+    label, href = plural(count_groups(rows).filtered, "group"), f"#t?step={first}-{until}&advantage=none&play=none"
     numbers = {"without_signal": lacking, "right": right}
     size, adaptive = stage.setting("loop.group_size"), stage.setting("curriculum.name") == "difficulty"
     if easy:
@@ -113,7 +112,7 @@ def _no_signal(run: Situation, easy: bool) -> Advice | None:
         key=key,
         label=label,
         href=href,
-        steps=(first, last),
+        steps=(first, until),
         numbers=numbers,
     )
 

@@ -194,7 +194,10 @@ def test_a_limit_that_cuts_a_fifth_off_is_named_after_one_step_of_a_thousand_epi
 
 def test_tasks_are_too_hard_after_one_step_of_a_thousand_episodes(tmp_path: Path) -> None:
     rows = [row | {"episode/count": 1024.0} for row in groups(74, 0.1, count=1)]
-    assert rules(advice(tmp_path, rows)) == ["hard"]
+    (found,) = advice(tmp_path, rows)
+    assert found.rule == "hard" and "of the last step " in found.text and "10" not in found.text.partition("right")[0]
+    (ten,) = advice(tmp_path / "ten", groups(74, 0.1))
+    assert "of the last 10 steps " in ten.text  # of twelve
     rising = [row | {"step": n, "episode/count": 1024.0} for n, row in enumerate(paid((0.4, 0.6))[9:11], start=1)]
     assert rules(advice(tmp_path / "b", rising, FLAT)) == ["unproven"]
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from launch.commands.report import advise_smaller
 from launch.report.kept import OF_PAGE, SPREAD, Kept, Room, bisection_order, choose, read_room
+from launch.report.page import KEEP
 from tests.refused import refused
 
 NAN = float("nan")
@@ -69,7 +71,8 @@ def test_a_room_is_a_number_or_a_size() -> None:
 def test_groups_stay_whole_and_the_limit_holds(keep: int) -> None:
     rows = [row for step in range(10) for row in group(step, *[0.1 * step] * 4)]
     kept = choose(table(rows), Room(keep))
-    assert len(kept.rows) == keep // 4 * 4 == sum(kept.reasons.values())
+    least = 4 if keep else 0  # one group at least, unless none is wanted
+    assert len(kept.rows) == max(keep // 4 * 4, least) == sum(kept.reasons.values())
     assert {row // 4 for row in kept.rows} == {row // 4 for row in kept.rows if row % 4 == 3}
 
 
@@ -106,3 +109,10 @@ def test_halves_are_split_again_and_again() -> None:
     assert bisection_order(0).tolist() == []
     assert bisection_order(4).tolist() == [0, 2, 1, 3]
     assert bisection_order(5).tolist() == [0, 3, 2, 4, 1]
+
+
+def test_a_large_page_is_advised_a_room_that_is_smaller_than_its_own() -> None:
+    for more in ("all", "21MB", "100000"):
+        assert KEEP in advise_smaller(read_room(more))
+    for no_more in (KEEP, "5MB"):
+        assert KEEP not in advise_smaller(read_room(no_more))
