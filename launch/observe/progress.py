@@ -111,8 +111,8 @@ class Progress:
 
     def within_step(self, done: int, total: int, what: str) -> None:
         """How far a step has come: in the clock on a terminal; in a log in the line that is said after a silent
-        minute, since steps may be short and many."""
-        self._count = f": {done} of {total} {what}"
+        minute, since steps may be short and many. total: 0 where that is not known yet, of which nothing is shown."""
+        self._count = f": {done} of {total} {what}" if total else ""
 
     def end_within_step(self) -> None:
         self._count = ""

@@ -118,6 +118,8 @@ def test_how_far_a_step_is_goes_along_with_what_is_said_anyway(clock: Clock) -> 
     assert shown(progress) == "[ 2:08] stage rl: step 3 of 200: 127 of 128 groups, 2:08"
     progress.end_within_step()
     assert shown(progress) == "[ 2:08] stage rl: step 3 of 200, 2:08"
+    progress.within_step(0, 0, "rows")  # before a rank has said how many it has
+    assert shown(progress) == "[ 2:08] stage rl: step 3 of 200, 2:08"
 
 
 def test_a_terminal_breaks_lines_between_words_and_a_log_breaks_none() -> None:

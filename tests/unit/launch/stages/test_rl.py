@@ -282,9 +282,28 @@ def test_what_has_come_in_for_a_step_is_counted_while_it_is_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int, str]] = []
-    monkeypatch.setattr(Progress, "within_step", lambda self, *told: seen.append(told))
-    assert play(tmp_path).error is None
+    tell = Progress.within_step
+
+    def within_step(self: Progress, *told: Any) -> None:
+        seen.append(told)
+        tell(self, *told)
+
+    built: list[str] = []
+
+    def look_at_builds(run: Run, row: dict[str, Any]) -> None:
+        build = run.learner.build
+
+        async def look(plan: Any) -> Any:
+            built.append(str(run.progress.clock()))
+            return await build(plan)
+
+        if row["step"] == 1:
+            run.learner.build = look  # type: ignore[method-assign]
+
+    monkeypatch.setattr(Progress, "within_step", within_step)
+    assert play(tmp_path, on_row=look_at_builds).error is None
     assert {(total, what) for _, total, what in seen} == {(4, "groups")}
+    assert built and not any("of 4 groups," in each for each in built)  # they have all come
     assert {done for done, _, _ in seen} >= {1, 4} and all(0 <= done <= 4 for done, _, _ in seen)
 
 
