@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Optional, TypeVar
 
 from envs.problems.sub_trajectories import earlier
 from envs.protocols import Call, Protocol
-from envs.protocols.record import answer
+from envs.protocols.record import Malformed, answer
 from envs.protocols.swirl import SWIRL, SWIRL_MATH, result_of
 from envs.protocols.thoughts import CLOSE
 from envs.rewards import WHOLE
@@ -203,9 +203,11 @@ def _about_step(kind: str, question: str, talk: Sequence[Message], most: int) ->
 
 
 def _after_thought(text: str, protocol: Protocol) -> str:
-    """What a model says after its thought. All of it where the thought holds the call, for that is what was done."""
+    """What a model says after its thought. All of it where the thought holds the call, for that is what was done, and
+    where what follows it is neither a call nor an answer: a thought alone is judged as one."""
     _, closed, said = text.rpartition(CLOSE)
-    return said if closed and protocol.parse(said) == protocol.parse(text) else text
+    done = protocol.parse(said)
+    return said if closed and not isinstance(done, Malformed) and done == protocol.parse(text) else text
 
 
 def passes_filter(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:

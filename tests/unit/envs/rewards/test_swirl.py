@@ -174,6 +174,22 @@ def test_a_state_is_judged_in_sight_of_what_was_said_before() -> None:
     assert (request.kind, dict(request.fields)) == ("outcome_math", {"question": "Who?", "answers": "a", "answer": "b"})
 
 
+@pytest.mark.parametrize(
+    ("said", "judged"),
+    [
+        ("I add.</think>\n<answer>4</answer>", "\n<answer>4</answer>"),
+        ("I add.</think>\n<math_exp>2 + 2</math_exp>", "\n<math_exp>2 + 2</math_exp>"),
+        ("I add 2 and 2, and stop.</think>", "I add 2 and 2, and stop.</think>"),
+        ("I add.</think> It is four.", "I add.</think> It is four."),
+    ],
+)
+def test_a_thought_is_left_out_before_what_was_done_and_is_judged_where_nothing_was(said: str, judged: str) -> None:
+    reward = SwirlReward(SwirlRewardConfig(process="process_math"))
+    task = Task(task_id="t", question="2 + 2?", answers=("4",))
+    request = next(iter(reward.judging(Transcript(task=task, messages=(Message(role="assistant", content=said),)))))
+    assert request.fields["conversation"] == f"[my message]\n{judged}"
+
+
 def test_answers_are_pooled_where_somebody_was_asked_about_them() -> None:
     def pooled(outcome: Any, answer: str, correct: bool | None) -> dict[str, Any]:
         said = (Message(role="assistant", content=f"<answer>{answer}</answer>"),)
