@@ -25,7 +25,7 @@ from launch.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
 
 KEPT, SEVERAL = ROOT / "tests" / "data" / "plan", ROOT / "benchmarks" / "plan.yaml"
 GROUPS = 4  # of each step, whose lengths are kept
-QUIET = ["eval.tasks=20", "eval.samples=0", "trajectories.keep=100000"]
+QUIET = ["eval.tasks=20", "eval.samples=0", "trajectories.keep=null", "trajectories.keep_mb=null"]
 TINY = ["stages.before=null", "stages.test=null", "stages.rl.steps=30", "stages.rl.eval.every=0"]
 ENGINES = ["stages.sft=null", "stages.b=null", "stages.c=null", "stages.d=null", "stages.a.steps=20"]
 WHOLE = ("quickstart", "research", "engines-2", "engines-1")

@@ -8,10 +8,6 @@ from typing import Literal, Optional
 
 from rlsys.errors import BadInput, nearest, require_bounds
 
-KEEP, KEEP_MB = (
-    1024,
-    50.0,
-)  # episodes of a step, and their size: 460 of 8k tokens, and 200 steps of them are 5 GB packed
 TRACKERS = ("wandb", "tensorboard", "trackio", "none")
 
 
@@ -29,13 +25,13 @@ def check_tracker(names: tuple[str, ...]) -> None:
 class TrajectoriesConfig:
     """Episodes that are written to the run directory."""
 
-    keep: Optional[int] = KEEP
+    keep: Optional[int] = 1024
     """Number of episodes of each step that are written, at most: whole groups, spread evenly over all. 0: none. null:
     all. Episodes of evaluations are all written."""
-    keep_mb: Optional[float] = None
+    keep_mb: Optional[float] = 50.0
     """Size in MiB of the episodes of each step that are written, at most, before compression and as expected from their
-    tokens (about 14 bytes a token): whole groups, one at least. null: 50 with the default of `trajectories.keep`, no
-    limit with another one."""
+    tokens (about 14 bytes a token): whole groups, one at least. 50 are 460 episodes of 8k tokens, and 200 such steps
+    are 5 GB packed. null: no limit."""
     logprobs: bool = True
     """Whether episodes are written with the log-probability of each sampled token, as float16: 2.7 bytes a token."""
     compress_mb: Optional[float] = 16.0
@@ -49,9 +45,7 @@ class TrajectoriesConfig:
     @property
     def most_bytes(self) -> float:
         """Of a step."""
-        if self.keep_mb is None:
-            return KEEP_MB * 2**20 if self.keep == KEEP else math.inf
-        return self.keep_mb * 2**20
+        return math.inf if self.keep_mb is None else self.keep_mb * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,15 +45,16 @@ def test_the_smaller_of_both_limits_holds(config: TrajectoriesConfig, groups: in
     assert [each.ticket.sequence for each in chosen] == [at * GROUPS // groups for at in range(groups)]
 
 
-def test_the_default_is_a_size_that_whoever_sets_keep_is_not_given() -> None:
-    """1,024 episodes of 32k tokens are 460 MB; 50 MiB are 115 of them, in 14 groups."""
-    assert TrajectoriesConfig().most_bytes == 50 * 2**20
-    for keep in (None, 1_000):
-        assert TrajectoriesConfig(keep=keep).most_bytes == float("inf")
-    assert TrajectoriesConfig(keep=None, keep_mb=2.5).most_bytes == 2.5 * 2**20
+def test_the_size_is_a_limit_of_its_own_whatever_the_number_of_episodes_is() -> None:
+    """128 episodes of 32k tokens are 58 MB eight times; 50 MiB are 115 of the 1,024, in 14 groups."""
+    for keep in (1_024, 1_000, None):
+        assert TrajectoriesConfig(keep=keep).most_bytes == 50 * 2**20
+    assert TrajectoriesConfig(keep_mb=2.5).most_bytes == 2.5 * 2**20
+    assert TrajectoriesConfig(keep_mb=None).most_bytes == float("inf")
     long = [each for _ in range(8) for each in step(32_768)]
     assert len(choose_written(long, SIZE, TrajectoriesConfig())) == 14
-    assert len(choose_written(long, SIZE, TrajectoriesConfig(keep=None))) == 128
+    assert len(choose_written(long, SIZE, TrajectoriesConfig(keep=None))) == 14
+    assert len(choose_written(long, SIZE, TrajectoriesConfig(keep_mb=None))) == 128
 
 
 def test_what_a_line_takes_is_known_before_it_is_written() -> None:
