@@ -5,8 +5,9 @@ nobody tuned for them is asked: greedily and sampled at 1.0, with the environmen
 (a policy from nothing would only read past it), through the chat template, where the world has `env.template` also as
 one plain text, and where it has `env.demonstrations` also with three worked examples in the prompt.
 
-The rows of a world share one start of the engine. Each world's result is written into `--json` as it ends, and what
-stands there is not played again: the same command continues. `--table` prints the rows of that file and plays nothing.
+The rows of a world share one start of the engine. Each world's result is written into `--rows` as it ends, and what
+stands there is not played again: the same command continues. Rows of another model, seed or number of tasks are
+refused: they belong in a file of their own. Without `--model` the rows are printed, and nothing is played.
 """
 
 from __future__ import annotations
@@ -107,6 +108,23 @@ def set_name(world: str, way: str) -> str:
     return f"{world}-{way}".replace(", ", "-").replace(" ", "-")
 
 
+def asked(options: argparse.Namespace) -> dict[str, Any]:
+    """What all rows of a file have in common."""
+    keys = ("seed", "tasks", "dtype")
+    return {"model": Path(options.model).resolve().name, **{key: getattr(options, key) for key in keys}}
+
+
+def missing(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[str]:
+    """The worlds that have a row to be played. Raises SystemExit where the file has rows of something else."""
+    if options.model is None:
+        return []
+    other = next((name for name, row in found.items() if row.get("asked") != asked(options)), None)
+    if other is not None:
+        theirs = found[other].get("asked", "of a model that they do not name")
+        raise SystemExit(f"--rows {options.rows}: {other} is {theirs}, not {asked(options)}: give another file")
+    return [name for name in options.worlds if any(set_name(name, way) not in found for way in WORLDS[name].ways)]
+
+
 def play(names: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """By the name of the set, what `rlsys eval` found."""
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +138,7 @@ def play(names: list[str], options: argparse.Namespace) -> dict[str, dict[str, A
     return {
         set_name(name, way): {
             "file": WORLDS[name].file,
+            "asked": asked(options),
             "way": ", ".join(filter(None, [WORLDS[name].changed, way])),
             **{kind: summary(found["plays"][f"{set_name(name, way)}/{kind}"], found, f"{set_name(name, way)}/{kind}")
                for kind in KINDS},
@@ -163,8 +182,8 @@ def main() -> None:
     given.add_argument("--rows", type=Path, default=ROOT / "docs" / "starts.json", help="what was found, by row")
     options = given.parse_args()
     found: dict[str, Any] = json.loads(options.rows.read_text()) if options.rows.is_file() else {}
-    left = [name for name in options.worlds if any(set_name(name, way) not in found for way in WORLDS[name].ways)]
-    while left and options.model is not None:
+    left = missing(found, options)
+    while left:
         names, left = left[: options.together], left[options.together :]
         found |= play(names, options)
         options.rows.write_text(json.dumps(found, indent=1) + "\n")

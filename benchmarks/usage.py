@@ -30,16 +30,31 @@ class Usage:
 
 
 def use(command: Sequence[str], env: Mapping[str, str], folder: str) -> Usage:
-    """Run it in `folder`. Raises CalledProcessError."""
+    """Run it in `folder`, and no longer than this call: Ctrl-C ends it, and those below it. Raises
+    CalledProcessError."""
     process, usage, seconds = subprocess.Popen(command, cwd=folder, env=env), Usage(), dict[int, float]()
-    while process.poll() is None:
-        memory = look_at_tree(process.pid, seconds)
-        usage.looks.append((time.time(), sum(seconds.values()), memory))
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(SAMPLE_S)
+    try:
+        while process.poll() is None:
+            memory = look_at_tree(process.pid, seconds)
+            usage.looks.append((time.time(), sum(seconds.values()), memory))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(SAMPLE_S)
+    finally:
+        if process.poll() is None:
+            end_tree(process)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return usage
+
+
+def end_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill it with all below it."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for each in below:
+        with suppress(psutil.Error):
+            each.kill()
+    process.wait()
 
 
 def look_at_tree(pid: int, seconds: dict[int, float]) -> int:

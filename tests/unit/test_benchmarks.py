@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 import random
 import re
 import runpy
@@ -305,6 +306,37 @@ def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
     assert trl.path_with(Path("/a"), Path("/b"))["PYTHONPATH"] == "/a:/b:/mine"
     monkeypatch.delenv("PYTHONPATH")
     assert trl.path_with(Path("/a"))["PYTHONPATH"] == "/a"
+
+
+def test_a_command_whose_benchmark_is_ended_ends_with_all_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage, seen = load("usage"), list[psutil.Process]()
+
+    def interrupted(pid: int, seconds: dict[int, float]) -> int:
+        while len(psutil.Process(pid).children()) < 2:
+            pass
+        seen.extend((psutil.Process(pid), *psutil.Process(pid).children()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(usage, "look_at_tree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        usage.use(["sh", "-c", "sleep 600 & sleep 600 & wait"], {"PATH": os.environ["PATH"]}, str(tmp_path))
+    _, alive = psutil.wait_procs(seen, timeout=60)
+    assert len(seen) == 3 and not alive
+
+
+def test_rows_of_another_model_or_seed_are_no_rows_of_this_one(tmp_path: Path) -> None:
+    starts = load("starts")
+    options = argparse.Namespace(
+        model=tmp_path / "smol", seed=0, tasks=50, dtype="float32", rows=tmp_path / "rows.json", worlds=["swirl"]
+    )
+    found = {"swirl-chat": {"asked": {"model": "smol", "seed": 0, "tasks": 50, "dtype": "float32"}}}
+    assert starts.missing({}, options) == ["swirl"] and starts.missing(found, options) == []
+    for key, value in {"model": tmp_path / "large", "seed": 1, "tasks": 100, "dtype": "bfloat16"}.items():
+        with pytest.raises(SystemExit, match="rows.json"):
+            starts.missing(found, argparse.Namespace(**{**vars(options), key: value}))
+    assert starts.missing(found, argparse.Namespace(**{**vars(options), "model": None, "seed": 1})) == []
 
 
 @pytest.mark.parametrize("name", STUDIES)
