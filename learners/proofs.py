@@ -22,6 +22,7 @@ from learners.own_head import own_product
 from learners.rounding import round_again
 from learners.rows import output_positions, pack_ids, row_inputs
 from rlsys.errors import BadInput
+from rlsys.experts import has_experts
 from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ LENGTHS = (15, 16, 9)
 # noise in its weights, sums made in another order: 0.7 to 2.1 in float32, where what is wrong is 10^5 away, and 0.3 in
 # bfloat16, whose sums are float32.
 ROUNDINGS = {4: 30.0, 2: 3.0}
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # in a configuration
 NOISES = 2  # passes with noise of one bit: the larger gap counts
 # Of two passes over one row, where a kernel sums in no fixed order.
 _UNSTEADY = 10.0
@@ -110,8 +110,7 @@ def require_packing(model: PreTrainedModel) -> None:
     _require_finite(model, float(plain.abs().max()))
     with _after_innermost(model, _even_out):
         found, again = ([_middle(model, each) for each in (row, other)] for _ in range(2))
-    text = model.config.get_text_config()
-    routed = any(getattr(text, name, None) for name in EXPERTS)  # an expert's product is of all samples' tokens
+    routed = has_experts(model.config.get_text_config().to_dict())  # an expert's product is of all samples' tokens
     leak = min(_gap(*found), _gap(*again))
     unsteady = max(map(_gap, found, again))  # of two passes over the very same row: 0 for most kernels
     _require_finite(model, unsteady)

@@ -20,6 +20,7 @@ from launch.checks.known_models import KNOWN, Config
 from launch.checks.packaged import PACKAGED, folder_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
+from rlsys.experts import has_experts
 from rlsys.positions import positions_of
 
 # Dense decoders that load, whose samples in one packed row do not see each other, and that vLLM serves:
@@ -52,16 +53,11 @@ SIZE_KEYS = (("num_heads", "num_attention_heads"), ("num_kv_heads", "num_key_val
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
 
-def _experts(config: Config) -> bool:
-    counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    return any(isinstance(config.get(key), int) and config[key] > 1 for key in counts)
-
-
 # What a config.json says of an architecture that no table names.
 SIGNS: tuple[tuple[Callable[[Config], bool], str], ...] = (
     (lambda config: "vision_config" in config or "audio_config" in config, PICTURES),
     (lambda config: config.get("quantization_config") is not None, QUANTISED),
-    (_experts, EXPERTS),
+    (has_experts, EXPERTS),
     (lambda config: config.get("attention_chunk_size") is not None, CHUNKED),
 )
 
