@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -177,17 +179,31 @@ def test_a_changed_head_over_a_base_model_that_is_not_called_is_refused(monkeypa
         examine_head(model)
 
 
-def test_a_model_whose_pass_fails_keeps_no_hook(tmp_path: Path) -> None:
-    model = load(save("gemma2", tmp_path)).model
+@pytest.mark.parametrize("failing", [1, 2])
+def test_where_a_pass_of_the_proof_fails_nothing_is_kept_of_later_ones(failing: int, tmp_path: Path) -> None:
+    """A hook that stayed would hold what the model computes, or change it."""
+    model, passes = load(save("gemma2", tmp_path)).model, 0
 
-    class Failing(torch.nn.Module):
-        def forward(self, *inputs: object, **named: object) -> None:
+    def fail(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == failing:
             raise MemoryError
 
-    model.model.norm = Failing()
+    def logits() -> torch.Tensor:
+        found: torch.Tensor = model(input_ids=torch.tensor([SAMPLES[0]]), use_cache=False).logits
+        return found
+
+    expected = logits()
+    hook = model.model.norm.register_forward_hook(fail)
     with pytest.raises(MemoryError):
         examine_head(model)
-    assert not any(each._forward_hooks for each in model.modules())
+    hook.remove()
+    assert torch.equal(logits(), expected)
+    with torch.no_grad():
+        hidden = weakref.ref(model.base_model(input_ids=torch.tensor([SAMPLES[0]]), use_cache=False)[0])
+    gc.collect()
+    assert hidden() is None
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "cohere"])
