@@ -1,9 +1,11 @@
 """What a stop needs: the row in progress ends, the learner is copied, and the copy is written.
 
-    a stop needs      row + copy + write
+    a stop needs      row + rest + copy + write
+    the rest          of an update that is past its first optimizer step, and is finished: all its others
     its deadline      twice that, at least 30 s: a checkpoint may just have begun to be written, and ends first
 
-The speeds are those of slow machines of a kind; nothing is measured, and a row is taken as full.
+The speeds are those of slow machines of a kind; nothing is measured, and a row and all episodes are taken as full. No
+rest is longer than `learner.update_timeout_s` allows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from launch.checkpoints.disk_space import room_for, training_stages
 from launch.checks import preflight
 from learners.algorithms import make_algorithm
-from rlsys.config.recipe import RunConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.system.device import Device, require_resolved, resolve
 
 LEAST_S = 30.0  # a deadline: small models are copied in seconds, on machines that may be busy
@@ -33,22 +35,34 @@ class StopTime:
     """Seconds, by what a checkpoint and a row are."""
 
     row_s: float
+    rest_s: float
     copy_s: float
     write_s: float
 
     @property
     def needed_s(self) -> float:
-        return self.row_s + self.copy_s + self.write_s
+        return self.row_s + self.rest_s + self.copy_s + self.write_s
 
     @property
     def deadline_s(self) -> float:
         return max(LEAST_S, math.ceil(SLACK * self.needed_s / ROUND_S) * ROUND_S)
 
 
-def stop_time(*, parameters: int, checkpoint_bytes: int, ranks: int, row_tokens: int, rank_flops: float) -> StopTime:
-    """checkpoint_bytes: of all ranks together. rank_flops: that a rank computes in a second."""
+def stop_time(
+    *,
+    parameters: int,
+    checkpoint_bytes: int,
+    ranks: int,
+    row_tokens: int,
+    rank_flops: float,
+    rest_tokens: int = 0,
+    most_rest_s: float = math.inf,
+) -> StopTime:
+    """checkpoint_bytes, rest_tokens: of all ranks together. rank_flops: that a rank computes in a second."""
+    token_s = ROW_FLOPS * parameters / rank_flops
     return StopTime(
-        row_s=ROW_FLOPS * parameters * row_tokens / rank_flops,
+        row_s=token_s * row_tokens,
+        rest_s=min(token_s * rest_tokens / ranks, most_rest_s),
         copy_s=checkpoint_bytes / ranks / COPIES,
         write_s=checkpoint_bytes / WRITES,
     )
@@ -59,14 +73,35 @@ def time_stop(config: RunConfig, device: Device) -> StopTime | None:
     room, count = room_for(config, device), preflight.parameters(config.recipe)
     if room is None or count is None:
         return None
-    learners = [resolve(stage.config, device).learner for stage in training_stages(config)]
-    return stop_time(
-        parameters=count,
-        checkpoint_bytes=room.each,
-        ranks=config.recipe.learner.ranks,
-        row_tokens=max(require_resolved(learner.tokens_per_row) for learner in learners),
-        rank_flops=RANK_FLOPS[device.torch_device],
-    )
+    found = []
+    for stage in training_stages(config):
+        learner, (rest, share) = resolve(stage.config, device).learner, rest_of_update(stage.config)
+        found.append(
+            stop_time(
+                parameters=count,
+                checkpoint_bytes=room.each,
+                ranks=config.recipe.learner.ranks,
+                row_tokens=require_resolved(learner.tokens_per_row),
+                rank_flops=RANK_FLOPS[device.torch_device],
+                rest_tokens=rest,
+                most_rest_s=share * learner.update_timeout_s,
+            )
+        )
+    return max(found, key=lambda each: each.needed_s)
+
+
+def optimizer_steps(recipe: RecipeConfig) -> int:
+    """Of an update."""
+    algorithm = make_algorithm(recipe.algorithm)
+    return algorithm.epochs * algorithm.minibatches
+
+
+def rest_of_update(recipe: RecipeConfig) -> tuple[int, float]:
+    """Tokens that are trained after the first optimizer step of an update, and its share of the update."""
+    steps, loop = optimizer_steps(recipe), recipe.loop
+    share = (steps - 1) / steps
+    whole = loop.groups_per_step * loop.group_size * recipe.engine.max_model_len
+    return int(share * make_algorithm(recipe.algorithm).epochs * whole), share
 
 
 def stop_deadline_s(config: RunConfig, device: Device) -> float:
@@ -85,14 +120,14 @@ def describe_stop(config: RunConfig, device: Device) -> str:
     found, limit = time_stop(config, device), stop_deadline_s(config, device)
     if found is None:
         return f"a stop has {limit:g} s"
-    parts = f"a row {found.row_s:.0f}, copying {found.copy_s:.0f}, writing {found.write_s:.0f}"
+    rest = f"the rest of an update {found.rest_s:.0f}, " if found.rest_s else ""
+    parts = f"a row {found.row_s:.0f}, {rest}copying {found.copy_s:.0f}, writing {found.write_s:.0f}"
     return f"a stop needs about {math.ceil(found.needed_s)} s ({parts}), and has {limit:g}{_several(config)}"
 
 
 def _several(config: RunConfig) -> str:
     """Of algorithms whose updates can be left only at their beginning."""
-    algorithms = [make_algorithm(stage.config.algorithm) for stage in training_stages(config)]
-    most = max((each.epochs * each.minibatches for each in algorithms), default=1)
+    most = max((optimizer_steps(stage.config) for stage in training_stages(config)), default=1)
     return f"; after the first of its {most} optimizer steps an update is finished before it" if most > 1 else ""
 
 

@@ -64,8 +64,9 @@ class CheckpointConfig:
     stop_deadline_s: Optional[float] = None
     """Time limit of a graceful stop after Ctrl-C or SIGTERM, in seconds: the update in progress is left, and the
     checkpoint is written. After it the last checkpoint is kept. The value holds for the whole run. `ray job stop` kills
-    after RAY_JOB_STOP_WAIT_TIME_S: set that variable of the job 20 higher. null: twice what a row and the copying and
-    writing of a checkpoint of this size take, at least 30, as `--dry-run` says."""
+    after RAY_JOB_STOP_WAIT_TIME_S: set that variable of the job 20 higher. null: twice what a row, the
+    optimizer steps of an update after its first one, and the copying and writing of a checkpoint of this size take, at
+    least 30, as `--dry-run` says."""
     best: Optional[str] = None
     """Metric of the evaluations that selects the best model, such as `greedy/accuracy` or
     `hotpotqa/greedy/exact_match`. The model with the highest value so far is kept in addition to the newest

@@ -64,6 +64,30 @@ def test_the_key_is_followed_and_too_short_a_one_is_said(monkeypatch: pytest.Mon
     assert "first of its 4 optimizer steps" in advised("algorithm.name=ppo", "algorithm.epochs=4")[1]
 
 
+def test_an_update_that_is_past_its_first_optimizer_step_is_finished_within_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """32 groups of 8 answers of 16,384 tokens: 4.2 million, of which three quarters are left after the first of four
+    steps. 8 x 7.62e9 x 3,145,728 / 1e14 / 5 ranks are 383.5 s; and 75 % of an update of 400 s are 300."""
+    monkeypatch.setattr(preflight, "parameters", lambda recipe: 7_620_000_000)
+    sizes = ["loop.groups_per_step=32", "loop.group_size=8", "engine.max_model_len=16384", "learner.ranks=5"]
+
+    def rest(*overrides: str) -> float:
+        found = time_stop(compose("quickstart", [*sizes, *overrides]), DEVICES["cuda"])
+        assert found is not None
+        return found.rest_s
+
+    assert rest() == 0.0
+    assert rest("algorithm.minibatches=4") == pytest.approx(383.5, abs=0.1)
+    assert rest("algorithm.epochs=4", "learner.update_timeout_s=7200") == pytest.approx(
+        4 * 383.5, abs=0.4
+    )  # each epoch trains all of them
+    assert rest("algorithm.minibatches=4", "learner.update_timeout_s=400") == 300.0
+    config = compose("quickstart", [*sizes, "algorithm.minibatches=4"])
+    assert stop_deadline_s(config, DEVICES["cuda"]) > 2 * 383.5
+    assert "the rest of an update 384" in describe_stop(config, DEVICES["cuda"])
+
+
 def test_of_a_model_whose_size_is_not_known_the_deadline_is_that_of_a_large_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
