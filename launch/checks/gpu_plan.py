@@ -24,7 +24,7 @@ from launch.checks.gpu_memory import (
     shape_of,
     total,
 )
-from launch.checks.machine import local_cards, local_gpus
+from launch.checks.machine import first_card, local_gpus
 from launch.checks.memory_table import MemoryRow, format_rows, plural
 from launch.checks.models import load_model_config, text_of
 from launch.checks.preflight import store_bytes, weights_bytes
@@ -118,11 +118,15 @@ def host_bytes(recipe: RecipeConfig, training: Sequence[RecipeConfig], device: D
 
 
 def card_gb(config: ClusterConfig) -> float:
-    """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card."""
+    """`cluster.gpu_memory_gb`; null asks this machine's first GPU, and where there is none takes the usual card. Raises
+    BadInput where there is one and nobody says its size."""
     if config.gpu_memory_gb is not None:
         return config.gpu_memory_gb
-    cards = local_cards()
-    return round(cards[0].mib * 2**20 / GIGA, 1) if cards else USUAL_CARD_GB
+    card = first_card()
+    if card is None and local_gpus():
+        reason = "neither nvidia-smi nor CUDA says it of this machine's GPU"
+        raise BadInput(reason, key="cluster.gpu_memory_gb", expected="its memory in GB")
+    return round(card[1] / GIGA, 1) if card is not None else USUAL_CARD_GB
 
 
 def model_config(recipe: RecipeConfig) -> Mapping[str, Any] | None:

@@ -9,6 +9,9 @@ import ctypes
 import math
 import os
 import re
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 from rlsys.config.cluster import ClusterConfig
@@ -19,6 +22,8 @@ from rlsys.system.device import DEVICES, Device, choose
 
 DRIVERS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is (dxg: WSL)
 
+ASK_CUDA = "import torch; card = torch.cuda.get_device_properties(0); print(card.total_memory, card.name)"
+ASK_CUDA_S = 60.0  # torch and a context take ten seconds, from a slow disk more
 STOP_WAIT, STOP_WAIT_S = "RAY_JOB_STOP_WAIT_TIME_S", 3.0  # Ray's variable, and what it is without it
 END_S = 20.0  # that a stopped run takes to end its actors, at most
 NOSET = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
@@ -80,6 +85,30 @@ def local_cards() -> list[Card]:
     """The GPUs of this machine that a run here would see, as NVIDIA's tool knows them: without touching one."""
     with cards_shown():
         return visible_cards(cards_of_machine())
+
+
+@cache
+def first_card() -> tuple[str, int] | None:
+    """The name of the first GPU that a run here would see, and its bytes; asked once. None where there is none, or
+    nobody says it.
+
+    NVIDIA's tool knows whole cards, and is not in every container: of an instance (MIG) and without the tool CUDA is
+    asked, by a process of its own.
+    """
+    known = next(iter(local_cards()), None)
+    if known is not None and not known.parted:
+        return known.name, known.mib * 2**20
+    return ask_cuda() if local_gpus() else None
+
+
+def ask_cuda() -> tuple[str, int] | None:
+    with cards_shown():
+        try:
+            done = subprocess.run([sys.executable, "-c", ASK_CUDA], capture_output=True, text=True, timeout=ASK_CUDA_S)
+        except subprocess.TimeoutExpired:
+            return None
+    size, _, name = done.stdout.strip().partition(" ")
+    return (name, int(size)) if done.returncode == 0 and size.isdigit() else None
 
 
 def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:

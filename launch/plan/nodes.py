@@ -11,7 +11,7 @@ import psutil
 
 from launch.checks.gpu_memory import GIGA
 from launch.checks.gpu_plan import GPUS_OF_A_NODE, card_gb
-from launch.checks.machine import local_cards, local_gpus
+from launch.checks.machine import first_card, local_gpus
 from launch.plan.cards import CARDS, Card, card_of, find_card
 from rlsys.config.cluster import ClusterConfig
 from rlsys.errors import BadInput
@@ -73,7 +73,7 @@ def assumed_nodes(cluster: ClusterConfig, gpus: int) -> Nodes:
         return Nodes(count=1, cores=os.cpu_count(), ram=ram)
     here = local_gpus()
     if here:
-        name = next((card.name for card in local_cards()), "GPU")
+        name, _ = first_card() or ("GPU", 0)
         return Nodes(count=1, gpus=here, card=card_of(name, card_gb(cluster)), ram=ram)
     memory = card_gb(cluster)
     usual = next((card for card in CARDS.values() if card.memory_gb == memory), None)

@@ -14,7 +14,7 @@ from rlsys.system.cards import VISIBLE
 from rlsys.system.orphans import VARIABLE
 
 SMI_S = 10.0  # a driver that is being loaded takes a few seconds to answer
-GPUS = "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used"
+GPUS = "--query-gpu=index,uuid,name,memory.total,memory.reserved,memory.used,mig.mode.current"
 PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name"
 # Of a card, in others' hands: engines leave a tenth of it free (`engine.gpu_memory_utilization`), and a desktop or an
 # empty context, half a GB of 80, is in nobody's way.
@@ -40,6 +40,7 @@ class Card:
     mib: int  # that CUDA can give: without what the driver keeps
     used: int
     holders: tuple[Holder, ...] = ()
+    parted: bool = False  # into instances (MIG), each of which has less
 
 
 def read_cards(gpus: str, processes: str) -> list[Card]:
@@ -53,10 +54,11 @@ def read_cards(gpus: str, processes: str) -> list[Card]:
     cards = []
     for line in gpus.splitlines():
         parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 6 and parts[3].isdigit() and parts[5].isdigit():
-            index, uuid, name, total, reserved, used = parts
+        if len(parts) == 7 and parts[3].isdigit() and parts[5].isdigit():
+            index, uuid, name, total, reserved, used, mig = parts
             kept = int(reserved) if reserved.isdigit() else 0  # older drivers do not say it
-            cards.append(Card(index, uuid, name, int(total) - kept, int(used), tuple(holders.get(uuid, ()))))
+            held = tuple(holders.get(uuid, ()))
+            cards.append(Card(index, uuid, name, int(total) - kept, int(used), held, mig == "Enabled"))
     return cards
 
 
@@ -114,11 +116,13 @@ def _size(mib: int | None) -> str:
 
 
 def visible_cards(cards: Sequence[Card]) -> list[Card]:
-    """Those of this process: none where it sees none, all where the variable names them in another way (MIG)."""
-    named = os.environ.get(VISIBLE, "all").split(",")
-    if named == [""]:
-        return []
-    return [card for card in cards if card.index in named or card.uuid in named] or list(cards)
+    """Those of this process: all without the variable, which names them by their number or the beginning of their
+    UUID; none where it names instances of a card (MIG), of which the tool's numbers are not."""
+    if VISIBLE not in os.environ:
+        return list(cards)
+    named = [each.strip() for each in os.environ[VISIBLE].split(",")]
+    by_uuid = tuple(each for each in named if each.startswith("GPU-"))
+    return [card for card in cards if card.index in named or (by_uuid and card.uuid.startswith(by_uuid))]
 
 
 def names_processes(card: Card) -> bool:

@@ -1,10 +1,15 @@
 """Why GPUs cannot be used is one line with both versions in it."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch.checks import machine
+from launch.checks import gpu_plan, machine
+from rlsys.config.cluster import ClusterConfig
+from rlsys.system.card_memory import Card
+from rlsys.system.cards import VISIBLE
 from tests.refused import refused
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC: 12.3\n"
@@ -58,3 +63,43 @@ def test_gpus_that_ray_hands_to_everybody_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(machine, "cuda_unusable", lambda: "no CUDA")
     with refused(says="no CUDA"):
         machine.check_cuda()
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[Card], int, str], None]]:
+    """A machine: the cards that NVIDIA's tool knows, how many torch counts, and what CUDA's process prints."""
+
+    def given(cards: list[Card], count: int, said: str) -> None:
+        machine.first_card.cache_clear()
+        monkeypatch.setattr(machine, "cards_of_machine", lambda: cards)
+        for module in (machine, gpu_plan):
+            monkeypatch.setattr(module, "local_gpus", lambda: count)
+        monkeypatch.setattr(machine, "ASK_CUDA", f"print({said!r})")
+
+    monkeypatch.delenv(VISIBLE, raising=False)
+    yield given
+    machine.first_card.cache_clear()
+
+
+def test_the_size_of_a_card_is_asked_once_and_never_guessed_where_there_is_one(
+    ask: Callable[[list[Card], int, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """81,008 MiB are 84.9 GB; an instance of the card has 9.75 GiB, 10.5 GB, and only CUDA says so."""
+    whole = Card("0", "GPU-aa", "H100", 81008, 0)
+    usual = ClusterConfig()
+    ask([whole], 1, "")
+    assert gpu_plan.card_gb(usual) == 84.9
+    monkeypatch.setattr(machine, "cards_of_machine", list)
+    assert gpu_plan.card_gb(usual) == 84.9  # the tool is not started again
+    for cards in ([replace(whole, parted=True)], []):
+        ask(cards, 1, f"{int(9.75 * 2**30)} H100 MIG 1g.10gb")
+        assert gpu_plan.card_gb(usual) == 10.5 and machine.first_card() == ("H100 MIG 1g.10gb", int(9.75 * 2**30))
+    monkeypatch.setenv(VISIBLE, "MIG-1")
+    ask([whole], 1, f"{int(9.75 * 2**30)} H100 MIG 1g.10gb")
+    assert gpu_plan.card_gb(usual) == 10.5
+    ask([], 1, "no driver")
+    with refused("cluster.gpu_memory_gb"):
+        gpu_plan.card_gb(usual)
+    assert gpu_plan.card_gb(ClusterConfig(gpu_memory_gb=24.0)) == 24.0
+    ask([], 0, "")
+    assert gpu_plan.card_gb(usual) == 80.0  # a plan for another machine

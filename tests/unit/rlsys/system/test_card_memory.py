@@ -11,9 +11,9 @@ from rlsys.system.card_memory import Card, Holder, describe_held, naming_holders
 from rlsys.system.cards import VISIBLE
 
 # 81559 - 551 = 81008 MiB, as CUDA counts them: 79.1 GiB.
-GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 551, 62000
-1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 551, 900
-2, GPU-cc, NVIDIA H100 80GB HBM3, 81559, 551, 40960
+GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 551, 62000, Disabled
+1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 551, 900, [N/A]
+2, GPU-cc, NVIDIA H100 80GB HBM3, 81559, 551, 40960, Enabled
 """
 PROCESSES = """GPU-aa, 4321, 61000, /usr/bin/python3.11
 GPU-aa, 77, 512, /opt/a, b/jax
@@ -26,10 +26,13 @@ def test_cards_and_holders_are_read() -> None:
     python, jax = Holder(4321, "python3.11", 61000), Holder(77, "jax", 512)
     assert CARDS[0] == Card("0", "GPU-aa", "NVIDIA H100 80GB HBM3", 81008, 62000, (python, jax))
     assert CARDS[1].holders == (jax,) and CARDS[2].holders == ()
+    assert [card.parted for card in CARDS] == [False, False, True]
 
 
 def test_what_an_old_driver_or_a_container_does_not_say() -> None:
-    (card,) = read_cards("0, GPU-aa, A100, 40960, [N/A], 30720\nNo devices\n", "GPU-aa, 12, [N/A], [Not Found]\n")
+    (card,) = read_cards(
+        "0, GPU-aa, A100, 40960, [N/A], 30720, [N/A]\nNo devices\n", "GPU-aa, 12, [N/A], [Not Found]\n"
+    )
     assert card == Card("0", "GPU-aa", "A100", 40960, 30720, (Holder(12, "[Not Found]", None),))
     (line,) = describe_held([card], lambda pid: False)
     assert "30.0 of 40.0 GiB" in line and "pid 12" in line
@@ -50,9 +53,15 @@ def test_what_the_run_itself_holds_is_not_in_its_way() -> None:
     assert describe_held(CARDS[:2], lambda pid: pid == 4321) == []  # 1000 of 81008 MiB are left
 
 
-@pytest.mark.parametrize("named, indices", [("2", "2"), ("GPU-bb,0", "01"), ("MIG-1", "012"), ("", "")])
-def test_the_cards_of_this_process(named: str, indices: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VISIBLE, named)
+@pytest.mark.parametrize(
+    "named, indices",
+    [(None, "012"), ("2", "2"), ("GPU-bb,0", "01"), ("GPU-b", "1"), ("GPU-x", ""), ("MIG-1", ""), ("", "")],
+)
+def test_the_cards_of_this_process(named: str | None, indices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if named is None:
+        monkeypatch.delenv(VISIBLE, raising=False)
+    else:
+        monkeypatch.setenv(VISIBLE, named)
     assert "".join(card.index for card in visible_cards(CARDS)) == indices
 
 
