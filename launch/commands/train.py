@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
 from envs.services.first_question import ask_all
@@ -92,7 +91,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         return dry_run(config, progress, options.run_dir)
     progress.doing("reading the data, and looking at the machine")
     check(config, progress.say)
-    for warning in deadline_warnings(config, time_recipe(config)):
+    timed = time_recipe(config)
+    for warning in deadline_warnings(config, timed):
         progress.say(f"warning: {warning}")
 
     from launch.audit.at_end import audit_lines  # Ray and torch behind these: a dry run goes without
@@ -138,18 +138,13 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         played = [each for stage in playing for each in recipes_of(stage.config)]
         run = parts.make_run(
             config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
-            weights=weights, overrides=options.overrides, forecast=forecast_phases(config),
+            weights=weights, overrides=options.overrides,
+            forecast={} if timed is None else timed.forecast.first_s,
         )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))
         for line in audit_lines(directory.path, str(parts.shorten_path(directory.path))):
             progress.say(line)
     return code
-
-
-def forecast_phases(config: RunConfig) -> Mapping[str, float]:
-    """Seconds of the phases of a first step; none where nothing is known of the machines, or no stage plays."""
-    timed = time_recipe(config)
-    return {} if timed is None else timed.forecast.first_s
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
