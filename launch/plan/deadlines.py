@@ -14,6 +14,7 @@ from launch.evaluation.limits import limit_of
 from launch.evaluation.sets import episodes_of, plays_of, recipes_played
 from launch.plan.schedule import Timed
 from launch.stages.base import needs_engines, stage_of
+from launch.stages.reads import holds
 from rlsys import deadlines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.deadlines import Derived
@@ -65,7 +66,7 @@ def _of_stage(stage: StageConfig) -> Iterator[tuple[str, str, Derived]]:
         return
     plays = plays_of(recipe)
     yield "eval.concurrency", stage.name, at_once(recipe, recipe.eval.concurrency, recipes_played(plays))
-    if recipe.eval.every and kind.has_length:
+    if recipe.eval.every and holds(kind.reads, "eval.deadline_s"):
         yield "eval.deadline_s", stage.name, limit_of(recipe, plays)
 
 

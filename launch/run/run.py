@@ -41,7 +41,7 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
 from rlsys.journal import Journal
 from rlsys.summaries import GroupRef
-from rlsys.system.device import DEVICES, Device, dtype_of, rounding_units
+from rlsys.system.device import Device, dtype_of, rounding_units
 from rlsys.system.served import REFERENCE_SERVICE, ReferenceAddress
 from rlsys.types import Failure, Reward
 
@@ -144,7 +144,7 @@ class Run:
     def enter_stage(self) -> None:
         """The next stage, as `state` says; the last one when all have been gone through."""
         stage = self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
-        long = long_phases(stage.config) if stage.kind == "rl" else {}
+        long = long_phases(stage.config) if stage.kind in ("rl", "stepwise") else {}  # those that wait for groups
         self.active = StageRun(stage=stage, world=make_world(stage.config.env), long=long)
 
     @property
@@ -292,9 +292,9 @@ def _secret_names(config: RunConfig) -> tuple[str, ...]:
 def watch_on(run: Run, stage: StageConfig) -> HealthMonitor:
     """Over the rows that a resumed stage has already: what was said of them is not said again."""
     by = solved_by(stage.config.reward) or {}
-    gpus = run.device is not None and run.device.gpus_per_actor > 0
+    gpus = run.device.gpus_per_actor > 0
     turns, place = run.active.world.max_turns, str(run.dir.path)
-    dtype = dtype_of(stage.config.model.dtype, run.device or DEVICES["cpu"])
+    dtype = dtype_of(stage.config.model.dtype, run.device)
     watch = HealthMonitor(
         stage.name, HealthSetting(recipe=stage.config, max_turns=turns, solved_by=by, gpus=gpus, run=place, dtype=dtype)
     )
