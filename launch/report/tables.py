@@ -15,6 +15,7 @@ from launch.reading.episodes import Episodes
 from launch.report.advice import Advice
 from launch.report.by_env import rows_by_env
 from launch.report.facts import Stage, count_groups, nodes_of
+from launch.report.rules import EXAMPLES
 from launch.report.seconds import fates_of, label_of, phases_of
 from launch.report.split import MEMORY, slope_of
 from launch.report.verdict import compare_ends, points_of
@@ -22,7 +23,6 @@ from launch.report.words import mean, number, p_value, plain, score, share, tota
 
 INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
 MOST = 1_000  # rows of a table
-EXAMPLES = 20  # episodes to look at, as in launch.report.rules
 TAIL = 8  # events
 TEXT = 500  # characters of a cell
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from launch.observe import levels
 from launch.report.facts import Stage, count_groups
 from launch.report.words import mean, number, plural, score, share, total
 
 Tile = dict[str, Any]
 MANY = 0.5  # share of groups without signal: half of what was played taught nothing
-NEARLY_ALL = 0.9  # as in launch.observe.levels
 FAILED = 0.1  # share of the episodes
 KINDS = ("infra", "timeout", "data")
 
@@ -52,7 +52,7 @@ def _signal(stage: Stage) -> Tile | None:
     whole, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
     if whole is None or last is None:
         return None
-    level = "bad" if last >= NEARLY_ALL else "warn" if last > MANY else "ok"
+    level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
     note = f"last {len(stage.last)} steps {share(last)}"
     return _tile("groups without signal", share(whole), note, level, "signal")
 

@@ -19,7 +19,7 @@ from rlsys.deadlines import download_s
 from rlsys.errors import BadInput, RunFailed, describe_error
 from rlsys.system.orphans import die_with
 
-SMALL = ("*.json", "*.model", "*.txt", "*.jinja", "*.py")
+SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 WEIGHTS = ("*.safetensors",), ("*.bin",)  # the second where there is none of the first
 LEFT_OUT = ("original/*", "consolidated*")  # the same weights once more, in another form
 COMMAND = sys.executable, "-m", "launch.run.downloads"
