@@ -89,7 +89,7 @@ PROOF: Mapping[str, Proof] = {
     "untrained": Proof(from_start=2, why=NEVER),
     "unsolved": Proof(from_start=2, why=NEVER),
     "collapsed": Proof(episodes=None, why="that rewards no longer rise is seen over steps"),
-    "steep": Proof(episodes=None, why="one norm a step, and single ones are high"),
+    "grad_norm": Proof(episodes=None, why="one norm a step, and single ones are high"),
     "fell": Proof(episodes=None, why="its own means are over three steps, with the chance of their groups reckoned in"),
     "lopsided": Proof(episodes=None, why="one balance a step, and a single slow episode tilts it"),
     "blown_up": Proof(steps=1, why="what follows may have no rows with a KL any more"),

@@ -35,7 +35,7 @@ class Beginning:
         self.gap = row.gap if self.gap is None else self.gap
 
 
-def late(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
+def time_limit(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """Time cuts off the longest answers, so that shorter ones are learned from."""
     if row.late < levels.LATE:
         return ""
@@ -85,7 +85,7 @@ def clipped(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     return f"{said}: lower learner.lr={setting.recipe.learner.lr:g} or loop.max_policy_lag={loop.max_policy_lag}"
 
 
-def parted(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
+def mismatch(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """The engine computes something else than the learner, on the tokens that are trained."""
     most = max(levels.MISMATCH[setting.dtype], row.gap_limit)  # the second where engines are quantised
     if row.gap is None or row.gap <= most:
@@ -96,7 +96,7 @@ def parted(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     return f"{said}; {rounding}: look at engine.*, or correct the loss with algorithm.is_correction=tis"
 
 
-def deep(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
+def mismatch_by_depth(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     """The same where the context is long."""
     if len(row.depths) < 2:
         return ""
@@ -107,7 +107,7 @@ def deep(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     return f"{said} at {far} (mismatch/depth_*): give both the same RoPE and window, or model.fp32_head=true"
 
 
-def steep(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
+def grad_norm(setting: HealthSetting, begin: Beginning, row: HealthRow) -> str:
     clip = setting.recipe.learner.clip_grad
     if row.grad_norm is None or row.grad_norm <= levels.STEEP * clip:
         return ""
@@ -123,12 +123,12 @@ def slower(recipe: RecipeConfig) -> str:
 
 
 OF_ROWS: Mapping[str, Callable[[HealthSetting, Beginning, HealthRow], str]] = {
-    "late": late,
+    "time_limit": time_limit,
     "timed_out": timed_out,
     "blown_up": blown_up,
     "drifted": drifted,
     "clipped": clipped,
-    "parted": parted,
-    "deep": deep,
-    "steep": steep,
+    "mismatch": mismatch,
+    "mismatch_by_depth": mismatch_by_depth,
+    "grad_norm": grad_norm,
 }

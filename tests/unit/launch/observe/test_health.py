@@ -200,7 +200,7 @@ def test_a_policy_that_blows_up_is_told_the_learning_rate_and_no_easier_tasks() 
     ("changes", "what"),
     [
         ({"kl__reference": 3.4}, "drifted"),
-        ({"learner__grad_norm": 250.0}, "steep"),
+        ({"learner__grad_norm": 250.0}, "grad_norm"),
         ({"episode__malformed": 0.95}, "malformed"),
         ({"groups__trained": 2.0, "groups__filtered": 38.0}, "starved"),
         ({"reward__part__correct": 0.004, "reward__part__format": 0.08}, "unsolved"),
@@ -292,15 +292,15 @@ STARVED = {"groups__trained": 9.0, "groups__filtered": 119.0}
         ({"episode__turns": 1.0}, "silent"),
         ({"episode__malformed": 0.95}, "malformed"),
         ({"episode__raised": 0.012}, "raised"),
-        ({"episode__time_limit": 0.012}, "late"),
+        ({"episode__time_limit": 0.012}, "time_limit"),
         ({"failures__timeout": 11.0}, "timed_out"),
         (STARVED, "starved"),
         ({"reward__part__correct": 0.0}, "unsolved"),
         ({"kl__reference": 0.6}, "drifted"),
         ({"clip__low": 0.2, "clip__high": 0.15}, "clipped"),
         ({"ratio__outside_0.1": 0.55}, "clipped"),
-        ({"mismatch__mean": 0.02}, "parted"),
-        ({"mismatch__depth_0_1k": 0.002, "mismatch__depth_1k_2k": 0.003, "mismatch__depth_64k_up": 0.006}, "deep"),
+        ({"mismatch__mean": 0.02}, "mismatch"),
+        ({"mismatch__depth_0_1k": 0.002, "mismatch__depth_1k_2k": 0.003, "mismatch__depth_64k_up": 0.006}, "mismatch_by_depth"),
     ],
 )
 def test_one_step_of_a_thousand_episodes_is_certain(changes: dict[str, Any], what: str) -> None:
