@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from launch.evaluation.sets import plays_of
 from launch.observe import levels
 from launch.observe.health import Finding
 from rlsys.config.recipe import RecipeConfig, StageConfig
@@ -118,17 +117,12 @@ def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) ->
 
 def _limits(recipe: RecipeConfig, play: str) -> list[str]:
     """The limits of tokens that a play had, each by the key that it comes from."""
-    played = plays_of(recipe).get(play)
-    if played is None:  # of a run whose sets are others by now
-        return [f"engine.max_model_len={recipe.engine.max_model_len}"]
-    own, plan, found = recipe.eval.sets.get(played.of.name), played.plan(), []
+    name, found = play.rpartition("/")[0], []
+    given = {f"eval.sets.{name}": recipe.eval.sets.get(name), "eval": recipe.eval, "rollout": recipe.rollout}
     for key in ("max_turn_tokens", "max_response_tokens"):
-        whose = "eval" if getattr(recipe.eval, key) is not None else "rollout"
-        if own is not None and getattr(own, key) is not None:
-            whose = f"eval.sets.{played.of.name}"
-        if getattr(plan, key) is not None:
-            found.append(f"{whose}.{key}={getattr(plan, key)}")
-    return [*found, f"engine.max_model_len={plan.max_context}"]
+        values = ((whose, getattr(section, key, None)) for whose, section in given.items())
+        found += [f"{whose}.{key}={value}" for whose, value in values if value is not None][:1]
+    return [*found, f"engine.max_model_len={recipe.engine.max_model_len}"]
 
 
 CUT_KEY = "/truncated"

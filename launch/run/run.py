@@ -19,7 +19,6 @@ from launch.checkpoints.beginning import begins_adapter, learner_of, reference_o
 from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.stop_time import stop_deadline_s
 from launch.checks.models import whole_path
-from launch.evaluation.limits import long_phases
 from launch.incidents.keeper import IncidentKeeper
 from launch.observe.events import EVENTS, Events, Kind
 from launch.observe.gauges import Gauges
@@ -144,8 +143,7 @@ class Run:
     def enter_stage(self) -> None:
         """The next stage, as `state` says; the last one when all have been gone through."""
         stage = self.config.stages[min(self.state.stage_index, len(self.config.stages) - 1)]
-        long = long_phases(stage.config) if stage.kind in ("rl", "stepwise") else {}  # those that wait for groups
-        self.active = StageRun(stage=stage, world=make_world(stage.config.env), long=long)
+        self.active = StageRun(stage=stage, world=make_world(stage.config.env))
 
     @property
     def saved_model(self) -> str:

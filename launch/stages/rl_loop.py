@@ -30,6 +30,7 @@ from envs.services.stats import ToolStats
 from envs.services.stats import merge as merge_stats
 from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
+from launch.evaluation.limits import long_phases
 from launch.observe.row import Clock, StepRow
 from launch.run.episodes import Played, TokenCredit
 from launch.run.playing import plans_by_env
@@ -80,7 +81,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     )
     curriculum = curriculum_of(stage, run.active.world, state.curriculum.get(stage.name))
     groups = OpenGroups(buffer=buffer, curriculum=curriculum, pending=deque(sorted(state.open_sequences)))
-    run.active.groups = groups
+    run.active.groups, run.active.long = groups, long_phases(config)
     account_dull(run, stage, curriculum)
     many, temperature = config.loop.group_size, config.rollout.temperature
     plans = plans_by_env(config, stage.name, group_size=many, temperature=temperature)

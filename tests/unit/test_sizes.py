@@ -212,7 +212,8 @@ TABLE = (
     Row("collapsed", lambda case: levels.COLLAPSED * ENTROPY, 0.03, 0.02, 0.1, "0.03 nats end learning, 0.1 do not"),
     Row("steps until cut off", lambda case: case.steps_until("cut", 0.5), (1, 1, 7), 1, (1, 1, 12),
         "one step of 1,024; SmolLM2's whole stage"),
-    Row("steps until a hint", lambda case: case.steps_until("time_limit"), (1, 1, 3), 1, (1, 1, 3), "one step of 1,024"),
+    Row("steps until a hint", lambda case: case.steps_until("time_limit"), (1, 1, 3), 1, (1, 1, 3),
+        "one step of 1,024"),
 )
 # fmt: on
 

@@ -300,7 +300,10 @@ STARVED = {"groups__trained": 9.0, "groups__filtered": 119.0}
         ({"clip__low": 0.2, "clip__high": 0.15}, "clipped"),
         ({"ratio__outside_0.1": 0.55}, "clipped"),
         ({"mismatch__mean": 0.02}, "mismatch"),
-        ({"mismatch__depth_0_1k": 0.002, "mismatch__depth_1k_2k": 0.003, "mismatch__depth_64k_up": 0.006}, "mismatch_by_depth"),
+        (
+            {"mismatch__depth_0_1k": 0.002, "mismatch__depth_1k_2k": 0.003, "mismatch__depth_64k_up": 0.006},
+            "mismatch_by_depth",
+        ),
     ],
 )
 def test_one_step_of_a_thousand_episodes_is_certain(changes: dict[str, Any], what: str) -> None:

@@ -301,7 +301,8 @@ def test_what_has_come_in_for_a_step_is_counted_while_it_is_awaited(
             run.learner.build = look  # type: ignore[method-assign]
 
     monkeypatch.setattr(Progress, "within_step", within_step)
-    assert play(tmp_path, on_row=look_at_builds).error is None
+    outcome = play(tmp_path, on_row=look_at_builds)
+    assert outcome.error is None and outcome.run.active.long  # the first groups have the time of their episodes
     assert {(total, what) for _, total, what in seen} == {(4, "groups")}
     assert built and not any("of 4 groups," in each for each in built)  # they have all come
     assert {done for done, _, _ in seen} >= {1, 4} and all(0 <= done <= 4 for done, _, _ in seen)
