@@ -116,10 +116,10 @@ def fetch(name: str, key: str = "model.path") -> Path:
     return target
 
 
-def fetch_those(paths: Iterable[str]) -> None:
+def fetch_those(paths: Iterable[str], key: str = "model.path") -> None:
     """Of models or their folders those that are of the table, on the node that asks."""
     for name in names_in(paths):
-        fetch(name)
+        fetch(name, key)
 
 
 def names_in(paths: Iterable[str]) -> tuple[str, ...]:

