@@ -164,7 +164,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.slow
 def test_ranks_agree_on_the_row_at_which_they_leave(tmp_path: Path) -> None:
     need_gpus(2)
     path = save_model(tmp_path / "model")
