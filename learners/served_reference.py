@@ -73,10 +73,14 @@ class ServedReference:
         try:
             async with clock:
                 asked = asyncio.gather(*map(ask, parts))
-                while not asked.done():
-                    check()
-                    await asyncio.wait({asked}, timeout=LOOK_S)
-                answers = asked.result()
+                try:
+                    while not asked.done():
+                        check()
+                        await asyncio.wait({asked}, timeout=LOOK_S)
+                    answers = asked.result()
+                finally:
+                    asked.cancel()
+                    await asyncio.gather(asked, return_exceptions=True)
         except TimeoutError as error:
             raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({self._why})") from error
         return [values for answer in answers for values in answer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -137,7 +138,7 @@ def test_one_that_stays_silent_ends_the_run_with_the_reason(served: Served) -> N
         ServedReference(served(dead), 0.2).logprobs(rows())
 
 
-def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served) -> None:
+def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     dead = FakeEngine()
     dead.failure = "it died"
     asked: list[int] = []
@@ -150,3 +151,5 @@ def test_a_pass_that_waits_for_an_answer_may_be_left(served: Served) -> None:
     with pytest.raises(UpdateLeft):
         ServedReference(served(dead), 600.0).logprobs(rows(), check)
     assert asked[0] == 0 and asked[-1] > 0
+    gc.collect()
+    assert "never retrieved" not in caplog.text  # nothing still asks
