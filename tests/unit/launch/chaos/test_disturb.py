@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -70,7 +71,9 @@ def test_a_signal_ends_the_run_and_what_was_done_to_it(tmp_path: Path, number: s
     run = tmp_path / "run"
     command = [sys.executable, "-c", DISTURBS, script(tmp_path / "trains", TRAINS), "chaos", "quickstart"]
     faults = ["--fill", "disk@0s+600s", "--hang", "driver@0s+600s", "--run-dir", str(run)]
-    chaos = subprocess.Popen([*command, *faults], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    heeds = partial(signal.signal, number, signal.SIG_DFL)  # also where `nohup` has it ignored
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    chaos = subprocess.Popen([*command, *faults], cwd=tmp_path, env=env, preexec_fn=heeds)
     driver = None
     try:
         until(lambda: (run / ".filler").exists())
