@@ -24,11 +24,11 @@ def load(run: Path) -> tuple[list[Row], Row]:
 
 
 def middle(rows: list[Row], key: str) -> float:
-    return median(row[key] for row in rows[1:] if key in row)
+    return float(median(row[key] for row in rows[1:] if key in row))
 
 
 def total(rows: list[Row], key: str) -> float:
-    return sum(row.get(key, 0.0) for row in rows)
+    return float(sum(row.get(key, 0.0) for row in rows))
 
 
 def table(rows: list[Row], summary: Row) -> list[tuple[str, str]]:
@@ -67,7 +67,7 @@ def table(rows: list[Row], summary: Row) -> list[tuple[str, str]]:
 def busy(rl: list[Row]) -> float:
     """Share of the stage in which the engine had at least one request, from its cumulative counters."""
     first, last = rl[0], rl[-1]
-    return (last["engine/busy_s"] - first["engine/busy_s"]) / (last["engine/alive_s"] - first["engine/alive_s"])
+    return float((last["engine/busy_s"] - first["engine/busy_s"]) / (last["engine/alive_s"] - first["engine/alive_s"]))
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class OneLearner:
     rank: LearnerRank
     node_ids: tuple[str, ...] = ()
     probe: Probe | None = None  # of the latest version
+
+    @property
+    def last_probe(self) -> Probe:
+        assert self.probe is not None
+        return self.probe
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs(token_ids)
@@ -103,7 +109,7 @@ def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[
 
 
 @contextmanager
-def changed(change: Callable[[], None], items: list[Weight]) -> Iterator[None]:
+def changed(change: Callable[[], object], items: list[Weight]) -> Iterator[None]:
     kept = [item.tensor.detach().clone() for item in items]
     with torch.no_grad():
         change()
@@ -140,7 +146,7 @@ class Bench:
         for number in range(count):
             long = self.take(number)
             await self.sync.canary()
-            noises["canary"] = self.learner.probe.noise
+            noises["canary"] = self.learner.last_probe.noise
             rows["canary"].append(self.pool.checks[-1])
             if number % 10 == 9:
                 print(f"{number + 1} of {count}", file=sys.stderr)
@@ -157,7 +163,7 @@ class Bench:
         model = self.rank.stage.models.policy.model
         await self.sync.canary()
         update, good = self.pool.checks[-1]
-        noise, seed = self.learner.probe.noise, self.learner.probe.seed
+        noise, seed = self.learner.last_probe.noise, self.learner.last_probe.seed
         items = weights(model)
         originals = [item.tensor.detach().clone() for item in items]
         caught = bytes_caught = tried = bytes_tried = 0
@@ -165,7 +171,7 @@ class Bench:
         with perturb_weights(model, noise, 1.0, seed):
             for number in range(0, len(items), step):
                 item = items[number]
-                with changed(lambda item=item, number=number: item.tensor.copy_(originals[number]), [item]):
+                with changed(partial(item.tensor.copy_, originals[number]), [item]):
                     found = await self._load_as_it_is(update)
                 tried, bytes_tried = tried + 1, bytes_tried + item.num_bytes
                 if found.refusal:
@@ -202,7 +208,7 @@ class Bench:
             report.row(name, found.gap_mean, update.limit, found.refusal or "PASSED")
 
 
-def breaks(model: Any) -> Iterator[tuple[str, list[Weight], Callable[[], None]]]:
+def breaks(model: Any) -> Iterator[tuple[str, list[Weight], Callable[[], object]]]:
     """One thing wrong in the weights of the middle layer; or in the arithmetic, as far as weights can say it."""
     at = model.config.num_hidden_layers // 2
     items = {item.names[0]: item for item in weights(model)}

@@ -61,6 +61,12 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {name: curve(folder) for name, folder in folders}
 
 
+def _mean_of_all(costs: list[float | None]) -> float | None:
+    """None where a run never came there."""
+    known = [cost for cost in costs if cost is not None]
+    return statistics.mean(known) if len(known) == len(costs) else None
+
+
 def ratio(found: study.Found, name: str, target: float, cost: str) -> str | None:
     """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds. None: a run never did."""
     logs = []
@@ -85,7 +91,7 @@ def tell(report: Report, found: study.Found) -> None:
         report.head(f"to {target:g}", *costs, *(f"{cost}, of uniform's" for cost in costs))
         for name in RUNS:
             each = {cost: [reach(arms[name], target, cost) for arms in found.values()] for cost in costs}
-            means = [statistics.mean(each[cost]) if None not in each[cost] else None for cost in costs]
+            means = [_mean_of_all(each[cost]) for cost in costs]
             ratios = [None if name == FIRST else ratio(found, name, target, cost) for cost in costs]
             report.row(name, *means, *ratios)
 

@@ -62,7 +62,8 @@ def played(setting: Setting, difficulty: Shares, generator: np.random.Generator)
     """By task, the mean over training seeds."""
     shape = (setting.seeds, setting.tasks)
     right = chance(generator.normal(0, setting.own, shape) - difficulty)
-    return (generator.binomial(setting.samples, right) / setting.samples).mean(axis=0)
+    shares: Shares = (generator.binomial(setting.samples, right) / setting.samples).mean(axis=0)
+    return shares
 
 
 def by_tasks(setting: Setting, ours: Shares, theirs: Shares) -> tuple[str, float]:

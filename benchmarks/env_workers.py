@@ -31,6 +31,7 @@ from actors.scoring import ScoringSpec
 from actors.watched import EnvWorker, EnvWorkerSpec
 from actors.world_process import EnvServer, answer
 from envs.base import World
+from rlsys.rollout import Env
 from rlsys.types import Message, Step, Task
 
 ROOTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -69,7 +70,7 @@ def wait_until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-class IdleEnv:
+class IdleEnv(Env):
     stop_strings = ()
 
     def first_messages(self) -> tuple[Message, ...]:
@@ -216,7 +217,7 @@ async def outlives_by(name: str) -> float:
 
 def alive(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

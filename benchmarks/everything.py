@@ -60,7 +60,8 @@ def cell(row: str, column: str, table: int = 0) -> Take:
 
     def take(tables: Tables) -> Cell:
         found: list[Cell] = next(each for each in tables[table]["rows"] if each[0] == row)
-        return found[tables[table]["columns"].index(column)]
+        at: int = tables[table]["columns"].index(column)
+        return found[at]
 
     return take
 

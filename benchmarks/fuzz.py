@@ -69,7 +69,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
         found[f"graph path, {encoding}"] = partial(graphs.read_path_answer, names=names)
     for inline in (INFORMATION, INTERPRETER, RESULT):
         found[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
-    plain = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
+    plain: list[Any] = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
     plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, dates.date, calculate]
     plain += [structure.collection, structure.relation, structure.spans]
     return found | {each.__name__: each for each in plain}

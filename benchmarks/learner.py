@@ -18,6 +18,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from report import Report, parser
 
@@ -28,8 +29,9 @@ from learners.algorithms.sft import SFT, SFTConfig
 from learners.attention import first_usable
 from learners.flops import matmul_peak, row_flops
 from learners.meeting import RankSpec
-from learners.policy import PolicyModel, load_policy, output_positions, row_inputs
+from learners.policy import PolicyModel, load_policy
 from learners.rank import LearnerRank
+from learners.rows import output_positions, row_inputs
 from learners.zero import parameter_groups
 from rlsys.batch import Batch, MicroBatch, build_batch
 from rlsys.config.learner import LearnerConfig
@@ -73,13 +75,14 @@ def make(options: argparse.Namespace) -> Batch:
     while tokens < options.tokens:
         prompt, sampled = draw.randint(20, 120), min(int(draw.lognormvariate(5.0, 0.7)) + 1, options.row // 2)
         length = prompt + sampled
+        mask = np.arange(length) >= prompt
         samples.append(
             Sample(
-                token_ids=tuple(draw.randrange(options.vocab) for _ in range(length)),
-                loss_mask=(0,) * prompt + (1,) * sampled,
-                behavior_logprobs=(0.0,) * prompt + (-9.0,) * sampled,
-                advantages=(0.0,) * prompt + (draw.gauss(0, 1),) * sampled,
-                versions=(-1,) * prompt + (0,) * sampled,
+                token_ids=np.array([draw.randrange(options.vocab) for _ in range(length)], np.int32),
+                loss_mask=mask,
+                behavior_logprobs=np.where(mask, -9.0, 0.0).astype(np.float32),
+                advantages=np.where(mask, draw.gauss(0, 1), 0.0).astype(np.float32),
+                versions=np.where(mask, 0, -1).astype(np.int32),
                 reward=draw.random(),
             )
         )

@@ -21,7 +21,8 @@ RESULTS = ROOT / "docs" / "learning.json"
 CURVES = {"dpo": "dpo/accuracy"}  # of the others: the mean reward of a step's trajectories
 
 RATE = {"lr": 2.0e-3, "schedule": "cosine", "warmup_steps": 20}
-SUPERVISED = {"name": "sft", "kind": "sft", "steps": 250, "loop": {"groups_per_step": 64}, "learner": RATE}
+STEPS = 250
+SUPERVISED = {"name": "sft", "kind": "sft", "steps": STEPS, "loop": {"groups_per_step": 64}, "learner": RATE}
 START = {"env": {"demo_error_rate": 0.5}, "stages": [SUPERVISED]}
 ONLINE = {"name": "rl", "kind": "rl", "steps": 25, "loop": {"groups_per_step": 32, "group_size": 8}}
 PLAYED = {"name": "played", "kind": "generate", "generate": {"samples": 8, "temperature": 0.9, "tasks": 1024}}
@@ -54,6 +55,7 @@ def train(recipe: dict[str, Any], runs: Path, name: str) -> Path:
 def numbers(folder: Path) -> dict[str, Any]:
     """Of a run that is called `0-grpo`."""
     summary, curve = study.summary(folder), CURVES.get(folder.name.partition("-")[2], "reward/mean")
+    assert summary is not None, folder
     return {
         "curve": [round(row[curve], 4) for row in study.rows(folder, "metrics") if curve in row],
         "before": summary["eval"]["before"],
@@ -64,7 +66,7 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     """Every algorithm from the weights that one supervised run left, the same for all seeds."""
-    start = study.weights(train(START, runs, "start"), SUPERVISED["steps"])
+    start = study.weights(train(START, runs, "start"), STEPS)
     found = {}
     for name, recipe in recipes().items():
         folder = train({"model": {"path": str(start)}, "seed": seed} | recipe, runs, f"{seed}-{name}")

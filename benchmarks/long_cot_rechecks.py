@@ -11,6 +11,7 @@ every seed's numbers into `docs/long_cot_rechecks.json`, prints them with what b
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import long_cot
@@ -52,11 +53,15 @@ def play_seed(seed: int, runs: Path) -> Arms:
     return long_cot.play_rewards(seed, runs, [*TEACHING, *PPO])
 
 
+def _less(arms: Arms, first: str, second: str) -> float:
+    return after(arms[first]) - after(arms[second])
+
+
 def tell(report: Report, found: Found) -> None:
     long_cot.tell_rewards(report, found)
     report.head("difference over the seeds, after 40 steps", "with its 95 % interval")
     for first, second in (("cosine", "classic"), (FIRST, "cosine"), (FIRST, "classic")):
-        difference = paired(found, lambda arms, a=first, b=second: after(arms[a]) - after(arms[b]))
+        difference = paired(found, partial(_less, first=first, second=second))
         report.row(f"accuracy, {first} - {second}", difference)
 
 

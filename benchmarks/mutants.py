@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from report import Report, parser
 
@@ -60,7 +61,7 @@ def find_mutants(path: Path) -> Iterator[Mutant]:
             yield Mutant(path, node.lineno, kind, data[begin:end].decode(), after, source)
 
 
-def walk(node: ast.AST) -> Iterator[ast.AST]:
+def walk(node: ast.AST) -> Iterator[Any]:
     """Every node but messages, log lines and types."""
     yield node
     for field, value in ast.iter_fields(node):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
@@ -20,7 +21,7 @@ from learners.kernels import linear, multiplies_bfloat16, narrow_linear, serves
 TOKENS = 4096
 SHAPES = ((768, 256), (256, 768), (256, 256), (512, 256))  # [out, in]
 ROUNDS = 15
-LIBRARIES = {"torch": F.linear, "oneDNN": linear, "oneDNN, bf16": narrow_linear}
+LIBRARIES: dict[str, Callable[..., torch.Tensor]] = {"torch": F.linear, "oneDNN": linear, "oneDNN, bf16": narrow_linear}
 
 
 def rate(step: Callable[[], object], flops: float) -> float:
@@ -37,12 +38,12 @@ def measure(shape: tuple[int, int], libraries: dict[str, Callable[..., torch.Ten
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for library, function in libraries.items():
-            forwards = [rate(lambda f=function: f(x.detach(), weight.detach(), None), flops)]
+            forward = rate(partial(function, x.detach(), weight.detach(), None), flops)
             out = function(x, weight.detach(), None)
-            of_x = rate(lambda out=out: torch.autograd.grad(out, x, grad), flops)
+            of_x = rate(partial(torch.autograd.grad, out, x, grad), flops)
             out = function(x.detach(), weight, None)
-            of_w = rate(lambda out=out: torch.autograd.grad(out, weight, grad), flops)
-            for name, value in (("forward", *forwards), ("input's gradient", of_x), ("weight's gradient", of_w)):
+            of_w = rate(partial(torch.autograd.grad, out, weight, grad), flops)
+            for name, value in (("forward", forward), ("input's gradient", of_x), ("weight's gradient", of_w)):
                 found.setdefault(f"{name}, {library}", []).append(value)
     return {name: median(values) for name, values in found.items()}
 

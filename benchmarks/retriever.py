@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
 
 
 def config_of(kind: str, encoder: str, **keys: Any) -> RetrieverConfig:
-    return RetrieverConfig(kind=kind, **({} if kind == "bm25" else {"encoder": encoder}), **keys)
+    return RetrieverConfig(kind=kind, **(keys if kind == "bm25" else keys | {"encoder": encoder}))
 
 
 def recall_table(
@@ -157,8 +156,10 @@ async def app_alone(report: Report, queries: Sequence[str], corpus: Path) -> Non
     async with RetrieverApp(retriever, RetrieverServerConfig(corpus=str(corpus)), None) as app:
 
         async def ask(request: bytes) -> None:
-            message = {"type": "http.request", "body": request, "more_body": False}
-            await app(scope, partial(asyncio.sleep, 0, message), send)
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": request, "more_body": False}
+
+            await app(scope, receive, send)
 
         for what in ("new", "repeated"):
             started = time.process_time()
@@ -322,7 +323,7 @@ def server(*command: str) -> Iterator[tuple[psutil.Process, int]]:
 
 
 def resident_mb(process: psutil.Process) -> float:
-    return process.memory_info().rss / 2**20
+    return float(process.memory_info().rss / 2**20)
 
 
 if __name__ == "__main__":

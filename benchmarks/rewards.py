@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from report import Report, parser
@@ -84,7 +85,7 @@ async def main(report: Report) -> None:
     report.head("what", "per second")
     for name in RESPONSES:
         reward, given = make_reward(choose("reward", REWARDS, name).schema()), transcript(name)
-        report.row(f"reward `{name}`", rate(lambda reward=reward, given=given: reward(given)))
+        report.row(f"reward `{name}`", rate(partial(reward, given)))
     with Grader(workers=2, deadline_s=5.0) as grader:
         seconds, verdicts = await gradings(grader, simple(20_000))
         assert all(isinstance(verdict, bool) for verdict in verdicts)

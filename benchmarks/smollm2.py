@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def tell(report: Report, found: study.Found) -> None:
         for name, label in NAMES.items():
             report.row(label, str(seed), *(within(arms[name], kind) for kind in KINDS))
     report.head("right answers at the end", *KINDS)
-    less = [study.paired(found, lambda arms, kind=kind: _less(arms, kind)) for kind in KINDS]
+    less = [study.paired(found, partial(_less, kind=kind)) for kind in KINDS]
     report.row(f"{NAMES[LEARNED]}, less {NAMES[CONTROL]}", *less)
     report.head("answers that were taught", "kept", "of")
     for name, label in NAMES.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -111,7 +112,7 @@ class End:
 
     def close(self) -> None:
         self.transfer.close()
-        memory.shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder)
 
 
 def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
@@ -222,8 +223,8 @@ async def pauses(report: Report, sizes: list[float]) -> None:
             try:
                 tried = []
                 for version in (1, 2, 3):
-                    folder = WeightFolder(Path(folder) / "weights")
-                    sent = export_version(model, folder, version, rank=0, num_ranks=1)
+                    weights = WeightFolder(Path(folder) / "weights")
+                    sent = export_version(model, weights, version, rank=0, num_ranks=1)
                     started = time.perf_counter()
                     await engine.load(sent)
                     tried.append(time.perf_counter() - started)

@@ -208,12 +208,12 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
     """Called in a separate process: run TRL's trainer and write down what it took."""
     from datasets import load_dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
     size, model = size_of(options), options.model or folder / "model"
     ends, steps, taken = [0.0], list[dict[str, float]](), defaultdict[str, float](float)
 
-    class Clock(TrainerCallback):
+    class Clock(TrainerCallback):  # type: ignore[misc]
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
             taken["optimizer"] -= time.perf_counter()
 
