@@ -1,9 +1,10 @@
 """On-policy distillation: the policy samples, a teacher says of each token how likely it finds it (arXiv 2306.13649).
 
 The advantage of a token is log p(teacher) - log p(policy): the gradient is that of the reverse KL divergence from the
-teacher, token by token, without the effect of a token on later ones (a discount of 0). `learner.reference` is the
-teacher. Rewards are measured and train nothing; to train on both, take another algorithm with a KL term of `k2`, whose
-gradient is this one.
+teacher, token by token, without the effect of a token on later ones (a discount of 0). The policy is the one that is
+being trained, at each step: with the recorded log-probability of an older one the gradient would have a second term,
+which pushes away from that one. `learner.reference` is the teacher. Rewards are measured and train nothing; to train
+on both, take another algorithm with a KL term of `k2`, whose gradient is this one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from rlsys.config.learner import Correction
 from rlsys.errors import require_bounds
 
 if TYPE_CHECKING:
+    import torch
+
     from rlsys.batch import MicroBatch
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +59,16 @@ class OPD(Configured):
         return [reward * 0 for reward in rewards]  # nan of a failed sibling stays nan
 
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
-        """The teacher's log-probability of each sampled token less the policy's, as it was recorded."""
-        return [self._compare(row) for row in rows]
+        """The teacher's log-probability of each sampled token less the policy's, as it was recorded: what is reported.
+        `loss` takes the policy's own."""
+        return [self._compare(row, row.behavior_logprobs) for row in rows]
 
-    def _compare(self, row: MicroBatch) -> MicroBatch:
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        return super().loss(logp_T, entropy_T, self._compare(row, logp_T.detach()), denominator=denominator)
+
+    def _compare(self, row: MicroBatch, policy_T: torch.Tensor) -> MicroBatch:
         if row.reference_logprobs is None:
             raise ValueError("a row without reference_logprobs: expected the pass of the teacher, learner.reference")
         keep, bound = row.loss_mask.bool(), self.config.advantage_clip
-        advantages_T = (row.reference_logprobs - row.behavior_logprobs).masked_fill(~keep, 0.0)
+        advantages_T = (row.reference_logprobs - policy_T).masked_fill(~keep, 0.0)
         return replace(row, advantages=advantages_T if bound is None else advantages_T.clamp(-bound, bound))

@@ -39,7 +39,7 @@ def test_the_advantage_is_what_the_teacher_finds_more_likely() -> None:
 
 
 def test_on_policy_its_gradient_is_that_of_the_squared_log_ratio() -> None:
-    given, algorithm = credited(row(), advantage_clip=None), make_algorithm(OPDConfig())
+    given, algorithm = credited(row(), advantage_clip=None), make_algorithm(OPDConfig(advantage_clip=None))
     ours = given.behavior_logprobs.clone().requires_grad_()
     algorithm.loss(ours, torch.zeros_like(ours), given, denominator=3.0).loss.backward()
     theirs = given.behavior_logprobs.clone().requires_grad_()
@@ -49,6 +49,30 @@ def test_on_policy_its_gradient_is_that_of_the_squared_log_ratio() -> None:
     kl_loss(theirs, reference, keep, kind="k2", coef=1.0, denominator=3.0, weights=given.weights).loss.backward()
     torch.testing.assert_close(ours.grad, theirs.grad)
     assert ours.grad is not None and ours.grad.tolist() == pytest.approx([0, 0, -0.5 / 3, 0.25 / 3, 0, 19.5 / 3])
+
+
+@pytest.mark.parametrize("versions", [1, 4])
+def test_of_samples_that_are_older_its_gradient_is_that_of_the_reverse_kl(versions: int) -> None:
+    """In expectation over all tokens of a small vocabulary, each weighed by how often the older policy samples it."""
+    draw = torch.Generator().manual_seed(0)
+    size, steps = 8, 0.3 * torch.randn(versions, 8, generator=draw)  # what the policy has moved by since
+    logits, teacher = torch.randn(size, generator=draw), torch.randn(size, generator=draw).log_softmax(-1)
+    behavior = (logits - steps.sum(0)).log_softmax(-1)
+    algorithm = make_algorithm(OPDConfig(advantage_clip=None, is_correction="decoupled"))
+    (built,) = made.make_batch([made.sample((0, *[1] * size), logprobs=behavior.tolist(), reward=1.0)], 100, 0).rows
+    given = replace(
+        built,
+        reference_logprobs=torch.cat([torch.zeros(1), teacher]),
+        weights=torch.cat([torch.zeros(1), behavior.exp()]),
+    )
+    (given,) = algorithm.credit([given], moments)
+    ours = logits.clone().requires_grad_()
+    logp_T = torch.cat([torch.zeros(1), ours.log_softmax(-1)])
+    algorithm.loss(logp_T, torch.zeros_like(logp_T), given, denominator=1.0).loss.backward()
+    exact = logits.clone().requires_grad_()
+    policy = exact.log_softmax(-1)
+    (policy.exp() * (policy - teacher)).sum().backward()
+    torch.testing.assert_close(ours.grad, exact.grad)
 
 
 def test_every_group_is_trained_whatever_its_rewards_are() -> None:
