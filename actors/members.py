@@ -67,7 +67,8 @@ class WorkerRecord:
     placement: Any = "DEFAULT"
     node: str = ""  # of Ray's, on which it runs
     state: State = State.DEAD
-    playing: set[Assignment] = field(default_factory=set)
+    playing: set[Assignment] = field(default_factory=set)  # all of one company
+    in_flight: int = 0  # their episodes
     died_of: str = ""  # its last incarnation that was found dead
     blameless: bool = False  # what was played on that had nothing to do with it
     without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
@@ -83,10 +84,14 @@ class WorkerRecord:
         """Of its present incarnation; None while it is dead."""
         return self.life.handle
 
-    @property
-    def in_flight(self) -> int:
-        """Episodes."""
-        return sum(play.episodes for play in self.playing)
+    def add(self, play: Assignment) -> None:
+        self.playing.add(play)
+        self.in_flight += play.episodes
+
+    def remove(self, play: Assignment) -> None:
+        if play in self.playing:
+            self.playing.remove(play)
+            self.in_flight -= play.episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +205,7 @@ class WorkerRegistry:
 
     async def leave(self, play: Assignment) -> None:
         assert play.member is not None
-        play.member.playing.discard(play)
+        play.member.remove(play)
         await self.notify()
 
     def _serve(self) -> None:
@@ -235,22 +240,23 @@ class WorkerRegistry:
         if self.failure is not None:
             given.set_exception(self.failure)
             return True
-        open_to = [member for member in self.members if self._has_room(member, play)]
-        if not open_to:
+        best: WorkerRecord | None = None
+        for member in self.members:  # of a thousand most are looked at no further than their load
+            if (best is None or member.in_flight < best.in_flight) and self._has_room(member, play):
+                best = member
+        if best is None:
             return False
-        play.member = min(open_to, key=lambda member: member.in_flight)
-        play.handle = play.member.handle
-        play.member.playing.add(play)
+        play.member, play.handle = best, best.handle
+        best.add(play)
         given.set_result(play)
         return True
 
     def _has_room(self, member: WorkerRecord, play: Assignment) -> bool:
+        if member.playing and member.in_flight + play.episodes > self._in_flight:
+            return False
         if member.state is not State.READY or (member is self._kept and play.company is None):
             return False
-        if not member.playing:
-            return True
-        together = all(other.company is play.company for other in member.playing)
-        return together and member.in_flight + play.episodes <= self._in_flight
+        return not member.playing or next(iter(member.playing)).company is play.company
 
     async def ready(self) -> None:
         """Waits for a worker that serves. Raises RunFailed when the run cannot continue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -193,6 +194,26 @@ def test_suspects_that_have_waited_long_get_a_worker_while_others_come_and_go(mo
         await roster.leave(suspect.result())
         await settled()
         assert late.done()
+
+    run(scenario)
+
+
+def test_a_worker_has_as_many_episodes_as_its_groups_and_the_least_loaded_gets_the_next() -> None:
+    async def scenario() -> None:
+        draw, members = random.Random(0), [idle() for _ in range(5)]
+        roster, plays = WorkerRegistry(members, in_flight=40), list[Assignment]()
+        for _ in range(300):
+            if plays and (len(plays) > 12 or draw.random() < 0.4):
+                gone = plays.pop(draw.randrange(len(plays)))
+                await roster.leave(gone)
+                await roster.leave(gone)  # a second time changes nothing
+            else:
+                least = min(each.in_flight for each in members)
+                plays.append(await roster.admit(draw.randint(1, 8)))
+                assert plays[-1].member.in_flight == least + plays[-1].episodes
+            assert [each.in_flight for each in members] == [
+                sum(play.episodes for play in plays if play.member is each) for each in members
+            ]
 
     run(scenario)
 
