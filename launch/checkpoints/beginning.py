@@ -21,7 +21,7 @@ from rlsys.adapters import BASES, Adapter, AdapterStart, read_adapter
 from rlsys.config.learner import LearnerConfig
 from rlsys.config.recipe import StageConfig
 from rlsys.errors import BadInput
-from rlsys.files import link_or_copy
+from rlsys.files import link_or_copy, rename_synced
 
 LEARNER = "learner"  # in a checkpoint: what the ranks continue from
 KEPT = Path(LEARNER) / "reference"
@@ -91,7 +91,7 @@ def keep_base(run: Path, model: Path) -> Path:
         draft = folder.with_name(f".{name}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(model, draft, copy_function=link_or_copy)
-        draft.rename(folder)
+        rename_synced(draft, folder)
     return folder.resolve()
 
 

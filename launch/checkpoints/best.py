@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.checkpoints.checkpoint import STATE, set_aside, step_of
-from rlsys.files import link_or_copy, replace_file
+from rlsys.files import link_or_copy, remove_tree, rename_synced, replace_file
 
 BEST = re.compile(r"best-step-\d{6,}")
 ABOUT = "best.json"
@@ -52,11 +52,11 @@ def offer(run: Path, apart: Path, number: str, value: float) -> bool:
     replace_file(apart / ABOUT, json.dumps({"number": number, "value": value, "step": step_of(apart)}) + "\n")
     final = apart.with_name(f"best-step-{step_of(apart):06d}")
     if final.exists():
-        shutil.rmtree(final)
-    apart.rename(final)
+        remove_tree(final)
+    rename_synced(apart, final)
     for old in (run / "checkpoints").glob("best-step-*"):
         if old != final:
-            shutil.rmtree(old)
+            remove_tree(old)
     return True
 
 

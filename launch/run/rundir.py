@@ -38,7 +38,7 @@ from launch.checkpoints.checkpoint import (
 from launch.checks.machine import inside_ray_job
 from launch.run.episodes import EpisodeFiles
 from rlsys.errors import BadInput
-from rlsys.files import is_there, link_or_copy, naming, replace_file
+from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file
 from rlsys.jsonl import json_object, kind_of
 from rlsys.seals import digest_of
 
@@ -147,8 +147,9 @@ class RunDir:
 
     def begin_checkpoint(self, step: int) -> Path:
         """An empty folder to save into; a half-written one of an earlier process is removed."""
-        for left in (self.path / "checkpoints").glob(".step-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for pattern in (".step-*", f"{REMOVED}*"):
+            for left in (self.path / "checkpoints").glob(pattern):
+                shutil.rmtree(left, ignore_errors=True)
         folder = self.path / "checkpoints" / f".step-{step:06d}.tmp"
         folder.mkdir()
         return folder
@@ -161,7 +162,7 @@ class RunDir:
         unwanted: Callable[[], bool] = lambda: False,
         reference: Path | None = None,
     ) -> Path | None:
-        """Make it the newest, with the digests of its files, then drop all but the `keep` newest.
+        """Make it the newest, with the digests of its files and on the disk, then drop all but the `keep` newest.
 
         unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned. reference: of
         `launch.checkpoints.beginning`, which the checkpoint has to hold.
@@ -172,9 +173,9 @@ class RunDir:
         if files is None or unwanted():
             return None
         write_state(folder, state, files)
-        final = folder.rename(folder.with_name(f"step-{state.step:06d}"))
+        final = rename_synced(folder, folder.with_name(f"step-{state.step:06d}"))
         for old in self.checkpoints()[:-keep]:
-            shutil.rmtree(old)
+            remove_tree(old)
         return final
 
     def renew_checkpoint(self, checkpoint: Path, state: DriverState) -> None:
