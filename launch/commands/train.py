@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 from pathlib import Path
 
 from envs.services.first_question import ask_all
@@ -37,7 +38,7 @@ from launch.stages.train import (
     train,
     why_nothing,
 )
-from rlsys.config.recipe import RunConfig
+from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input
 from rlsys.system.device import resolve_run
@@ -202,13 +203,23 @@ def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple
     if must_resume and checkpoint is None:
         raise BadInput(f"{path} has no checkpoint to resume from", key="--resume")
     state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
-    refuse_other_config(path, config, midway=state.stage_index if state.stage_step else None)
+    refuse_other_config(path, config, state)
     if state.stage_index < len(config.stages):
-        entered = config.stages[state.stage_index]
-        if entered.epochs is None and entered.steps < state.stage_step:
-            raise BadInput(
-                f"the run has taken {state.stage_step} of them already",
-                key=f"stages.{entered.name}.steps",
-                found=entered.steps,
-            )
+        refuse_fewer_steps(config.stages[state.stage_index], state)
     return directory, checkpoint, state
+
+
+def refuse_fewer_steps(entered: StageConfig, state: DriverState) -> None:
+    """Than were taken, or than the prompts fill that have been begun: each of those comes to an end."""
+    if entered.epochs is not None:
+        return
+    prompts, each = len(state.open_sequences), entered.config.loop.groups_per_step
+    least = state.stage_step + math.ceil(prompts / each)
+    if entered.steps < least:
+        said = f"the run has taken {state.stage_step} of them already"
+        raise BadInput(
+            said if not prompts else f"{said}, and begun {prompts} prompts, {each} a step",
+            key=f"stages.{entered.name}.steps",
+            found=entered.steps,
+            expected=f"at least {least}",
+        )

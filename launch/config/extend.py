@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
 
 
-def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = None) -> None:
+def refuse_other_config(path: Path, config: RunConfig, state: DriverState) -> None:
     """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
-    More steps, other timings, other learning rates, more workers, other ranks or ZeRO stages are fine. midway: the
-    number of the stage that has begun; what its optimizer and its open groups stand for may not change before it ends.
+    More steps, other timings, other learning rates, more workers, other ranks or ZeRO stages are fine. What the
+    optimizer and the open groups of a stage stand for may not change once it has begun, also where a finished run gets
+    more steps of its last stage; and the steps of other stages that have ended are what they were.
     """
     saved = path / "config.yaml"
     if not any((path / "checkpoints").glob("step-*")):
@@ -38,8 +39,14 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
         )
     before = compose(str(saved), [], saved=True)
     begun, now = _identity(before), _identity(config)
-    if midway is not None and len(before.stages) == len(config.stages) > midway:
-        begun, now = begun | _midway(before.stages[midway]), now | _midway(config.stages[midway])
+    if begun["stages"] == now["stages"]:
+        number = state.stage_index
+        if number == len(config.stages) and _grows(before.stages[-1], config.stages[-1]):
+            number -= 1
+        if number < state.stage_index or state.stage_step:
+            begun, now = begun | _midway(before.stages[number]), now | _midway(config.stages[number])
+        for ended in range(number):
+            begun, now = begun | _length(before.stages[ended]), now | _length(config.stages[ended])
     changed = differences(begun, now)
     if changed:
         raise BadInput(f"it was begun with {changed}: choose another directory", key="--run-dir", found=path)
@@ -47,6 +54,14 @@ def refuse_other_config(path: Path, config: RunConfig, *, midway: int | None = N
 
 def _midway(stage: StageConfig) -> dict[str, Any]:
     return {f"stages.{stage.name}.{key}": value for key, value in stage_of(stage.kind).midway(stage).items()}
+
+
+def _length(stage: StageConfig) -> dict[str, Any]:
+    return {f"stages.{stage.name}.{key}": getattr(stage, key) for key in ("steps", "epochs")}
+
+
+def _grows(before: StageConfig, now: StageConfig) -> bool:
+    return now.epochs is None and before.epochs is None and now.steps > before.steps
 
 
 def _identity(config: RunConfig) -> dict[str, Any]:
@@ -95,7 +110,7 @@ def has_more_steps(state: DriverState, run_dir: Path, config: RunConfig) -> bool
     continue.
     """
     before, last = compose(str(run_dir / "config.yaml"), [], saved=True).stages[-1], config.stages[-1]
-    if last.epochs is not None or before.epochs is not None or last.steps <= before.steps:
+    if not _grows(before, last):
         return False
     if last.kind == "dpo" and last.config.eval.every:
         key = f"stages.{last.name}.eval.every"

@@ -8,6 +8,7 @@ import pytest
 
 from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run as rlsys
+from launch.commands.train import refuse_fewer_steps
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, refuse_other_config
 from launch.run.run import Run
@@ -250,7 +251,7 @@ def test_a_run_that_was_begun_before_a_rule_goes_on(tmp_path: Path) -> None:
     (run / "config.yaml").write_text(begun)
     with refused("reward.name", says="token stream"):
         compose(str(run / "config.yaml"), [])
-    refuse_other_config(run, compose("worlds/sums", []))
+    refuse_other_config(run, compose("worlds/sums", []), DriverState())
 
 
 def test_one_critic_and_two_discounts_need_a_lambda_of_one() -> None:
@@ -270,10 +271,10 @@ def test_a_run_goes_on_with_the_examples_that_it_began_with(tmp_path: Path) -> N
     run = tmp_path / "run"
     (run / "checkpoints" / "step-000001").mkdir(parents=True)
     (run / "config.yaml").write_text(to_yaml(composed(tmp_path, dpo)))
-    refuse_other_config(run, composed(tmp_path, dpo, overrides=("eval.every=3", "learner.lr=0.1")))
+    refuse_other_config(run, composed(tmp_path, dpo, overrides=("eval.every=3", "learner.lr=0.1")), DriverState())
     for key in ("share=0.5", "tasks=3"):
         with pytest.raises(BadInput, match=rf"it was begun with stages.b.eval.{key.split('=')[0]}="):
-            refuse_other_config(run, composed(tmp_path, dpo, overrides=(f"eval.{key}",)))
+            refuse_other_config(run, composed(tmp_path, dpo, overrides=(f"eval.{key}",)), DriverState())
 
 
 def test_what_a_stage_stands_for_may_not_change_in_its_middle(tmp_path: Path) -> None:
@@ -282,24 +283,59 @@ def test_what_a_stage_stands_for_may_not_change_in_its_middle(tmp_path: Path) ->
     (run / "checkpoints" / "step-000001").mkdir(parents=True)
     (run / "config.yaml").write_text(to_yaml(composed(tmp_path, rl)))
     fine = composed(tmp_path, rl, overrides=("algorithm.clip_low=0.1", "learner.lr=0.1"))
-    refuse_other_config(run, fine, midway=0)
+    refuse_other_config(run, fine, DriverState(stage_step=1))
     for override, found in (
         ("algorithm.name=gspo", "stages.a.algorithm.name='grpo', not 'gspo'"),
         ("loop.group_size=8", "stages.a.loop.group_size=4, not 8"),
     ):
         other = composed(tmp_path, rl, overrides=(override,))
-        refuse_other_config(run, other)  # the stage is yet to begin
+        refuse_other_config(run, other, DriverState())  # the stage is yet to begin
         with pytest.raises(BadInput, match=rf"it was begun with {found}: choose another directory$"):
-            refuse_other_config(run, other, midway=0)
+            refuse_other_config(run, other, DriverState(stage_step=1))
+
+
+def test_a_finished_run_that_gets_more_steps_is_the_one_that_it_was(tmp_path: Path) -> None:
+    both = "{{name: a, kind: sft, steps: {}}}", "{{name: b, kind: rl, steps: {}, loop: {{groups_per_step: 4}}}}"
+
+    def stages(first: int, last: int, *overrides: str) -> RunConfig:
+        return composed(tmp_path, both[0].format(first), both[1].format(last), overrides=overrides)
+
+    run, finished = tmp_path / "run", DriverState(step=5, stage_index=2)
+    (run / "checkpoints" / "step-000005").mkdir(parents=True)
+    (run / "config.yaml").write_text(to_yaml(stages(2, 3)))
+    refuse_other_config(run, stages(2, 6, "learner.lr=0.1"), finished)
+    for override in ("loop.group_size=2", "curriculum.name=difficulty", "algorithm.name=rloo"):
+        key = override.partition("=")[0]
+        with pytest.raises(BadInput, match=rf"it was begun with stages.b.{key}="):
+            refuse_other_config(run, stages(2, 6, override), finished)
+    for others, found in ((stages(4, 6), "stages.a.steps=2, not 4"), (stages(2, 2), "stages.b.steps=3, not 2")):
+        with pytest.raises(BadInput, match=found):
+            refuse_other_config(run, others, finished)
+    refuse_other_config(run, stages(4, 6), DriverState(step=1, stage_step=1))  # both are yet to end
+
+
+@pytest.mark.parametrize(("steps", "prompts", "least"), [(5, 0, 6), (6, 0, 0), (7, 8, 8), (8, 8, 0), (8, 9, 9)])
+def test_what_has_been_begun_fits_into_the_steps_that_are_left(
+    tmp_path: Path, steps: int, prompts: int, least: int
+) -> None:
+    """After six steps of four prompts each, with some more of them open."""
+    rl = f"{{name: a, kind: rl, steps: {steps}, loop: {{groups_per_step: 4}}}}"
+    (stage,) = composed(tmp_path, rl).stages
+    state = DriverState(step=6, stage_step=6, open_sequences=list(range(24, 24 + prompts)))
+    if not least:
+        refuse_fewer_steps(stage, state)
+        return
+    with refused("stages.a.steps", expected=f"at least {least}"):
+        refuse_fewer_steps(stage, state)
 
 
 def test_checkpoints_without_their_configuration_are_not_continued(tmp_path: Path) -> None:
     config = composed(tmp_path, "{name: a, kind: sft, steps: 3}")
     run = tmp_path / "run"
-    refuse_other_config(run, config)
+    refuse_other_config(run, config, DriverState())
     (run / "checkpoints" / "step-000001").mkdir(parents=True)
     with refused(where="config.yaml", says="restore it"):
-        refuse_other_config(run, config)
+        refuse_other_config(run, config, DriverState())
 
 
 def test_an_algorithm_that_a_kind_has_nothing_for_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launch.checkpoints.checkpoint import DriverState
 from launch.config.compose import compose
 from launch.config.extend import refuse_other_config
 from launch.evaluation.sets import recipes_of
@@ -121,11 +122,11 @@ def test_a_stage_that_has_begun_is_continued_with_its_weights(tmp_path: Path) ->
     assert test_rl.play(tmp_path, steps=4).error is None
     (tmp_path / "run" / "config.yaml").write_text((tmp_path / "recipe.yaml").read_text())
     begun = compose(str(tmp_path / "recipe.yaml"), [])
-    refuse_other_config(tmp_path / "run", begun, midway=0)
+    refuse_other_config(tmp_path / "run", begun, DriverState(stage_step=1))
     for change, named in (("envs.sums.weight=3", "envs.sums.weight"), ("envs.sums.seed=4", "env.parts")):
         other = compose(str(tmp_path / "recipe.yaml"), [change])
         with pytest.raises(BadInput, match=named):
-            refuse_other_config(tmp_path / "run", other, midway=0)
+            refuse_other_config(tmp_path / "run", other, DriverState(stage_step=1))
 
 
 def test_a_dry_run_shows_each_environment_and_a_start_looks_at_each(tmp_path: Path) -> None:
