@@ -70,6 +70,7 @@ def last_boxed_span(text: str) -> tuple[int, int] | None:
     open_boxes = 0  # of these, how many are boxes
     last_start = -1  # of the last box that is not inside a closed one
     last: tuple[int, int] | None = None
+    bare = -1  # where the last box without braces begins: it is read once, for each may reach to the end of the text
     for token in _TOKEN.finditer(text, begin.start()):
         kind = token.group()
         if kind == "{":
@@ -85,7 +86,9 @@ def last_boxed_span(text: str) -> tuple[int, int] | None:
                 braces.append(token.end())
                 open_boxes += 1
             elif open_boxes == 0:
-                last = _bare(text, token.end())
+                bare = token.end()
+    if bare == last_start:
+        last = _bare(text, bare)
     return last if last is not None and last[0] == last_start else None
 
 

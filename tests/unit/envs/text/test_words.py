@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.text.words import last_boxed, last_boxed_span
+from tests.work import lines_run
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,9 @@ def test_a_span_is_inside_of_the_text(text: str) -> None:
 def test_megabytes_of_braces_take_one_pass() -> None:
     for text in (r"\boxed{" * 75_000, r"\boxed" + "{" * 500_000, r"\boxed{5}" * 50_000):
         last_boxed(text)
+
+
+@pytest.mark.parametrize("flood", [r"\boxed", r"\boxed ", r"\boxed{", "{", "}", r"\boxed{}", "$", r"\boxed x "])
+def test_twice_the_text_is_twice_the_work(flood: str) -> None:
+    once, twice = (lines_run(lambda n=n: last_boxed_span(flood * n)) for n in (500, 1000))
+    assert twice < 2.1 * once + 20
