@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envs.tasks.files import Located, text_field
+from envs.tasks.files import Located, number_text, text_field
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task
@@ -78,12 +78,16 @@ def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What reads as an answer key; () for a column that holds something else, which a reward function may read."""
     key = next((name for name in ANSWERS if fields.get(name) is not None), "")
     value = fields.get(key)
-    listed = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in listed):
-        return ()
-    texts = [str(each).strip() for each in listed]
+    texts = list(answer_texts(value if isinstance(value, list | tuple) else [value]))
     if key == "solution":
         texts = [last_boxed(text) or text for text in texts]
     if key == "answer":
         texts = [text.rpartition(FINAL)[2].strip() for text in texts]
     return tuple(text for text in texts if text)
+
+
+def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
+    """Texts and numbers as texts; () where one of them is neither, and a reward function may read them."""
+    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
+        return ()
+    return tuple(each.strip() if isinstance(each, str) else number_text(each) for each in values)  # type: ignore[arg-type]

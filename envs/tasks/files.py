@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+
 from envs.tasks.hub import SUFFIXES, download, in_folder, is_hub_name
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object, kind_of
@@ -24,6 +26,7 @@ from rlsys.types import Task
 
 PACKED = ".gz"
 BROKEN_PACK = (EOFError, zlib.error, gzip.BadGzipFile)  # the last is an OSError without a reason: caught before those
+EXACT = 2**53  # from here on a float stands for several whole numbers
 TSV_FIELDS = ("belief", "argument", "stance", "graph")  # ExplaGraphs, the only such file known, comes without a header
 
 
@@ -76,6 +79,12 @@ def text_field(record: Mapping[str, Any], key: str, where: str, *, blank: bool =
     return value
 
 
+def number_text(value: float) -> str:
+    """As people write it: a column of whole numbers with one that is missing holds 40.0 for 40."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
+    return str(int(value) if whole else value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
     """One record and where it stands: Located(where="train.jsonl line 7", task_id="train.jsonl:7", fields={…})
@@ -89,9 +98,13 @@ class Located:
 
     @property
     def lower(self) -> dict[str, Any]:
-        """The fields by lower-case name, for some publishers write `Question`; a lower-case name wins over others."""
-        fields = {key.casefold(): value for key, value in self.fields.items()}
-        return fields | {key: value for key, value in self.fields.items() if key == key.casefold()}
+        """The fields by lower-case name, for some publishers write `Question`; a lower-case name wins over others.
+
+        Without those that are null: files of columns give every row the fields of all others.
+        """
+        known = {key: value for key, value in self.fields.items() if value is not None}
+        fields = {key.casefold(): value for key, value in known.items()}
+        return fields | {key: value for key, value in known.items() if key == key.casefold()}
 
     def text(self, key: str) -> str:
         """A required text, stripped."""
@@ -112,7 +125,7 @@ class Located:
     def value_text(self, value: object, key: str) -> str:
         """A text or a number as text. True and false are neither."""
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return str(value)
+            return number_text(value)
         return text_field({key: value}, key, self.where).strip()
 
     def answer(self) -> str:
@@ -178,10 +191,12 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            narrow = [field.name for field in file.schema_arrow if pyarrow.types.is_float32(field.type)]
             for batch in file.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, _plain(row)
+                    shortest = {name: float(str(np.float32(row[name]))) for name in narrow if row[name] is not None}
+                    yield number, _plain(row | shortest)  # 0.1 and not 0.10000000149011612
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error

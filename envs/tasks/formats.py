@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from envs.tasks.conversation import conversation, prompt_row
+from envs.tasks.conversation import answer_texts, conversation, prompt_row
 from envs.tasks.files import Located, read_records, text_field
 from envs.text.words import last_boxed, parse_number
 from rlsys.errors import BadInput, nearest, require
@@ -75,15 +75,17 @@ def flash_rag(record: Located) -> Task:
 def rule_rows(record: Located) -> Task:
     """Rows of ReSearch, ICRL and DAPO-Math: "reward_model" holds "ground_truth", a text, a list or {"target": ..}.
 
-    The question is the field "question", or what "prompt" holds without the instructions around it.
+    verl's may be anything that a function of the user's reads: then there is no answer here. The question is the field
+    "question", or what "prompt" holds without the instructions around it.
     """
     fields = record.lower
     model = fields.get("reward_model")
-    truth = model.get("ground_truth") if isinstance(model, Mapping) else None
-    truth = truth.get("target") if isinstance(truth, Mapping) else truth
-    truth = [truth] if isinstance(truth, str | int | float) else truth
-    answers = record.texts(truth, "reward_model.ground_truth")
-    return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
+    if not isinstance(model, Mapping) or "ground_truth" not in model:
+        raise BadInput('has no "ground_truth"', where=record.where, key='"reward_model"')
+    truth = model["ground_truth"]
+    truth = truth["target"] if isinstance(truth, Mapping) and "target" in truth else truth
+    question = record.text("question") if "question" in fields else _from_prompt(record)
+    return record.task(question, answer_texts(truth if isinstance(truth, list | tuple) else [truth]))
 
 
 def multi_hop(record: Located) -> Task:
@@ -157,6 +159,24 @@ def question_answer(record: Located) -> Task:
 def mmlu_pro(record: Located) -> Task:
     """MMLU-Pro: a list of "options" and the letter of the right one."""
     return _choice(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
+
+
+def lettered(record: Located) -> Task:
+    """MMLU: a list of "choices", and the place of the right one, from 0, or its letter."""
+    choices, answer = record.texts(record.lower.get("choices"), "choices"), record.lower.get("answer")
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < min(len(choices), len(LETTERS)):
+        return _choice(record, record.text("question"), choices, LETTERS[answer])
+    return _choice(record, record.text("question"), choices)
+
+
+def labelled(record: Located) -> Task:
+    """ARC and CommonsenseQA: "choices" holds "text" and "label", and "answerKey" is one of the labels."""
+    choices = record.mapping("choices")
+    texts, labels = (record.texts(choices.get(key), f"choices.{key}") for key in ("text", "label"))
+    right = record.text("answerkey")
+    if right not in labels or len(labels) != len(texts):
+        raise BadInput(f"is {right[:40]!r}", where=record.where, key='"answerKey"', expected=f"one of {labels}")
+    return _choice(record, record.text("question"), texts, LETTERS[labels.index(right)])
 
 
 def strategy_qa(record: Located) -> Task:
@@ -328,6 +348,8 @@ FORMATS: dict[str, Format] = {
     "hotpotqa": Format(("question", "answer", "supporting_facts", "context"), multi_hop),
     "strategyqa": Format(("question", "answer", "term"), strategy_qa),
     "mmlu_pro": Format(("question", "answer", "options"), mmlu_pro),
+    "mmlu": Format(("question", "answer", "choices"), lettered),
+    "arc": Format(("question", "choices", "answerkey"), labelled),
     "triviaqa": Format(("question", "answer", "question_source"), trivia_qa),
     "theoremqa": Format(("question", "answer", "answer_type"), theorem_qa),
     "gsm8k": Format(("question", "answer"), gsm8k, mark=FINAL_ANSWER),
@@ -344,7 +366,8 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
 
     `source` is a path (JSON lines, a JSON array, parquet, tab-separated), or `owner/name` or `owner/name:config` on the
     hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of the
-    first record. Raises BadInput for what cannot be read, with file and line, or is in no known format.
+    each record. Raises BadInput for what cannot be read, with file and line, is in no known format, or in one of
+    two that have the same fields.
     """
     if format != "auto" and format not in FORMATS:
         raise BadInput(
@@ -353,10 +376,21 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
             expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
-    chosen: Format | None = FORMATS.get(format)
+    records = islice(read_records(source, split=split), limit)
+    if format != "auto":
+        return [FORMATS[format].read(record) for record in records]
     tasks: list[Task] = []
-    for record in islice(read_records(source, split=split), limit):
-        if chosen is None:
-            chosen = recognise(record)
-        tasks.append(chosen.read(record))
+    of_fields: dict[tuple[str, ...], Format] = {}  # those whose answers have a mark, or those without: not one row so
+    latest: Format | None = None
+    for record in records:
+        try:
+            known = recognise(record)
+        except BadInput:
+            if latest is None:
+                raise
+            known = latest  # says what is wrong with it
+        latest = of_fields.setdefault(known.fields, known)
+        if known is not latest and known.mark:
+            raise BadInput(f"has {known.mark!r}, and those before it have not", where=record.where, key='"answer"')
+        tasks.append(latest.read(record))
     return tasks

@@ -79,8 +79,13 @@ class QuestionsWorld(World):
 
     def _read(self, source: str, *, split: str | None) -> list[Task]:
         tasks = read_source(source, split=split)
-        for task in tasks if self._config.style == "choice" else ():
-            require(bool(options(task)), "env.style", "choice", f"options in every record, {task.task_id} has none")
+        style = self._config.style
+        for task in tasks:
+            if style == "choice":
+                require(bool(options(task)), "env.style", style, f"options in every record, {task.task_id} has none")
+            elif self._file is None:
+                lettered = f"choice: {task.task_id} has options, and a letter as its answer"
+                require(not options(task), "env.style", style, lettered)
         for task in tasks if self._file is not None else ():
             self._asked(task)  # a field that it lacks is said before anything is played
         return tasks
@@ -110,6 +115,8 @@ class QuestionsWorld(World):
         if terms is not None:
             text, answer = self._sum(terms, self._config.drawn_for(task, seed))
         else:
+            if not task.answers:
+                raise BadInput("no answer to demonstrate", where=f"task {task.task_id}")
             text, answer = find_solution(task), task.answers[0]
         if not self._style.answered(text, task):
             text = f"{text}\n{self._style.write(answer)}"

@@ -194,7 +194,10 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
         ({"question": "", "answers": ["a"]}, '"question" is empty'),
         ({"question": "q?", "answers": ["C"], "options": {"A": "x"}}, 'are not among "options"'),
         ({"question": "q?", "golden_answers": "a"}, '"golden_answers" is missing, empty'),
-        ({"question": "q?", "reward_model": {"ground_truth": {}}}, r'"reward_model\.ground_truth" is missing'),
+        ({"question": "q?", "reward_model": {"style": "rule"}}, '"reward_model" has no "ground_truth"'),
+        ({"question": "q?", "choices": ["x", "y"], "answer": 2}, "a letter from A to B"),
+        ({"question": "q?", "choices": ["x", "y"], "answer": True}, '"answer" is true'),
+        ({"question": "q?", "choices": {"text": ["x"], "label": ["A"]}, "answerKey": "B"}, "\"answerKey\" is 'B'"),
         ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt" is null'),
         ({"question": "q?", "answer": "a\n#### "}, r'"\#\#\#\# " and the result'),
         ({"problem": "p", "solution": "\\boxed{1"}, r'no "answer", and no \\boxed\{\} ends'),
@@ -276,12 +279,54 @@ def test_any_object_is_a_task_or_bad_input() -> None:
 # Where records lie
 
 
-def test_the_first_record_decides_the_format_and_later_ones_must_have_it(tmp_path: Path) -> None:
-    records = {"question": "q1", "golden_answers": ["a"]}, {"question": "q2", "answers": ["b"]}
-    path = jsonl(tmp_path / "data.jsonl", records)
-    with refused('"golden_answers"', where="data.jsonl line 2"):
-        read_source(path)
+def test_each_record_is_read_in_its_own_form_but_none_in_one_of_two_that_look_alike(tmp_path: Path) -> None:
+    """As files of columns are that were made of two: each row has the fields of both, as nulls."""
+    own, flash = {"question": "q2", "answers": ["b"]}, {"question": "q1", "golden_answers": ["a"]}
+    path = jsonl(tmp_path / "data.jsonl", [flash | {"answers": None}, own | {"golden_answers": None, "options": None}])
+    assert [task.answers for task in read_source(path)] == [("a",), ("b",)]
     assert [task.task_id for task in read_source(path, limit=1)] == ["data.jsonl:1"]
+    worked, plain = {"question": "q", "answer": "2 + 1\n#### 3"}, {"question": "q", "answer": "4"}
+    for records, says in (([worked, plain], '"#### " and the result'), ([plain, worked], "those before it have not")):
+        with refused(says=says, where="line 2"):
+            read_source(jsonl(tmp_path / "mixed.jsonl", records))
+    with refused('"golden_answers"', where="line 2"):  # what a row lacks is said in the words of those before it
+        read_source(jsonl(tmp_path / "broken.jsonl", [flash, {"question": "q3"}]))
+
+
+@pytest.mark.parametrize(
+    ("record", "answers"),
+    [
+        ({"question": "q", "answer": 40.0}, ("40",)),  # a column of whole numbers of which one is missing
+        ({"question": "q", "answer": -7.5}, ("-7.5",)),
+        ({"question": "q", "answer": 1e22}, ("1e+22",)),  # stands for many numbers
+        ({"question": "q", "golden_answers": [3.0, "three"]}, ("3", "three")),
+        ({"prompt": "q", "answer": 40.0}, ("40",)),
+        ({"question": "q", "choices": ["3", "4", "5"], "answer": 1}, ("B",)),
+        ({"question": "q", "choices": ["3", "4", "5"], "answer": "C"}, ("C",)),
+        ({"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}, ("B",)),
+        ({"prompt": "q", "reward_model": {"ground_truth": {"stdin": ["2"]}}}, ()),
+        ({"prompt": "q", "reward_model": {"ground_truth": True}}, ()),
+        ({"prompt": "q", "reward_model": {"ground_truth": None}}, ()),
+        ({"prompt": "q", "reward_model": {"ground_truth": [["a"], ["b"]]}}, ()),
+        ({"prompt": "q", "reward_model": {"ground_truth": {"target": ["a", 2.0]}}}, ("a", "2")),
+    ],
+)
+def test_an_answer_is_what_its_publisher_means(
+    record: dict[str, Any], answers: tuple[str, ...], tmp_path: Path
+) -> None:
+    (task,) = read_source(jsonl(tmp_path / "data.jsonl", [record]))
+    assert task.answers == answers
+
+
+def test_a_narrow_float_of_a_column_is_written_as_it_was(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    path = tmp_path / "data.parquet"
+    narrow = pyarrow.array([0.1, None, 40.0], pyarrow.float32())
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["a", "b", "c"], "answer": narrow, "score": narrow}), path)
+    first, _, last = read_records(str(path))
+    assert (first.answer(), last.answer(), first.fields["score"]) == ("0.1", "40", 0.1)
 
 
 def test_a_format_may_be_named(tmp_path: Path) -> None:

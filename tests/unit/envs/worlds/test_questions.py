@@ -55,9 +55,16 @@ BOXED, TAGS = "\\boxed{", "<answer>"
 def test_a_message_with_an_answer_in_its_style_is_answered(
     tmp_path: Path, style: str, answered: list[str], malformed: list[str]
 ) -> None:
-    world = of_file(tmp_path, CHOICE, {**CHOICE, "question": "And now?"}, style=style)
+    record = CHOICE if style == "choice" else {key: value for key, value in CHOICE.items() if key != "options"}
+    world = of_file(tmp_path, record, {**record, "question": "And now?"}, style=style)
     assert [ending(world, text) for text in answered] == [EpisodeEnd.ANSWERED] * len(answered)
     assert [ending(world, text) for text in malformed] == [EpisodeEnd.MALFORMED] * len(malformed)
+
+
+def test_options_that_no_prompt_shows_are_refused(tmp_path: Path) -> None:
+    """Their answer is a letter, of which the model would know nothing."""
+    with refused("env.style", found="boxed", expected="choice"):
+        of_file(tmp_path, CHOICE, {**CHOICE, "question": "And now?"}, style="boxed")
 
 
 @settings(max_examples=40, deadline=None)
