@@ -194,7 +194,7 @@ def test_a_run_continues_on_other_ranks_and_under_another_zero_stage(tmp_path: P
     run, state = with_config(tmp_path), outcome.run.state
     newest = RunDir(run).checkpoints()[-1]
     before, now = (compose(str(tmp_path / "recipe.yaml"), given) for given in ([], [override]))
-    refuse_other_config(run, now, midway=1)
+    refuse_other_config(run, now, state)
     assert describe_division(before.stages[1], state, newest) == ""
     found = describe_division(now.stages[1], state, newest)
     assert "saved with learner.ranks=1 learner.zero_stage=2" in found and override.removeprefix("stages.b.") in found
