@@ -43,9 +43,9 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
         raise BadInput(f'{found} "response"', where=where, expected="one of them")
     messages = _conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
-        prompt = _conversation(record, "prompt", "user", where)
+        prompt, messages = _apart(_conversation(record, "prompt", "user", where), messages, where)
     else:
-        first = next((index for index, each in enumerate(messages) if each.role == "assistant"), 0)
+        first = _first_of_assistant(messages) % len(messages)  # none: all of it is the prompt of nothing
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
@@ -58,19 +58,45 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
     for key in ("prompt", "chosen", "rejected"):
         if key not in record:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
+    asked = _conversation(record, "prompt", "user", where)
+    parts = [_apart(asked, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")]
+    prompt, said = parts[0][0], [messages for _, messages in parts]
+    if parts[1][0] != prompt:
+        raise BadInput('"chosen" and "rejected" answer two prompts', where=where)
     answers = [
         Answer(
-            messages=_conversation(record, key, "assistant", where),
+            messages=messages,
             samples=read_samples(record, f"{key}_samples", where),
             truncated=record.get(f"{key}_truncated") is True,
         )
-        for key in ("chosen", "rejected")
+        for key, messages in zip(("chosen", "rejected"), said, strict=True)
     ]
     if any(len(answer.samples) > 1 for answer in answers):
         raise BadInput("an answer of a pair in several samples", where=where, expected="one each")
     if answers[0] == answers[1]:
         raise BadInput('"chosen" and "rejected" are the same', where=where)
-    return _example(record, where, _conversation(record, "prompt", "user", where), answers)
+    return _example(record, where, prompt, answers)
+
+
+def _apart(
+    prompt: tuple[Message, ...], messages: tuple[Message, ...], where: str
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(prompt, what comes after it), each once: the answers of many public sets hold the whole conversation. One that
+    has a system text before the question has the longer prompt. Raises BadInput for one that begins with another."""
+    if messages[: len(prompt)] == prompt:
+        return prompt, messages[len(prompt) :]
+    if messages[0].role == "assistant" or prompt[-1].role == "assistant":
+        return prompt, messages
+    leading = messages[: _first_of_assistant(messages)]
+    if leading[-len(prompt) :] == prompt or prompt[-len(leading) :] == leading:
+        return max(leading, prompt, key=len), messages[len(leading) :]
+    if prompt[-1].role == "user":
+        raise BadInput("an answer that begins with another prompt than its own", where=where, key='"prompt"')
+    return prompt, messages  # a system text, and then the question
+
+
+def _first_of_assistant(messages: tuple[Message, ...]) -> int:
+    return next((index for index, each in enumerate(messages) if each.role == "assistant"), len(messages))
 
 
 def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:

@@ -87,6 +87,43 @@ def test_tokens_of_another_tokenizer_are_not_taken_over() -> None:
     assert made.ids_and_mask(other) == ((7, 112, 97, 98), (0, 0, 1, 1))
 
 
+def said(text: str) -> list[dict[str, str]]:
+    """ "u: 2 + 3? | a: 5" as messages."""
+    roles = {"s": "system", "u": "user", "a": "assistant"}
+    return [{"role": roles[each[0]], "content": each[3:]} for each in text.split(" | ")]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "messages", "whole"),
+    [
+        ("u: q", "a: 5", "u: q / a: 5"),
+        ("u: q", "u: q | a: 5", "u: q / a: 5"),
+        ("u: q", "s: t | u: q | a: 5 | u: r | a: 6", "s: t | u: q / a: 5 | u: r | a: 6"),
+        ("s: t | u: q", "u: q | a: 5", "s: t | u: q / a: 5"),
+        ("u: q | a: 5 | u: r", "u: q | a: 5 | u: r | a: 6", "u: q | a: 5 | u: r / a: 6"),
+        ("u: q | a: 5", "u: r | a: 6", "u: q | a: 5 / u: r | a: 6"),  # goes on
+        ("s: t", "u: q | a: 5", "s: t / u: q | a: 5"),
+        ("u: q", "u: other | a: 5", None),
+        ("u: q", "s: t | u: other | a: 5", None),
+    ],
+)
+def test_a_prompt_that_the_answer_repeats_is_asked_once(prompt: str, messages: str, whole: str | None) -> None:
+    """As ultrachat and ultrafeedback have it; their prompt is a text."""
+    record = {"prompt": said(prompt), "messages": said(messages)}
+    pair = {"prompt": said(prompt), "chosen": said(messages), "rejected": said(f"{messages} no")}
+    if whole is None:
+        with refused('"prompt"', where="line 1", says="another prompt"):
+            read_answer(record, "line 1")
+        return
+    for example in (read_answer(record, "line 1"), read_pair(pair, "line 1")):
+        begun, _, rest = whole.partition(" / ")
+        parts = (example.prompt, example.answers[0].messages)
+        assert [[(each.role, each.content) for each in part] for part in parts] == [
+            [(each["role"], each["content"]) for each in said(part)] for part in (begun, rest)
+        ]
+    assert read_answer({"prompt": "q", "messages": said("u: q | a: 5")}, "line 1").answers[0].messages[0].content == "5"
+
+
 @pytest.mark.parametrize(
     ("read", "record", "line"),
     [
