@@ -327,8 +327,13 @@ class ChatRenderer:
 
     def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
-        if not message.calls or offer is None:
+        if not message.calls:
             return self.text_ids(message.content)
+        if offer is None:
+            called = message.calls[0].name
+            raise BadInput(
+                f"a message calls the tool {called!r}: this environment offers none in the model's own format"
+            )
         (hidden,), _, marks = self._hide_marks([message])
         family = self.family(offer)
         if family is None:

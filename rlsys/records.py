@@ -23,6 +23,7 @@ import numpy as np
 
 from rlsys.errors import BadInput
 from rlsys.jsonl import decode, encode, format_value, json_object, kind_of, read_as
+from rlsys.message_keys import refuse_other_keys
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import (
     EpisodeEnd,
@@ -339,6 +340,7 @@ def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tu
             raise BadInput(
                 f"{where}[{index}].role is {format_value(role)}", expected=f"one of {', '.join(roles)}{without}"
             )
+        refuse_other_keys(value, f"{where}[{index}]")
         calls = _read_calls(value, f"{where}[{index}]")
         if content is None and calls:
             content = ""

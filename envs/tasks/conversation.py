@@ -8,6 +8,7 @@ from typing import Any
 from envs.tasks.files import Located, number_text, text_field
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput
+from rlsys.message_keys import refuse_other_keys
 from rlsys.types import Message, Task
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -29,6 +30,7 @@ def _message(value: object, where: str, key: str) -> Message:
     if not isinstance(value, Mapping) or value.get("role") not in ROLES:
         role = value.get("role") if isinstance(value, Mapping) else value
         raise BadInput(where=where, key=f'"{key}.role"', found=str(role)[:40], expected=f"one of {', '.join(ROLES)}")
+    refuse_other_keys(value, f"{where}: {key}")
     if value.get("tool_calls"):
         raise BadInput("calls of tools in a prompt are not read", where=where, key=f'"{key}.tool_calls"')
     content = value.get("content")

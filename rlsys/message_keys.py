@@ -1,0 +1,44 @@
+"""The keys of a message in a user's data: those that are read, and those that change nothing that is learned.
+
+Any other one is refused by its name: what it says, such as a thought or that a message is not to be learned, would be
+lost without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlsys.errors import BadInput
+from rlsys.jsonl import format_value
+
+READ = frozenset(("role", "content", "inline", "calls", "tool_calls", "tool", "name", "call_id", "tool_call_id"))
+# Who wrote a message, when, and where it comes from.
+HARMLESS = frozenset(
+    ("id", "uid", "uuid", "message_id", "parent_id", "index", "turn", "timestamp", "created", "created_at", "date")
+    + ("model", "source", "lang", "language")
+)
+HINTS = {
+    **dict.fromkeys(
+        ("reasoning_content", "reasoning", "thinking", "thought"),
+        'a thought within "content", as the chat template of the model writes it',
+    ),
+    **dict.fromkeys(
+        ("weight", "train", "loss", "mask"),
+        "a row in which every message of the assistant after the prompt is learned",
+    ),
+    "function_call": '"tool_calls"',
+}
+
+
+def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
+    """Raises BadInput for a key with a value that nothing would read. A weight of 1 is what holds without."""
+    for key, value in message.items():
+        if key in READ or key in HARMLESS or _says_nothing(value) or (key == "weight" and value == 1):
+            continue
+        expected = HINTS.get(key, f"one of {', '.join(sorted(READ))}, or a key that changes nothing")
+        raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected=expected)
+
+
+def _says_nothing(value: object) -> bool:
+    return value is None or value is False or (isinstance(value, str | list | dict) and not value)
