@@ -40,6 +40,7 @@ from rlsys.untrusted import describe_exception
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
 NATIVE = "native"
+THOUGHT = "<think>"
 CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
 ENTRY_BYTES = 500  # of a reply in it without its text and tokens: measured
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
@@ -95,6 +96,18 @@ class ChatRenderer:
         chat = [ASKED, Message(role="assistant", content=MARK), ASKED]
         before, _, after = self._render(chat, open_turn=True).partition(MARK)
         return before, after
+
+    @cached_property
+    def opening(self) -> str:
+        """What the chat template writes to open a turn of the model's. Empty: it has no generation prompt."""
+        closed, opened = (self._render([ASKED], open_turn=each) for each in (False, True))
+        return opened.removeprefix(closed)
+
+    @cached_property
+    def opened_thought(self) -> str:
+        """The thought that it opens there (`<think>` and a line break), which the model then does not write itself."""
+        _, mark, rest = self.opening.rpartition(THOUGHT)
+        return "" if "</think>" in rest else mark + rest * bool(mark)
 
     @cached_property
     def turn_end(self) -> int | None:
@@ -302,14 +315,16 @@ class ChatRenderer:
             ids.extend(new)
             mask.extend([int(sampled)] * len(new))
 
+        new_turn = not all(message.inline for message in messages[:num_prompt])  # that the template has opened
         open_turn = False  # of the model's, which it has to end itself
         kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
         for (of_model, inline), found in kinds:
             if of_model:
                 for message in found:
-                    add(self._said_ids(message, offer), True)
-                    open_turn = not message.content.endswith(tuple(stop))
+                    add(self._said_ids(self._without_opened(message) if new_turn else message, offer), True)
+                    open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
+            new_turn = not inline
             if inline:
                 add(self.text_ids("".join(each.content for each in found)), False)
             else:
@@ -324,6 +339,13 @@ class ChatRenderer:
         if open_turn and not truncated and last is not None:
             add((last,), True)
         return tuple(ids), tuple(mask)
+
+    def _without_opened(self, message: Message) -> Message:
+        """What the model says after a thought that the template has opened: its tag stands there once."""
+        if not self.opened_thought or not message.content.startswith(THOUGHT):
+            return message
+        rest = message.content.removeprefix(THOUGHT).removeprefix(self.opened_thought.removeprefix(THOUGHT))
+        return replace(message, content=rest)
 
     def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""

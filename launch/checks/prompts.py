@@ -39,7 +39,7 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     """
     lines = [
         f"chat template: {template_of(renderer, model)}",
-        *(f"chat template: {each}" for each in doubts(renderer)),
+        *(f"chat template: {each}" for each in doubts(renderer, model)),
     ]
     seen: set[tuple[str, int]] = set()
     for recipe in playing:
@@ -64,8 +64,8 @@ def end_texts(renderer: ChatRenderer) -> list[str]:
     return [renderer.decode([one]) for one in sorted(renderer.ends)]
 
 
-def doubts(renderer: ChatRenderer) -> list[str]:
-    """What of the template does not fit the tokenizer."""
+def doubts(renderer: ChatRenderer, model: str) -> list[str]:
+    """What of the template does not fit the tokenizer, or what is learned and looked for."""
     if not renderer.has_template:
         return []
     before, after = renderer.around()
@@ -76,6 +76,14 @@ def doubts(renderer: ChatRenderer) -> list[str]:
     for mark in dict.fromkeys(MARK.findall(before + after)):
         if (count := len(renderer.encode(mark))) > 1:
             found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
+    if not renderer.opening:
+        found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
+    if renderer.opened_thought:
+        opened = visible(renderer.opened_thought)
+        found.append(
+            f"it opens a thought itself ({opened}): no answer holds that tag, and rewards that look for it find none; "
+            f"with a template that does not, in {model}/chat_template.jinja, the model writes its own"
+        )
     return found
 
 

@@ -66,7 +66,7 @@ def test_a_demonstration_ends_as_the_template_ends_a_turn(family: str, tmp_path:
     renderer, end = model(tmp_path, family), FAMILIES[family][3]
     assert trained(renderer, ANSWER) == f"48{end}"
     assert trained(renderer, ANSWER, REPLY, ANSWER) == f"48{end}48{end}"
-    assert doubts(renderer) == []
+    assert doubts(renderer, str(tmp_path)) == []
     ids, _ = renderer.demonstration([QUESTION, ANSWER, REPLY, ANSWER], 1, ())
     sampled = made.completion((*renderer.encode(f"48{end}"),), "48", stop=TurnStop.EOS)
     context = made.ints(renderer.prompt_ids([QUESTION]))
@@ -78,7 +78,35 @@ def test_a_demonstration_ends_as_the_template_ends_a_turn(family: str, tmp_path:
 def test_an_end_of_turn_that_ends_no_message_of_this_model_is_not_taught(family: str, tmp_path: Path) -> None:
     renderer, eos = model(tmp_path, family, named=False), FAMILIES[family][0]
     assert trained(renderer, ANSWER) == f"48{eos}"
-    assert "never ends a message" in doubts(renderer)[0]
+    assert "never ends a message" in doubts(renderer, str(tmp_path))[0]
+
+
+def changed(folder: Path, template: str) -> ChatRenderer:
+    model(folder, "phi3")
+    (folder / "chat_template.jinja").write_text(template)
+    return ChatRenderer(str(folder))
+
+
+@pytest.mark.parametrize("said", ["<think>\none more\n</think>\n\n48", "<think>one more</think>48"])
+def test_a_thought_that_the_template_opens_is_opened_once_in_each_turn(said: str, tmp_path: Path) -> None:
+    renderer = changed(tmp_path, PHI.replace("<|assistant|>\n{% endif", "<|assistant|>\n<think>\n{% endif"))
+    answer = Message(role="assistant", content=said)
+    ids, _ = renderer.demonstration([QUESTION, answer, REPLY, answer], 1, ())
+    assert renderer.decode(ids).count("<think>") == 2 == renderer.decode(ids).count("</think>")
+    taught = said.removeprefix("<think>").removeprefix("\n")
+    assert trained(renderer, answer, REPLY, answer) == f"{taught}<|end|>{taught}<|end|>"
+    assert trained(renderer, ANSWER) == "48<|end|>"
+    (doubt,) = doubts(renderer, str(tmp_path))
+    assert "opens a thought itself" in doubt
+    inside = Message(role="user", content=" and ", inline=True)  # the same turn goes on: its tags are the model's own
+    assert trained(renderer, ANSWER, inside, answer) == f"48{said}<|end|>"
+
+
+def test_a_template_that_opens_no_turn_is_doubted(tmp_path: Path) -> None:
+    (doubt,) = doubts(changed(tmp_path, PHI.partition("{% if")[0]), str(tmp_path))
+    assert "no generation prompt" in doubt
+    shut = changed(tmp_path, PHI.replace("<|assistant|>\n{% endif", "<|assistant|>\n<think>\n\n</think>\n\n{% endif"))
+    assert doubts(shut, str(tmp_path)) == [] and trained(shut, ANSWER) == "48<|end|>"  # no thought is left open
 
 
 def test_a_text_that_knows_no_turns_ends_with_the_tokenizers_end(tmp_path: Path) -> None:
