@@ -77,9 +77,9 @@ def split_tasks(
 ) -> Split:
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
-    Held out is all of `eval_data`; without it, `held_out_tasks` of `data` in a seeded hash order (half of them at
-    most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same have in
-    common, a question without case, white space and the mark at its end.
+    Held out is all of `eval_data`; without it, `held_out_tasks` different ones of `data` in a seeded hash order (half
+    of them at most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the
+    same have in common, a question without case, white space and the mark at its end.
     """
     return Split(lambda: read_split(config, make, read, same, what))
 
@@ -99,8 +99,10 @@ def read_split(
     elif data is None:
         held_out = list(make(config.held_out_tasks, True))
     else:
-        count = min(config.held_out_tasks, len(train) // 2)
-        held_out = sorted(train, key=lambda task: hash_order(config.seed, task.question))[:count]
+        different: dict[object, Task] = {}  # a file may hold each many times
+        for task in sorted(train, key=lambda task: hash_order(config.seed, task.question)):
+            different.setdefault(same(task), task)
+        held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     twins = [task for task in train if same(task) in apart and task.task_id not in chosen] if eval_data is None else []

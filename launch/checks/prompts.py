@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import World
+from launch.checks import hub, models
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -34,9 +35,10 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     """For people. playing: the stages whose episodes are played; each of their worlds and windows is looked at once.
     most: characters of a prompt that are shown.
 
-    Raises BadInput where, of a sample that could be looked at in time, no prompt can be made or none leaves room for
-    an answer.
+    Raises BadInput for a tokenizer that is larger than the model, and where, of a sample that could be looked at in
+    time, no prompt can be made or none leaves room for an answer.
     """
+    check_vocabulary(renderer, model)
     lines = [
         f"chat template: {template_of(renderer, model)}",
         *(f"chat template: {each}" for each in doubts(renderer, model)),
@@ -48,6 +50,21 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
             seen.add(key)
             lines += _of_world(renderer, recipe, model, most)
     return lines
+
+
+def check_vocabulary(renderer: ChatRenderer, model: str) -> None:
+    """A token without a row in the embedding ends a run in the middle of it; rows without a token are padding."""
+    folder = Path(model) if Path(model).is_dir() else hub.find_cached(model)
+    if folder is None or not (folder / "config.json").is_file():
+        return
+    config = models.read_model_config(folder, f"model.path={model!r}")
+    rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    tokens = max(renderer.tokenizer.get_vocab().values()) + 1
+    if isinstance(rows, int) and tokens > rows:
+        raise BadInput(
+            f"its tokenizer has {tokens} tokens and the model's embedding {rows} rows",
+            key="model.path", found=model, expected="an embedding that was resized after tokens were added",
+        )  # fmt: skip
 
 
 def template_of(renderer: ChatRenderer, model: str) -> str:

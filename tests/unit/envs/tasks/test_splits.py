@@ -36,7 +36,7 @@ def questions(split: Split, name: str) -> set[str]:
 
 def test_of_data_some_questions_are_held_out_by_seed() -> None:
     split = made("data", None)
-    assert len(split.held_out) == 9
+    assert len(split.held_out) == len(questions(split, "held_out")) == 9  # different ones, however often each is there
     assert not questions(split, "train") & questions(split, "held_out")
     assert made("data", None).tasks("all") == split.tasks("all")
     assert questions(made("data", None, seed=1), "held_out") != questions(split, "held_out")
@@ -47,12 +47,12 @@ def test_a_smaller_part_of_the_data_is_part_of_a_larger_one() -> None:
         config = TaskConfig(name="made", data="data", data_tasks=count, held_out_tasks=9, seed=seed)
         return split_tasks(config, read=lambda name, split: FILES[name], make=lambda count, held_out: [])
 
-    assert [len(some(count).train) for count in (1, 5, None)] == [1, 5, 50]
+    assert [len(some(count).train) for count in (1, 5, None)] == [1, 5, 42]
     assert {task.task_id for task in some(5).train} < {task.task_id for task in some(9).train}
     assert some(5).held_out == some(None).held_out
     assert some(5, seed=1).train != some(5).train
-    with refused("env.data_tasks", found=51):
-        some(51)
+    with refused("env.data_tasks", found=43):
+        some(43)
 
 
 def test_a_small_source_is_halved() -> None:

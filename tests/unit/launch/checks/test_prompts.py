@@ -1,5 +1,6 @@
 """A prompt as the model gets it is shown before a run starts, and a template that does not fit is said, or refused."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,17 @@ def test_a_tokenizer_without_a_template_is_said(folder: Path, tmp_path: Path) ->
     model = with_template(folder, tmp_path, "")
     (tmp_path / "m" / "chat_template.jinja").unlink()
     assert lines(model, "engine.max_model_len=2048")[0].startswith("chat template: none in the tokenizer")
+
+
+@pytest.mark.parametrize("inner", [False, True])  # as models of texts and pictures have it
+def test_a_tokenizer_that_is_larger_than_the_embedding_is_refused(folder: Path, tmp_path: Path, inner: bool) -> None:
+    model = with_template(folder, tmp_path, CHATML)
+    tokens = max(ChatRenderer(model).tokenizer.get_vocab().values()) + 1
+    for rows in (tokens, tokens + 64, tokens - 1):
+        size = {"vocab_size": rows}
+        (tmp_path / "m" / "config.json").write_text(json.dumps({"text_config": size} if inner else size))
+        if rows >= tokens:
+            assert lines(model)
+            continue
+        with refused("model.path", found=model, says=f"{tokens} tokens and the model's embedding {rows} rows"):
+            lines(model)
