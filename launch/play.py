@@ -28,7 +28,7 @@ from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
 from envs.protocols.native import FAMILIES, HERMES, read_calls
-from envs.rewards import Explains, RewardFunction
+from envs.rewards import RewardFunction
 from launch.run.playing import rollout_plan
 from launch.scoring.report import explanation, trace_of
 from launch.scoring.scorer import Tokens
@@ -273,7 +273,7 @@ async def play(
         source = Source(world, rewards, reward, tokens)
         ticket = Ticket(sequence=chosen.number - 1, epoch=0, task=chosen.task, attempt=0, start_version=0)
         group = await run_group(player, source, ticket, plan_of(recipe))
-    return tell_end(group, reward, source.scored, color=color)
+    return tell_end(group, source.scored, color=color)
 
 
 def plan_of(recipe: RecipeConfig) -> RolloutPlan:
@@ -307,7 +307,7 @@ def tell_rules(recipe: RecipeConfig, world: World, chosen: ChosenTask, split: st
     tell(f"env {recipe.env.name}, reward {recipe.reward.name}, {most}")
 
 
-def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
+def tell_end(group: Group, seen: Sequence[Transcript], *, color: bool) -> PlayedEpisode:
     (trajectory,) = group.trajectories
     # No tokens were sampled here: those who score the line count them as they would for any text.
     record = replace(record_of(trajectory, group), token_ids=(), num_tokens=None, weight_versions=())
@@ -320,7 +320,6 @@ def tell_end(group: Group, reward: object, seen: Sequence[Transcript], *, color:
             tell(line)
         return PlayedEpisode(line=written, failure=outcome)
     transcript = replace(seen[-1], correct=outcome.correct, judgements=outcome.judgements)
-    findings = reward.findings(transcript) if isinstance(reward, Explains) else ()
-    for line in explanation("", transcript, findings, outcome, color=color):
+    for line in explanation("", transcript, outcome, color=color):
         tell(line)
     return PlayedEpisode(line=written, failure=None)

@@ -11,6 +11,7 @@ none applies.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -94,7 +95,8 @@ class OwnFunction:
         return VERL in self.named
 
     def arguments(self, transcript: Transcript) -> dict[str, Any]:
-        """What it is called with. Raises BadInput for a column that it needs and the task lacks."""
+        """What it is called with, and may change: the next one has its own. Raises BadInput for a column that it needs
+        and the task lacks."""
         given = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
         given |= {name: None for name in OF_TRAINER if name in self.required and name not in given}
         missing = sorted(self.required - given.keys())
@@ -102,7 +104,8 @@ class OwnFunction:
             known = ", ".join(sorted(given))[:200]
             what = f"reward function {self.path} needs {missing[0]!r}, which the task lacks"
             raise BadInput(what, where=f"task {transcript.task.task_id}", expected=f"one of {known}")
-        return given if self.takes_all else {name: value for name, value in given.items() if name in self.named}
+        wanted = given if self.takes_all else {name: value for name, value in given.items() if name in self.named}
+        return copy.deepcopy(wanted)
 
     def value(self, returned: Any, transcript: Transcript) -> float | None:
         """What it returned, as a number; None where it does not apply. Raises BadInput for anything else."""

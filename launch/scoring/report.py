@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
-from envs.rewards import Explains, RewardFunction
-from envs.rewards.findings import Finding, Span
+from envs.rewards.findings import Span
 from launch.observe.progress import Bar
 from launch.scoring.lines import LineReader
-from launch.scoring.scorer import Scored, Scorer
+from launch.scoring.scorer import Scored, Scorer, Stopped
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.records import score_json
@@ -40,8 +39,10 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
         lines = LineReader(source)
         stack.callback(lines.close)
         out = None if only_explain else stack.enter_context(_open_output(target, lines))
+        stdout = sys.stdout
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # what a reward prints is no result
         scorer = stack.enter_context(Scorer(recipe))
-        report = Report(out, scorer.reward, strict=strict, explained=explained)
+        report = Report(out, stdout, strict=strict, explained=explained)
         wanted = (line for line in lines if line is None or not only_explain or explained in (0, line[0]))
         print(f"rlsys: reward {_settings(recipe.reward)}", file=sys.stderr)
         try:
@@ -67,9 +68,9 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
 class Report:
     """Writes each result, explains one of them, and counts."""
 
-    def __init__(self, out: TextIO | None, reward: RewardFunction, *, strict: bool, explained: int | None) -> None:
-        self._out = out
-        self._reward = reward
+    def __init__(self, out: TextIO | None, shown: TextIO, *, strict: bool, explained: int | None) -> None:
+        """out: for results. shown: for the explanation."""
+        self._out, self._shown = out, shown
         self._strict = strict
         self._explained = explained
         self.explained_done = False
@@ -103,20 +104,19 @@ class Report:
 
     def _explain(self, scored: Scored) -> None:
         if isinstance(scored.result, Failure):
-            print(f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}")
-            for line in trace_of(scored.result):
-                print(line)
+            what = f"line {scored.line}: failure ({scored.result.kind}): {visible(scored.result.detail)}"
+            for line in (what, *trace_of(scored.result)):
+                print(line, file=self._shown)
             return
         assert isinstance(scored.transcript, Transcript) and scored.result is not None
-        findings = self._reward.findings(scored.transcript) if isinstance(self._reward, Explains) else ()
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        for line in explanation(f"line {scored.line}: ", scored.transcript, findings, scored.result, color=color):
-            print(line)
+        color = self._shown.isatty() and "NO_COLOR" not in os.environ
+        for line in explanation(f"line {scored.line}: ", scored.transcript, scored.result, color=color):
+            print(line, file=self._shown)
 
     def flush(self) -> None:
         if self._out is not None:
             self._out.flush()
-        sys.stdout.flush()
+        self._shown.flush()
 
     def close(self, source: str) -> None:
         """Say what there was. Raises BadInput where there was nothing to score, or to explain."""
@@ -184,22 +184,24 @@ def _progress(lines: LineReader, report: Report, out: TextIO | None) -> Iterator
 @contextlib.contextmanager
 def _orderly_stop() -> Iterator[None]:
     """SIGTERM unwinds as Ctrl-C does, so that the graders end too."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
+def _stop(number: int, _frame: object) -> None:
+    raise Stopped(128 + number)
+
+
 def _forget_stdout() -> None:
     """What could not be written is not tried again when Python ends."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
 
 
-def explanation(
-    what: str, transcript: Transcript, findings: Sequence[Finding], reward: Reward, *, color: bool
-) -> Iterator[str]:
+def explanation(what: str, transcript: Transcript, reward: Reward, *, color: bool) -> Iterator[str]:
     """A scored transcript as a person reads it: who wrote what, each rule that fired, on which text, and the sum.
 
     what: stands before its reward, "line 7: ".
@@ -215,8 +217,8 @@ def explanation(
     if transcript.state is not None:
         state = json.dumps(transcript.state, ensure_ascii=False)
         yield f"state {visible(state[:STATE])}" + (" ..." if len(state) > STATE else "")
-    yield "rules that fired" if findings else "rules: this reward does not tell them"
-    for finding in findings:
+    yield "rules that fired" if reward.findings else "rules: this reward does not tell them"
+    for finding in reward.findings:
         style = GREEN if finding.value > 0 else RED if finding.value < 0 else ""
         value = (
             paint(style, f"{_format_signed(finding.value):>10}") if style else f"{_format_signed(finding.value):>10}"

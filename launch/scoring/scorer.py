@@ -21,6 +21,7 @@ from actors.renderer import ChatRenderer
 from envs import make_reward
 from envs.rewards import RewardFunction
 from envs.rewards.asks import asks, resolve_requests
+from envs.rewards.findings import score_and_explain
 from envs.rewards.maths.grader import Grader
 from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
@@ -118,7 +119,9 @@ class Scorer:
             try:
                 scored.transcript = scored.transcript.result()
                 scored.result = outcome(self.reward, scored.transcript)
-            except Exception as error:
+            except Stopped:
+                raise
+            except (Exception, SystemExit) as error:
                 scored.transcript, scored.result = None, failure_of(error, "score")
         return scored
 
@@ -127,11 +130,20 @@ class Scorer:
         return Elsewhere(self.reward, self._deadline_s)
 
 
+class Stopped(SystemExit):
+    """By a signal: what a user's code raises to end the process does not."""
+
+
 def outcome(reward: RewardFunction, transcript: Transcript) -> Reward | Failure:
-    """A fault boundary: what a reward raises is this transcript's failure and no other's."""
+    """With its findings, of one call: a second one may find something else.
+
+    A fault boundary: what a reward raises, also to end the process, is this transcript's failure and no other's.
+    """
     try:
-        return require_finite(reward(transcript))
-    except Exception as error:
+        return require_finite(score_and_explain(reward, transcript))
+    except Stopped:
+        raise
+    except (Exception, SystemExit) as error:
         return failure_of(error, "score")
 
 
