@@ -85,9 +85,18 @@ def tell(ran: RunReport, output: bytes, report: bytes, limits: Limits) -> tuple[
         raise Broken(report[1:].decode(errors="replace") or f"the child ended with status {ran.status}")
     printed = output[: limits.output_kb * 1024].decode(errors="replace")
     kind, text = report[1:2], report[2:].decode(errors="replace")
-    exit_code = os.waitstatus_to_exitcode(ran.status)
     if ran.stopped_for == "output":
         return "output", f"{printed}\n[output cut at {limits.output_kb} KB]"
+    ended = _ended_early(ran, kind, text, limits)
+    if ended is not None:
+        outcome, why = ended
+        return outcome, f"{printed.rstrip()}\n{why}" if printed.strip() else why
+    return "ok", printed.rstrip("\n") if printed else text or "None"
+
+
+def _ended_early(ran: RunReport, kind: bytes, text: str, limits: Limits) -> tuple[str, str] | None:
+    """(outcome, why), which stands behind what was printed until then."""
+    exit_code = os.waitstatus_to_exitcode(ran.status)
     if ran.stopped_for == "timeout":
         return "timeout", f"TimeoutError: the code ran longer than {limits.timeout_s:g} s"
     if ran.stopped_for == "memory":
@@ -98,9 +107,7 @@ def tell(ran: RunReport, output: bytes, report: bytes, limits: Limits) -> tuple[
         return "error", text
     if exit_code < 0:
         return "killed", f"Killed: {_signal_name(-exit_code)}"
-    if exit_code > 0:
-        return "error", f"SystemExit: {exit_code}"
-    return "ok", printed.rstrip("\n") if printed else text or "None"
+    return ("error", f"SystemExit: {exit_code}") if exit_code > 0 else None
 
 
 def _signal_name(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import io
 import os
@@ -21,7 +22,9 @@ def run(code: str, report_fd: int, limit: int) -> None:
     The report is the representation of a last expression's value, or the last line of the traceback. The code runs in
     this very process and could write it too: it decides nothing that the code could not print.
     """
-    output = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", errors="backslashreplace")
+    printed = io.FileIO(1, "w", closefd=False)  # line by line: what was printed before a deadline is there
+    output = io.TextIOWrapper(printed, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]  # as in every script; site is not imported
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
     sys.stdout = output
     write, leave, number, first = os.write, os._exit, os.getpid, os.getpid()

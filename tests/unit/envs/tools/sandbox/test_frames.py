@@ -32,7 +32,8 @@ def told(output: bytes, report: bytes, **ended: Any) -> tuple[str, str]:
         (b"", b"rv7", {}, ("ok", "7")),
         (b"4\n", b"rv7", {}, ("ok", "4")),  # what is printed wins
         (b"", b"rv", {}, ("ok", "None")),
-        (b"4\n", b"reZeroDivisionError: x", {}, ("error", "ZeroDivisionError: x")),
+        (b"4\n", b"reZeroDivisionError: x", {}, ("error", "4\nZeroDivisionError: x")),  # what came before it is shown
+        (b" \n", b"reZeroDivisionError: x", {}, ("error", "ZeroDivisionError: x")),
         (b"", b"rmMemoryError", {}, ("memory", "MemoryError")),
         (b"", b"r", {"status": 11}, ("killed", "Killed: SIGSEGV")),
         (b"", b"r", {"status": 60}, ("killed", "Killed: signal 60")),
@@ -41,7 +42,7 @@ def told(output: bytes, report: bytes, **ended: Any) -> tuple[str, str]:
             b"4",
             b"r",
             {"status": 9, "stopped_for": "timeout"},
-            ("timeout", "TimeoutError: the code ran longer than 5 s"),
+            ("timeout", "4\nTimeoutError: the code ran longer than 5 s"),
         ),
         (b"", b"r", {"stopped_for": "memory"}, ("memory", "MemoryError: more than 128 MB in all processes")),
         (b"x" * 1025, b"r", {"stopped_for": "output"}, ("output", "x" * 1024 + "\n[output cut at 1 KB]")),
