@@ -305,7 +305,7 @@ ENDS = {
     "kills everything that it can": ("import os\nos.kill(-1, 9); print('alive')", "error", "ProcessLookupError"),
     "a segmentation fault": ("import ctypes; ctypes.string_at(0)", "killed", "Killed: SIGSEGV"),
     "aborts": ("import os; os.abort()", "killed", "Killed: SIG"),
-    "leaves without a word": ("import os; print('lost'); os._exit(0)", "ok", "None"),
+    "leaves without a word": ("import os; print('said'); os._exit(0)", "ok", "said"),
     "leaves with a status": ("import os; os._exit(3)", "error", "SystemExit: 3"),
     "exits": ("import sys; print('said'); sys.exit()", "ok", "said"),
     "exits with a message": ("import sys; sys.exit('no')", "error", "SystemExit: no"),

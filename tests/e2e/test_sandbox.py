@@ -46,7 +46,9 @@ def test_what_comes_back() -> None:
         "x = 1": ("None", "ok"),
         "": ("None", "ok"),
         "# nothing": ("None", "ok"),
-        "print('before')\n1 / 0": ("ZeroDivisionError: division by zero", "error"),
+        "print('before')\n1 / 0": ("before\nZeroDivisionError: division by zero", "error"),
+        "print('half', 21)\nexit()": ("half 21", "ok"),
+        "print('half', 21)\nquit(3)": ("half 21\nSystemExit: 3", "error"),
         "raise ValueError('one\\ntwo')": ("two", "error"),
         "def f(:": ("SyntaxError: invalid syntax", "error"),
         "import dataclasses\n@dataclasses.dataclass\nclass A:\n x: int\nA(1)": ("A(x=1)", "ok"),
@@ -57,6 +59,11 @@ def test_what_comes_back() -> None:
     results = run_all(list(expected))
     found = {code: (result.text, str(result.outcome)) for code, result in zip(expected, results, strict=True)}
     assert found == expected
+
+
+def test_what_was_printed_before_a_deadline_is_shown() -> None:
+    (late,) = run_all(["print('half', 21)\nwhile True: pass"], timeout_s=1)
+    assert (late.outcome, late.text) == (Outcome.TIMEOUT, "half 21\nTimeoutError: the code ran longer than 1 s")
 
 
 def test_too_much_output_is_cut_and_too_much_code_not_run() -> None:
