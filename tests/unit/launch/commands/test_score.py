@@ -240,11 +240,11 @@ def test_an_explanation_obeys_nothing_that_the_model_wrote_and_colours_only_when
     transcript = Transcript(task=Task(task_id="t", question=""), messages=(Message(role="assistant", content=hostile),))
     finding = Finding(part="p", rule=hostile, value=-1.0, span=Span(message=0, start=0, end=len(hostile)), text="")
     stream = TokenStream(name="repetition", values=(0.0, -0.05, -0.05), discount=0.99)
-    reward = Reward(value=-1.0, parts={"p": -1.0}, streams=(stream,))
-    plain = "\n".join(explanation(1, transcript, [finding], reward, color=False))
+    reward = Reward(value=-1.0, parts={"p": -1.0}, streams=(stream,), findings=(finding,))
+    plain = "\n".join(explanation(1, transcript, reward, color=False))
     assert plain.isascii() is False and "\x1b" not in plain and "\u202e" not in plain
     assert "2 of 3 tokens, together -0.1, discount 0.99" in plain and "-0.05  tokens 1-3" in plain
-    painted = "\n".join(explanation(1, transcript, [finding], reward, color=True))
+    painted = "\n".join(explanation(1, transcript, reward, color=True))
     assert "\x1b[31m" in painted and "\x1b]0;" not in painted
 
 
