@@ -14,7 +14,8 @@ import asyncio
 import copy
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from envs.rewards.findings import Finding, SumOfFindings
 from rlsys.choices import load_own
 from rlsys.errors import BadInput, nearest, require_bounds
 from rlsys.types import Message, Task, Transcript
+from rlsys.untrusted import describe_exception
 
 VERL = "solution_str"  # the parameter by which verl's signature is recognised
 OURS = ("prompts", "completions", "completion_ids")  # what is no column of the data
@@ -173,15 +175,30 @@ class FunctionsReward(SumOfFindings):
         known = transcript.scores or {}
         if each.is_async and each.part not in known:
             raise BadInput(f"reward function {each.path} is async and was not awaited")
-        value = known[each.part] if each.is_async else each.value(each.call(**each.arguments(transcript)), transcript)
+        if each.is_async:
+            value = known[each.part]
+        else:
+            with _not_ending(each, transcript):
+                value = each.value(each.call(**each.arguments(transcript)), transcript)
         if value is None:
             return each.part, None, 0.0
         return each.part, f"{value:g} times {each.weight:g}", value * each.weight
 
 
 async def _awaited(each: OwnFunction, transcript: Transcript) -> float | None:
-    returned = each.call(**each.arguments(transcript))
-    return each.value(await returned if isinstance(returned, Awaitable) else returned, transcript)
+    with _not_ending(each, transcript):
+        returned = each.call(**each.arguments(transcript))
+        return each.value(await returned if isinstance(returned, Awaitable) else returned, transcript)
+
+
+@contextmanager
+def _not_ending(each: OwnFunction, transcript: Transcript) -> Iterator[None]:
+    """A function that wants to end the process has failed: in a task SystemExit would end the event loop of all."""
+    try:
+        yield
+    except SystemExit as error:
+        what = f"reward function {each.path} raised {describe_exception(error)}"
+        raise BadInput(what, where=f"task {transcript.task.task_id}") from error
 
 
 def _load(path: str, part: str, weight: float) -> OwnFunction:

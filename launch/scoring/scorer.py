@@ -119,9 +119,7 @@ class Scorer:
             try:
                 scored.transcript = scored.transcript.result()
                 scored.result = outcome(self.reward, scored.transcript)
-            except Stopped:
-                raise
-            except (Exception, SystemExit) as error:
+            except Exception as error:
                 scored.transcript, scored.result = None, failure_of(error, "score")
         return scored
 

@@ -39,6 +39,10 @@ def leaves(completions: Any, **columns: Any) -> list[float]:
     raise SystemExit(0)
 
 
+async def leaves_later(completions: Any, **columns: Any) -> list[float]:
+    raise SystemExit(0)
+
+
 def score(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
@@ -74,8 +78,9 @@ def test_each_function_has_a_row_of_its_own(tmp_path: Path, capsys: pytest.Captu
     assert [json.loads(line)["parts"] for line in out] == [{"takes": 2.0, "sees": 3.0}] * 2
 
 
-def test_leaving_is_a_failure_of_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = score(tmp_path, capsys, "leaves")
+@pytest.mark.parametrize("function", ["leaves", "leaves_later"])  # the second in a task, whose loop it would end
+def test_leaving_is_a_failure_of_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], function: str) -> None:
+    out, err = score(tmp_path, capsys, function)
     assert [json.loads(line)["status"] for line in out] == ["failure", "failure"]
     assert "0 of 2 lines scored; failures: data 2" in err and "SystemExit" in err
 
