@@ -31,7 +31,7 @@ from actors.chat import (
     write_said,
 )
 from actors.end_tokens import read_ends
-from envs.protocols.native import FAMILIES, Family, read_calls
+from envs.protocols.native import FAMILIES, THOUGHT, THOUGHT_CLOSE, Family, read_calls
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Ints, Message, ToolCall, ToolOffer, TurnStop
@@ -40,7 +40,6 @@ from rlsys.untrusted import describe_exception
 # For tokenizers without a chat template (base models): plain text, one message a line.
 PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}\n{% endfor %}"
 NATIVE = "native"
-THOUGHT = "<think>"
 CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
 ENTRY_BYTES = 500  # of a reply in it without its text and tokens: measured
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
@@ -107,7 +106,7 @@ class ChatRenderer:
     def opened_thought(self) -> str:
         """The thought that it opens there (`<think>` and a line break), which the model then does not write itself."""
         _, mark, rest = self.opening.rpartition(THOUGHT)
-        return "" if "</think>" in rest else mark + rest * bool(mark)
+        return "" if THOUGHT_CLOSE in rest else mark + rest * bool(mark)
 
     @cached_property
     def turn_end(self) -> int | None:

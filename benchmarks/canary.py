@@ -53,12 +53,7 @@ class OneLearner:
 
     rank: LearnerRank
     node_ids: tuple[str, ...] = ()
-    probe: Probe | None = None  # of the latest version
-
-    @property
-    def last_probe(self) -> Probe:
-        assert self.probe is not None
-        return self.probe
+    probe: Probe = field(init=False)  # of the latest version
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         return self.rank.logprobs(token_ids)
@@ -146,7 +141,7 @@ class Bench:
         for number in range(count):
             long = self.take(number)
             await self.sync.canary()
-            noises["canary"] = self.learner.last_probe.noise
+            noises["canary"] = self.learner.probe.noise
             rows["canary"].append(self.pool.checks[-1])
             if number % 10 == 9:
                 print(f"{number + 1} of {count}", file=sys.stderr)
@@ -163,7 +158,7 @@ class Bench:
         model = self.rank.stage.models.policy.model
         await self.sync.canary()
         update, good = self.pool.checks[-1]
-        noise, seed = self.learner.last_probe.noise, self.learner.last_probe.seed
+        noise, seed = self.learner.probe.noise, self.learner.probe.seed
         items = weights(model)
         originals = [item.tensor.detach().clone() for item in items]
         caught = bytes_caught = tried = bytes_tried = 0

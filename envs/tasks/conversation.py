@@ -90,6 +90,12 @@ def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
     """Texts and numbers as texts; () where one of them is neither, and a reward function may read them."""
-    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
-        return ()
-    return tuple(each.strip() if isinstance(each, str) else number_text(each) for each in values)  # type: ignore[arg-type]
+    texts = []
+    for each in values:
+        if isinstance(each, str):
+            texts.append(each.strip())
+        elif isinstance(each, int | float) and not isinstance(each, bool):
+            texts.append(number_text(each))
+        else:
+            return ()
+    return tuple(texts)

@@ -84,8 +84,9 @@ def rule_rows(record: Located) -> Task:
         raise BadInput('has no "ground_truth"', where=record.where, key='"reward_model"')
     truth = model["ground_truth"]
     truth = truth["target"] if isinstance(truth, Mapping) and "target" in truth else truth
-    question = record.text("question") if "question" in fields else _from_prompt(record)
-    return record.task(question, answer_texts(truth if isinstance(truth, list | tuple) else [truth]))
+    listed = truth if isinstance(truth, list | tuple) else [truth]
+    answers = record.texts(listed, "reward_model.ground_truth") if any(answer_texts(listed)) else ()
+    return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
 def multi_hop(record: Located) -> Task:
@@ -365,9 +366,9 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
     """The tasks of a file, of a folder or of a data set on the hub; the first `limit` of them.
 
     `source` is a path (JSON lines, a JSON array, parquet, tab-separated), or `owner/name` or `owner/name:config` on the
-    hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of the
-    each record. Raises BadInput for what cannot be read, with file and line, is in no known format, or in one of
-    two that have the same fields.
+    hub; `split` chooses among the files of a folder or a data set. `auto` recognises the format by the fields of
+    each record. Raises BadInput for what cannot be read, with file and line, is in no known format, or in one of two
+    that have the same fields.
     """
     if format != "auto" and format not in FORMATS:
         raise BadInput(

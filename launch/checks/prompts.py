@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import World
-from launch.checks import hub, models
+from launch.checks import models
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
@@ -54,11 +54,9 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
 
 def check_vocabulary(renderer: ChatRenderer, model: str) -> None:
     """A token without a row in the embedding ends a run in the middle of it; rows without a token are padding."""
-    folder = Path(model) if Path(model).is_dir() else hub.find_cached(model)
-    if folder is None or not (folder / "config.json").is_file():
+    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
         return
-    config = models.read_model_config(folder, f"model.path={model!r}")
-    rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    rows = models.text_of(models.load_model_config(model) or {}).get("vocab_size")
     tokens = max(renderer.tokenizer.get_vocab().values()) + 1
     if isinstance(rows, int) and tokens > rows:
         raise BadInput(

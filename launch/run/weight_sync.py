@@ -125,12 +125,12 @@ class WeightSync:
         """
         true = await self._learner.logprobs(self.probe)
         self._canaries += 1
-        trials = [await self._try_noise(true, NOISES[0])]
-        for noise in NOISES[1:]:
+        trials: list[NoiseTrial] = []
+        for noise in NOISES:
+            trials.append(await self._try_noise(true, noise))
             if trials[-1].is_clear:
                 break
-            trials.append(await self._try_noise(true, noise))
-        best = trials[-1] if trials[-1].is_clear else max(trials, key=lambda trial: trial.clear)
+        best = max(trials, key=lambda trial: (trial.is_clear, trial.clear))
         if best.clear < LEAST_CLEAR:
             raise RunFailed(
                 f"the start-up canary moved log-probabilities by {best.moved:.3g} only, {best.clear:.2g} times as far "

@@ -57,10 +57,10 @@ def score_file(recipe: RecipeConfig, source: str, target: str | None, *, strict:
                         break
                 report.flush()
         except BrokenPipeError:  # the reader has closed the pipe
-            _forget_stdout()
+            _forget(stdout)
             return
         except OSError as error:
-            _forget_stdout()
+            _forget(stdout)
             raise RunFailed(f"{target or 'standard output'}: cannot be written ({error.strerror})") from error
     report.close(source)
 
@@ -195,10 +195,10 @@ def _stop(number: int, _frame: object) -> None:
     raise Stopped(128 + number)
 
 
-def _forget_stdout() -> None:
+def _forget(stdout: TextIO) -> None:
     """What could not be written is not tried again when Python ends."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
 
 
 def explanation(what: str, transcript: Transcript, reward: Reward, *, color: bool) -> Iterator[str]:
