@@ -71,7 +71,6 @@ class WorkerRecord:
     in_flight: int = 0  # their episodes
     died_of: str = ""  # its last incarnation that was found dead
     blameless: bool = False  # what was played on that had nothing to do with it
-    without: tuple[int | None, str] = (None, "")  # the version that it last went without, and why
     arrival: LoadCheck | None = None  # of the version that it holds
     refitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_status: WorkerStatus | None = None
@@ -114,7 +113,6 @@ def close(member: WorkerRecord, version: int, why: str) -> None:
     name = member.spec.name
     text = f"{name} serves nothing until it holds the newest weights: version {version}: {why}"
     warn(log, Incident(kind="delivery_late", who=name, text=text))
-    member.without = version, why
     if member.state is State.READY:
         member.state = State.STALE
 

@@ -193,6 +193,7 @@ class BanditPool:
         self.restarts = {"fake": 0}
         self.lost_tokens = self.lost = 0
         self.published: list[int] = []
+        self.gone = asyncio.Event()
         self.weights: WeightFolder
         self._fail, self._deaf, self._publish_s = fail, deaf, publish_s
 
@@ -215,6 +216,9 @@ class BanditPool:
             raise RunFailed(f"fake: the mean gap in log-probability is {gap}")
         delivery = LoadResult(version=self.version, seconds=0.0, probe_logprobs=())
         return [LoadCheck(delivery=delivery, gap_mean=gap, gap_max=gap)]
+
+    async def unless_stranded(self, task: asyncio.Task[Any]) -> None:
+        await asyncio.wait({task})
 
     async def run(self, ticket: Ticket, plan: RolloutPlan, on_retry: Callable[[Ticket], None]) -> GroupRef:
         return refer_to(await self.group(ticket, plan, on_retry))

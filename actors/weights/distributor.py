@@ -1,7 +1,7 @@
 """The weight stores of a run: a version comes to every node that has engines, while these continue to generate.
 
 bring(version, node)   a relay says which part this node fetches next, and from whom: `actors.weights.relay`
-a weight store dies    it is started again and keeps what lies whole in its folder
+a weight store dies    it is started again and keeps what lies whole in its folder, from the kept version on
 a source fails         the next one that has the part
 a newer version comes  callers that wait for the older one get Superseded
 """
@@ -169,7 +169,7 @@ class WeightDistributor:
         Raises Superseded when a newer one is asked for meanwhile, and RunFailed when it cannot be had there.
         """
         delivery = self._delivery
-        if delivery is None or delivery.published != published:
+        if delivery is None or delivery.published is not published:  # of one that was sent again the files are new
             delivery = _Delivery(published, Relay([part.node for part in published.parts], STREAMS))
             self._delivery = delivery
             await self._notify()
@@ -208,12 +208,14 @@ class WeightDistributor:
 
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)
-        lacking, published = delivery.relay.lacking(node), delivery.published
+        published = delivery.published
+        if delivery.relay.lacking(node):
+            await self._look(delivery, node)
+        lacking = delivery.relay.lacking(node)
         if not lacking:
-            return  # its ranks wrote all of it
+            return  # its ranks wrote all of it, or an earlier weight store brought it
         if any(published.parts[part].digest is None for part in lacking):
-            raise RunFailed(f"version {published.version} was sent when the run had one node: the next one will come")
-        await self._look(delivery, node)
+            raise RunFailed(f"version {published.version}, sent when the run had one node, is not on node {node[:8]}")
         streams = [asyncio.create_task(self._stream(delivery, node)) for _ in range(STREAMS)]
         try:
             await asyncio.gather(*streams)

@@ -54,6 +54,8 @@ class WeightPublisher:
         self._distributor = distributor
         self._dead = dead
         self.current: WeightUpdate | None = None
+        self.gone = asyncio.Event()  # an engine found the current version on no node: it has to be sent again
+        self.lost: tuple[int | None, str] = (None, "")  # the version that was not found last, and why
         self._pace = Pace()
 
     async def folder_on(self, nodes: Sequence[str]) -> WeightFolder:
@@ -66,11 +68,11 @@ class WeightPublisher:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
         A worker that is late serves nothing new until it holds the newest version; half of them are waited for. Raises
-        RunFailed when an engine, loaded twice, still computes something else than the learner, and when the version
-        reaches no worker at all.
+        RunFailed when an engine, loaded twice, still computes something else than the learner. A version that is on no
+        node any more (`gone`) is waited for: `again` brings it.
         """
         assert self._distributor is not None
-        self.current = publication
+        self._begin(publication)
         members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
         refits = {self._roster.run_in_background(self._refit(member)): member for member in self._roster.up}
@@ -83,13 +85,35 @@ class WeightPublisher:
             # Each has its own deadlines, after which it holds this version or is dead: to continue with one or two of
             # many would keep the learner waiting for longer.
             _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
-        without = [member for member in members if member.without[0] == publication.version]
-        if len(without) == len(members) and not late:
-            raise RunFailed(f"version {publication.version} reaches no rollout worker: {without[0].without[1]}")
         await self._roster.ready()  # had every worker died under it, this waits for a restarted one
         await self._distributor.keep(publication.version)
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
+
+    async def again(self, publication: WeightUpdate) -> None:
+        """Deliver the current version once more, as it was sent once more. Those that have it notice nothing."""
+        self._begin(publication)
+        await asyncio.gather(*(self._roster.run_in_background(self._refit(member)) for member in self._roster.up))
+
+    def _begin(self, publication: WeightUpdate) -> None:
+        self.current, self.lost = publication, (None, "")
+        self.gone.clear()
+
+    @property
+    def stranded(self) -> bool:
+        """The current version is gone, and no worker serves with it: without another one nothing goes on."""
+        version = self.current.version if self.current is not None else None
+        serves = any(member.state is State.READY for member in self._roster.members)
+        return version is not None and self.lost[0] == version and not serves
+
+    async def unless_stranded(self, task: asyncio.Task[Any]) -> None:
+        """Until a task is over that needs the current version, or no worker can serve it any more."""
+        while not (task.done() or self.stranded):
+            gone = asyncio.ensure_future(self.gone.wait())
+            try:
+                await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
 
     @property
     def carried(self) -> tuple[int, float]:
@@ -126,6 +150,8 @@ class WeightPublisher:
                 except RunFailed as error:
                     if self.current is publication:
                         close(member, publication.version, str(error))
+                        self.lost = publication.version, str(error)
+                        self.gone.set()
                         return
                     continue
                 try:

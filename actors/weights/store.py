@@ -36,13 +36,13 @@ class NodeWeightStore:
     def start(self, kept: int | None) -> None:
         """Own the node's folder, with what an earlier weight store of this run left there; others' that are dead go.
 
-        kept: the only version that is still of use.
+        kept: the version that every engine has been given; older ones are of no more use.
         """
         self._lock = memory.lock(self.versions.folder)
         self._guard = memory.guard(self.versions.folder)
         memory.sweep(self.versions.folder.parent)
         if kept is not None:
-            self.keep(kept)
+            self.versions.forget_older(kept)
 
     def serve(self, token: str) -> str:
         """Join the movers of the other nodes. Returns the address."""

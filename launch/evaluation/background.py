@@ -92,9 +92,12 @@ class BackgroundEvaluation:
             await asyncio.wait({self._task})
 
     async def hold_weights(self, step: int) -> None:
-        """Before the weights of `step` go out: with `eval.hold_weights`, until an evaluation of older ones is over."""
-        if self._config.hold_weights and self._one is not None and self._one.step < step:
-            await self.wait()
+        """Before the weights of `step` go out: with `eval.hold_weights`, until an evaluation of older ones is over.
+
+        Or until no engine has those any more: then newer ones are all that can end it.
+        """
+        if self._config.hold_weights and self._task is not None and self._one is not None and self._one.step < step:
+            await self._run.pool.publisher.unless_stranded(self._task)
 
     def cancel(self) -> None:
         """The run stops and does not wait for it."""

@@ -98,7 +98,8 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
         done += 1
         run.progress.count(done, len(waiting))
 
-    await play_each(run.pool, waiting, evaluated_at_once(stage.config, recipes_played(plays)), finished)
+    at_once = evaluated_at_once(stage.config, recipes_played(plays))
+    await run.sync.through(play_each(run.pool, waiting, at_once, finished))
     return await settle(run, one, await candidate(run, one))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
 from launch.run.starting import watch_start
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # Ray and torch behind these
     from actors.pool import RolloutPool
     from launch.run.run import Run
     from learners.group import LearnerGroup
+    from rlsys.system.weight_folder import WeightManifest
 
 PROBE_TASKS = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
 PROBE_TOKENS = 64  # the prompt's last ones
@@ -36,6 +37,8 @@ NOISES = (0.25, 0.12, 0.06, 0.03, 0.015, 0.5)
 CLEAR, LEAST_CLEAR = 15.0, 4.0  # times as large as rounding
 MOVES_LEAST = 0.2  # nats per token
 Logprobs = Sequence[Sequence[float]]
+SENT_AGAIN = 3  # times, of one version that is gone from every node
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ class WeightSync:
         self.gap: dict[str, float] = {}  # between their log-probabilities, as last measured
         self._canaries = 0  # perturbed versions so far: -1, -2 ...; never trained, never sampled from
         self._moved = math.inf  # nats per token, by the last of them
+        self._exported: tuple[int | None, Probe] = (None, self._probe())  # last: the learner has these weights
+        self._again = 0  # times that version was sent once more
+        self._sending = asyncio.Lock()
 
     def _probe(self, noise: float = 0.0, long: tuple[int, ...] = ()) -> Probe:
         return Probe(
@@ -89,16 +95,61 @@ class WeightSync:
         return allowed_gap(mean_gap(logprobs, rounded), moved=self._moved, configured=self._configured)
 
     async def _export(self, version: int, probe: Probe) -> tuple[WeightUpdate, ProbeValues]:
-        folder = await self._pool.publisher.folder_on(self._learner.node_ids)
-        published, values = await self._learner.export(folder, version, probe)
+        published, values = await self._send(version, probe)
+        self._exported, self._again = (version, probe), 0
         expected = tuple(map(tuple, values.logprobs))
         return WeightUpdate(published=published, probe=probe.samples, expected=expected, limit=0.0), values
+
+    async def _send(self, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        folder = await self._pool.publisher.folder_on(self._learner.node_ids)
+        return await self._learner.export(folder, version, probe)
+
+    async def through(self, waiting: Awaitable[T]) -> T:
+        """Await what needs engines, while the learner's weights do not change.
+
+        A version that is gone from every node, with a weight store or a machine that died, is exported once more for
+        the workers that come back without it: nothing else would end the wait. Raises RunFailed where that does not
+        help and no worker serves.
+        """
+        task = asyncio.ensure_future(waiting)
+        try:
+            while True:
+                gone = asyncio.ensure_future(self._pool.publisher.gone.wait())
+                try:
+                    await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    gone.cancel()
+                if task.done():
+                    return task.result()
+                await self._send_again()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _send_again(self) -> None:
+        publisher = self._pool.publisher
+        async with self._sending:
+            publication = publisher.current
+            if not publisher.gone.is_set():
+                return  # another wait has seen to it
+            publisher.gone.clear()
+            version, probe = self._exported
+            if publication is None or publication.version != version:
+                return  # a newer one is on its way
+            if self._again == SENT_AGAIN:
+                if publisher.stranded:
+                    raise RunFailed(f"version {version} reaches no rollout worker: {publisher.lost[1]}")
+                return  # the others serve: the next version comes with their work
+            self._again += 1
+            await self._learner.check(f"sending version {version} again")
+            published, _ = await self._send(version, probe)
+            await publisher.again(replace(publication, published=published))
 
     async def publish(self, publication: WeightUpdate) -> dict[str, float]:
         """Deliver an exported version to every engine, and measure the gap."""
         started = time.monotonic()
         try:
-            arrivals = await self._pool.publisher.publish(publication)
+            arrivals = await self.through(self._pool.publisher.publish(publication))
         except RunFailed:  # what the ranks wrote may have gone with their node: the next ones send it again
             await self._learner.check(f"publishing version {publication.version}")
             raise

@@ -214,7 +214,7 @@ class Stepper:
         """
         for _ in range(1 + self.stage.config.rollout.infra_attempts):
             with self.clock.phase("wait_rollout"):
-                groups = await self.run.tasks.until(self.buffer.take(self.run.state.version))
+                groups = await self.run.tasks.until(self.run.sync.through(self.buffer.take(self.run.state.version)))
             self.run.progress.end_within_step()  # what is awaited from now on is no group
             with self.clock.phase("build"):
                 harvest, plan = await asyncio.to_thread(self._plan, groups)

@@ -174,6 +174,15 @@ class WeightFolder:
             if old.name != folder_name(version):
                 shutil.rmtree(old, ignore_errors=True)
 
+    def forget_older(self, version: int) -> None:
+        """What was here before this version goes: a newer one may be on its way, or be written at this moment."""
+        kept = self.folder / folder_name(version)
+        with suppress(FileNotFoundError):  # then nothing is known to be older
+            when = kept.stat().st_mtime_ns
+            for old in self.folder.glob("v*"):
+                if old.stat().st_mtime_ns < when:
+                    shutil.rmtree(old, ignore_errors=True)
+
     def close(self) -> None:
         """A fetch may be writing in another thread: under its old name it finds the folder no more, and makes none."""
         closed = self.folder.with_name(f"{self.folder.name}.closed")

@@ -108,7 +108,7 @@ def test_on_one_node_nothing_is_moved(tmp_path: Path) -> None:
         assert distributor.transfer_progress()[0] == 0
         sent = send(replace(folder, digests=False), nodes[:1], 2)
         assert await distributor.bring(sent, nodes[0]) == sent
-        with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
+        with pytest.raises(RunFailed, match="version 2, sent when the run had one node, is not on node"):
             await distributor.bring(sent, nodes[1])
         assert distributor.folder.digests
 

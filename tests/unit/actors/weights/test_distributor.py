@@ -196,7 +196,7 @@ def test_what_was_sent_for_one_node_comes_to_no_second_one(disks: Disks) -> None
     async def scenario(distributor: WeightDistributor) -> None:
         version = sent(2, "a", "a", digest=None)
         await distributor.bring(version, "a")
-        with pytest.raises(RunFailed, match="version 2 was sent when the run had one node"):
+        with pytest.raises(RunFailed, match="version 2, sent when the run had one node, is not on node b"):
             await distributor.bring(version, "b")
         assert not disks.fetched and distributor.transfer_progress() == (0, 0.0)
 

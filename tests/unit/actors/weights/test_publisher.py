@@ -87,13 +87,48 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
     run(script, scenario, workers=workers, publish_deadline_s=0.01)
 
 
-def test_a_version_that_reaches_nobody_ends_the_run() -> None:
+def test_a_version_that_is_gone_is_waited_for_until_it_is_sent_again() -> None:
+    async def brings(published: WeightManifest) -> None:
+        if published is first.published:
+            refused()
+
+    first = version(1)
+
     async def scenario(pool: RolloutPool) -> None:
-        with pytest.raises(RunFailed, match="version 1 reaches no rollout worker: no way there"):
-            await pool.publisher.publish(version(1))
+        publisher = pool.publisher
+        publishing = asyncio.create_task(publisher.publish(first))
+        await until(lambda: publisher.gone.is_set())
+        assert publisher.stranded and publisher.lost == (1, "no way there") and not publishing.done()
+        await publisher.again(version(1))
+        assert len(await publishing) == 2 and not publisher.stranded and not publisher.gone.is_set()
         assert pool.restarts == {"w0": 0, "w1": 0}
 
-    run(Script(), scenario, workers=2, distributor=FakeDistributor(refused))
+    run(Script(), scenario, workers=2, distributor=FakeDistributor(brings))
+
+
+def test_who_needs_a_version_waits_no_longer_than_a_worker_serves_with_it() -> None:
+    turns: list[int] = []
+
+    async def brings(published: WeightManifest) -> None:
+        turns.append(published.version)
+        if len(turns) > 2:
+            refused()
+
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publisher.publish(version(1))
+        needs = asyncio.create_task(asyncio.sleep(3600))
+        waiting = asyncio.create_task(pool.publisher.unless_stranded(needs))
+        for member in pool.members:  # each comes back, and finds the version nowhere
+            assert not waiting.done()
+            pool.mark_dead(member, member.handle, RunFailed("killed"))
+            await until(lambda member=member: member.life.restarts == 1 and member.state is State.STALE)
+        await waiting
+        assert pool.publisher.stranded
+        needs.cancel()
+
+    run(script, scenario, workers=2, distributor=FakeDistributor(brings))
 
 
 def test_one_that_a_version_does_not_reach_is_left_out_and_the_others_go_on() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_path: Path, held: list[Any]) -> None:
     folders = [WeightFolder(tmp_path / name, name) for name in ("a", "b")]
-    for version in (1, 2):
-        (tmp_path / "a" / f"v{version:06d}").mkdir(parents=True)
-        (tmp_path / "b" / f"v{version:06d}").mkdir(parents=True)
+    for version, folder in product((1, 2), "ab"):
+        (tmp_path / folder / f"v{version:06d}").mkdir(parents=True)
+        os.utime(tmp_path / folder / f"v{version:06d}", (version, version))
     file = tmp_path / "a/v000002/p.safetensors"
     file.write_bytes(b"weights")
     size, digest = digest_of(file)
@@ -59,3 +61,20 @@ def test_it_takes_the_folder_over_with_what_is_of_use_and_brings_what_lacks(tmp_
     assert not (tmp_path / "a").exists() or not list((tmp_path / "a").iterdir())
     NodeWeightStore(folders[1]).stop()  # one that gave nothing away
     assert repr(source) == "weight store"
+
+
+def test_a_store_that_is_started_again_keeps_what_is_newer_than_the_kept_version(
+    tmp_path: Path, held: list[Any]
+) -> None:
+    """A version that was sent and not yet kept is what the engines that come back are waiting for."""
+    versions = WeightFolder(tmp_path / "a", "a")
+    for age, name in enumerate(("v-00001", "v000006", "v000007", "v000008", "v-00002")):  # a canary is numbered down
+        folder = versions.folder / name
+        folder.mkdir(parents=True)
+        os.utime(folder, (1e9 + age, 1e9 + age))
+    store = NodeWeightStore(versions)
+    store.start(7)
+    assert sorted(path.name for path in versions.folder.iterdir()) == ["v-00002", "v000007", "v000008"]
+    versions.forget_older(9)  # of one that is not here
+    assert len(list(versions.folder.iterdir())) == 3
+    store.stop()

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from actors.members import State
+from actors.pool import RolloutPool
 from actors.weights.check import LEAST_LIMIT, LoadCheck, WeightUpdate
 from actors.worker import LoadResult
-from launch.run.weight_sync import NOISES, WeightSync, long_probe_length
-from rlsys.errors import RunFailed
+from launch.run.weight_sync import NOISES, SENT_AGAIN, WeightSync, long_probe_length
+from rlsys.errors import LearnerLost, RunFailed
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest
+from tests.fake_ray import fake_ray as fake_ray
+from tests.fake_workers import FakeDistributor, Script, refused, until
+from tests.fake_workers import run as play
+
+pytestmark = pytest.mark.usefixtures("fake_ray")
 
 UNITS = RoundingUnits(products=2**-8, rest=2**-8)
 # SmolLM2-135M by noise: (nats per token that it moves, that bfloat16's rounding moves then)
@@ -49,6 +57,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.updates: list[WeightUpdate] = []
+        self.gone = asyncio.Event()
 
     @property
     def publisher(self) -> Pool:
@@ -129,3 +138,82 @@ def test_the_long_sample_fits_the_window_and_what_the_engine_has_left(
     window: int, words: int, at_once: int | None, length: int
 ) -> None:
     assert long_probe_length(window, words, at_once) == length
+
+
+class Exporter(Learner):
+    """Sends a new manifest each time; `died` is what a look at its ranks shows."""
+
+    died: RunFailed | None = None
+
+    async def check(self, what: str) -> None:
+        if self.died is not None:
+            raise self.died
+
+
+def play_gone(tries: int, then: Callable[[RolloutPool, Any, Any], Awaitable[None]], workers: int = 2) -> Exporter:
+    """`then` gets a pool whose workers find a version nowhere `tries` times, its sync, and the learner."""
+    learner, left = Exporter({0.0: (0.0, 0.0)}), [tries]
+
+    async def brings(published: WeightManifest) -> None:
+        if left[0]:
+            left[0] -= 1
+            refused()
+
+    async def scenario(pool: RolloutPool) -> None:
+        sync = WeightSync(learner, pool, UNITS, 10.0)  # type: ignore[arg-type]
+        sync.probe = ((1, 2),)
+        await then(pool, sync, left)
+
+    play(Script(), scenario, workers=workers, distributor=FakeDistributor(brings))
+    return learner
+
+
+def test_a_version_that_is_on_no_node_is_exported_again() -> None:
+    async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
+        await sync.publish(await sync.export(1))
+        assert [member.state for member in pool.members] == [State.READY] * 2
+        left[0] = 1  # and once more, for a worker that comes back while an update waits for rollouts
+        rollouts = asyncio.Event()
+        waiting = asyncio.create_task(sync.through(rollouts.wait()))
+        pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("killed"))
+        await until(lambda: pool.members[0].life.restarts == 1 and pool.members[0].state is State.READY)
+        assert not waiting.done()
+        rollouts.set()
+        assert await waiting is True
+
+    learner = play_gone(2, then)
+    assert len(learner.exported) == 3
+
+
+def test_a_version_that_does_not_come_however_often_it_is_sent_ends_the_run() -> None:
+    async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
+        with pytest.raises(RunFailed, match="version 1 reaches no rollout worker: no way there"):
+            await sync.publish(await sync.export(1))
+        assert pool.restarts == {"w0": 0, "w1": 0}
+
+    assert len(play_gone(1000, then).exported) == 1 + SENT_AGAIN
+
+
+def test_a_learner_that_is_gone_too_is_found_dead_and_not_asked() -> None:
+    async def then(pool: RolloutPool, sync: Any, left: list[int]) -> None:
+        update = await sync.export(1)
+        sync._learner.died = LearnerLost("learner sending version 1 again: a rank died")
+        with pytest.raises(LearnerLost):
+            await sync.publish(update)
+
+    assert len(play_gone(1000, then).exported) == 1
+
+
+def test_older_weights_are_not_sent_once_the_learner_has_newer_ones() -> None:
+    async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
+        await sync.publish(await sync.export(1))
+        second = await sync.export(2)
+        left[0] = 1
+        waiting = asyncio.create_task(sync.through(asyncio.Event().wait()))
+        pool.mark_dead(pool.members[0], pool.members[0].handle, RunFailed("killed"))
+        await until(lambda: pool.members[0].life.restarts == 1 and pool.members[0].state is State.STALE and not left[0])
+        await sync.publish(second)
+        assert pool.members[0].state is State.READY
+        waiting.cancel()
+
+    assert len(play_gone(0, then, workers=1).exported) == 2
