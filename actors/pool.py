@@ -48,6 +48,7 @@ log = logging.getLogger("rlsys.pool")
 PHASE_S = 5.0  # for an answer to how far a start is
 MAX_PAUSE_S = 30.0  # between two looks for a node
 LEAST_LOOK_S = 1.0  # between two looks for what goes on in a group
+QUIET_S = 20.0  # without an engine step, until it is said: long before the engine counts as hung
 
 
 class RolloutPool:
@@ -261,6 +262,7 @@ class RolloutPool:
             for why in status.worlds_lost[known:]:
                 text = f"{member.spec.name}: {why}; the other episodes are played again"
                 warn(log, Incident(kind="lost", who=f"{member.spec.name} environments", text=text))
+            self._say_quiet(member, status)
             member.last_status = status
             if member.handle is handle:
                 member.life.note_alive()
@@ -309,6 +311,14 @@ class RolloutPool:
         await asyncio.gather(*(self._ping(m, m.handle) for m in self.members if m.state is State.READY))
         self._say_outages()
         return [m.last_status for m in self.members if m.last_status is not None]
+
+    def _say_quiet(self, member: WorkerRecord, status: WorkerStatus) -> None:
+        """Once, of an engine that takes no step."""
+        before = member.last_status.idle_s if member.last_status is not None else 0.0
+        if before < QUIET_S <= status.idle_s:
+            name, hung = member.spec.name, f"after {member.spec.stall_s:g} s it is started again ({WORKER_CALL})"
+            text = f"{name}: no engine step for {status.idle_s:.0f} s with {status.requests} requests; {hung}"
+            warn(log, Incident(kind="stall", who=name, text=text))
 
     def _say_outages(self) -> None:
         """Of tools, as they begin and end: what needs one waits, and nothing else would say for what."""

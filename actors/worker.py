@@ -66,6 +66,8 @@ class WorkerStatus:
     engine: EngineStats
     tools: Mapping[str, ToolStats]  # by tool
     worlds_lost: tuple[str, ...] = ()  # why each earlier process of the environments was ended
+    requests: int = 0  # in the engine
+    idle_s: float = 0.0  # for which it has taken no step for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +214,9 @@ class RolloutWorker:
         stats = self.engine.stats() if self.engine is not None else None
         if stats is not self._step or not self.in_flight:
             self._step, self._step_seen = stats, now
-        elif now - self._step_seen > self.spec.stall_s:
-            stalled = now - self._step_seen
-            raise EngineFailed(f"{self.spec.name}: no engine step for {stalled:.0f} s with {self.in_flight} requests")
+        idle_s = now - self._step_seen
+        if idle_s > self.spec.stall_s:
+            raise EngineFailed(f"{self.spec.name}: no engine step for {idle_s:.0f} s with {self.in_flight} requests")
         processes = _processes()
         engine_cpu_s, own_cpu_s = _cpu_s(processes)
         return WorkerStatus(
@@ -230,6 +232,8 @@ class RolloutWorker:
             engine=replace(stats or IDLE, waiting=(stats or IDLE).waiting + self.waiting),
             tools=await self.worlds.tool_stats(),
             worlds_lost=tuple(self.worlds.lost),
+            requests=self.in_flight,
+            idle_s=idle_s,
         )
 
     async def stop(self) -> None:

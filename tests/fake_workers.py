@@ -46,6 +46,7 @@ class Script:
     stopped: list[str] = field(default_factory=list)
     lost: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tools: dict[str, dict[str, ToolStats]] = field(default_factory=dict)
+    idle_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def worker(self) -> type:
@@ -101,7 +102,7 @@ class _Worker:
         return WorkerStatus(
             pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
             engine_cpu_s=2.0, own_cpu_s=1.0, engine=IDLE, tools=self.script.tools.get(self.name, {}),
-            worlds_lost=self.script.lost.get(self.name, ()),
+            worlds_lost=self.script.lost.get(self.name, ()), requests=3, idle_s=self.script.idle_s.get(self.name, 0.0),
         )  # fmt: skip
 
     async def stop(self) -> None:

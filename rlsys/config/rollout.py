@@ -60,7 +60,8 @@ class RolloutConfig:
     the shortest `episode_timeout_s` of a stage."""
     call_timeout_s: float = 120.0
     """Timeout of a control call to a worker (a ping, new weights), in seconds. A worker that does not answer in time
-    counts as hung."""
+    counts as hung, and so does one whose engine has requests and takes no step for as long; that it takes none is said
+    after 20 s."""
     start_timeout_s: Optional[float] = None
     """Timeout of the start of a worker, of a tool service, or of an environment and its reward, in seconds. A model
     from the hub is downloaded before. null: 300, and three times what the model's size takes at 100 MB/s."""

@@ -12,7 +12,7 @@ import pytest
 import actors.pool
 from actors.members import State
 from actors.placement import NoPlace
-from actors.pool import RolloutPool
+from actors.pool import QUIET_S, RolloutPool
 from actors.specs import EngineFailed
 from envs.services.stats import ToolStats
 from rlsys.errors import RunFailed
@@ -447,6 +447,21 @@ def test_an_outage_of_a_tool_is_said_once_while_it_lasts_whoever_sees_it(caplog:
     said = [record.getMessage() for record in caplog.records if "judge" in record.getMessage()]
     begins, ends = "the judge does not answer (\\x1b[2J503): what needs it waits", "the judge answers again"
     assert said == [begins, ends, begins]
+
+
+def test_an_engine_that_takes_no_step_is_said_long_before_it_counts_as_hung(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publisher.publish(version(1))
+        for idle_s in (0.0, QUIET_S - 1, QUIET_S + 1, QUIET_S + 6, 0.0, QUIET_S):
+            script.idle_s = {"w1": idle_s}
+            await pool.status()
+        assert pool.restarts == {"w0": 0, "w1": 0}
+
+    run(script, scenario, workers=2)
+    said = [record.getMessage() for record in caplog.records if "no engine step" in record.getMessage()]
+    assert len(said) == 2 and all(line.startswith("w1: ") and "3 requests" in line and "60 s" in line for line in said)
 
 
 def test_a_worker_whose_node_gave_up_its_weight_store_has_its_own_restarts() -> None:

@@ -39,7 +39,8 @@ def test_requests_without_engine_steps_are_a_broken_engine(worker: RolloutWorker
     worker.engine = SimpleNamespace(stats=lambda: last)  # type: ignore[assignment]
     worker.in_flight = 1
     status = asyncio.run(worker.ping())
-    assert status.engine == last
+    assert status.engine == last and (status.requests, status.idle_s) == (1, 0.0)
+    worker._step_seen -= 7.0
     with pytest.raises(EngineFailed, match="no engine step for .* with 1 requests"):
         asyncio.run(worker.ping())
 
