@@ -68,7 +68,7 @@ PREDICTIONS = (
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
-    own = [f"seed={seed}", f"env.seed={seed}", "tracker=none"]
+    own = [f"seed={seed}", f"env.seed={seed}", "tracker=none", "eval.tasks=100"]
     tries = f"stages.tries.generate.tasks={sampled_answers()}"
     control = ["stages.examples=null", "stages.alone=null", tries, "stages.distil.eval.tasks=100"]
     found: dict[str, Any] = {}
