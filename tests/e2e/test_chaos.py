@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, summary
+from tests.paths import ROOT
 
 SHORT = ["stages.sft.steps=60", "stages.rl.loop.groups_per_step=8", "stages.rl.steps=60", "eval.tasks=16"]
 SHORT += ["checkpoint.every=4", "stages.sft.checkpoint.every=60", "wandb.mode=disabled"]
@@ -44,4 +47,14 @@ def test_a_driver_that_is_killed_at_random_instants_continues_each_time(tmp_path
     assert found["holds"] and len(kills) >= 3 and 3 <= found["starts"] <= 1 + len(kills)
     assert found["lost"] == found["repeated"] == 0
     assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
+    assert left_behind() == []
+
+
+@pytest.mark.slow
+def test_two_faults_a_few_seconds_apart_end_like_one(tmp_path: Path) -> None:
+    """The pair that left a learner waiting for rollouts and a worker for weights, for good; and three drawn ones."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "fault_pairs.py"), "--runs", str(tmp_path)]
+    for words in (["--pairs", "rollout:kill,weights:kill,7"], ["--draw", "3", "--seed", "1"]):
+        done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert left_behind() == []
