@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,48 +67,47 @@ def play(
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(HEAD + (stages or f"stages: [{{name: rl, kind: rl, steps: {steps}}}]\n"))
     config = resolve_run(compose(str(recipe), []), DEVICES["cpu"])
-    directory = RunDir(tmp_path / "run")
-    newest = directory.checkpoints()[-1:]
-    state = directory.load_state(newest[0]) if newest else DriverState()
-    assert not extended or has_more_steps(state, directory.path, config)
-    directory.rewind_metrics(state.step)
-    pool = pool or BanditPool()
-    error: BaseException | None = None
+    with closing(RunDir(tmp_path / "run")) as directory:  # also where it is refused: an error keeps its frames
+        newest = directory.checkpoints()[-1:]
+        state = directory.load_state(newest[0]) if newest else DriverState()
+        assert not extended or has_more_steps(state, directory.path, config)
+        directory.rewind_metrics(state.step)
+        pool = pool or BanditPool()
+        error: BaseException | None = None
 
-    async def go() -> Run:
-        nonlocal error
-        run = bandit_run(config, directory, pool, state, state.mark if newest else 0)
-        run.learner.losing = losing or set()  # type: ignore[attr-defined]
-        run.tasks.pool_start = asyncio.create_task(pool.start())
-        if stop_after_s is not None:
-            asyncio.get_running_loop().call_later(stop_after_s, run.tasks.stop.set)
-        if on_row is not None:
-            record = run.dir.log
+        async def go() -> Run:
+            nonlocal error
+            run = bandit_run(config, directory, pool, state, state.mark if newest else 0)
+            run.learner.losing = losing or set()  # type: ignore[attr-defined]
+            run.tasks.pool_start = asyncio.create_task(pool.start())
+            if stop_after_s is not None:
+                asyncio.get_running_loop().call_later(stop_after_s, run.tasks.stop.set)
+            if on_row is not None:
+                record = run.dir.log
 
-            def log(row: Any) -> str:
-                digest = record(row)
-                on_row(run, row)
-                return digest
+                def log(row: Any) -> str:
+                    digest = record(row)
+                    on_row(run, row)
+                    return digest
 
-            run.dir.log = log  # type: ignore[method-assign]
-        try:
-            async with asyncio.timeout(20):
-                await train(run)
-        except StopRequested as caught:
-            error = caught
-            await save_at_stop(run)
-            await run.tasks.cancel_background()
-        except RunFailed as caught:
-            error = caught
-            await end_writing(run)
-            await run.tasks.cancel_background()
-        summary.update(summary_of(run, "done"))
-        run.journal.close()
-        return run
+                run.dir.log = log  # type: ignore[method-assign]
+            try:
+                async with asyncio.timeout(20):
+                    await train(run)
+            except StopRequested as caught:
+                error = caught
+                await save_at_stop(run)
+                await run.tasks.cancel_background()
+            except RunFailed as caught:
+                error = caught
+                await end_writing(run)
+                await run.tasks.cancel_background()
+            summary.update(summary_of(run, "done"))
+            run.journal.close()
+            return run
 
-    summary: dict[str, Any] = {}
-    run = asyncio.run(go())
-    directory.close()
+        summary: dict[str, Any] = {}
+        run = asyncio.run(go())
     return Outcome(run, pool, error, summary)
 
 
