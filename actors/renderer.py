@@ -7,6 +7,7 @@ a new training sample begins there: what was sampled is trained as it was sample
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from cachetools import LRUCache
 from actors.chat import (
     ASKED,
     MARK,
+    PROBE_OFFER,
     chat_form,
     find_family,
     fold_inline,
@@ -73,7 +75,7 @@ class ChatRenderer:
         self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
         try:
-            self._keeps_thoughts = self._thoughts_kept()
+            self.rewrites = self._find_rewritten()
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
             raise BadInput(describe_exception(error), where=broken) from error
@@ -85,10 +87,29 @@ class ChatRenderer:
         """In tokens, added ones too."""
         return len(self.tokenizer)
 
-    def _thoughts_kept(self) -> bool:
-        thought = f"<think>\n{MARK}\n</think>\n\n."
-        chat = [ASKED, Message(role="assistant", content=thought), ASKED]
-        return thought in self._render(chat, open_turn=True)
+    def _find_rewritten(self) -> tuple[str, ...]:
+        """What the chat template shows in another way, or in another place, once later turns follow: Qwen3 drops
+        thoughts, Mistral moves system text and tools to the last message of the user."""
+        system = Message(role="system", content=MARK)
+        if self._moves([ASKED], "."):
+            return ("turns",)
+        found = ["thoughts"] if self._moves([ASKED], f"{THOUGHT}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
+        for what, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
+            with contextlib.suppress(Exception):  # many templates know no system, or no tools: none can be played
+                found += [what] if self._moves(prompt, ".", offer) else []
+        return tuple(found)
+
+    def _moves(self, prompt: Sequence[Message], text: str, offer: ToolOffer | None = None) -> bool:
+        """Whether a made-up conversation of three turns is not the one of two, continued. A thought that the template
+        opens itself stands in no history, and neither does the role that it leaves to the model to write."""
+        chat, said = list(prompt), Message(role="assistant", content=text)
+        for _ in range(2):
+            seen = self._render(chat, open_turn=True, offer=offer).removesuffix(self.opened_thought)
+            chat += [said, ASKED]
+            shown = self._render(chat, open_turn=True, offer=offer)
+            if not _continues(shown, seen, text if self.opening else ""):
+                return True
+        return False
 
     def around(self) -> tuple[str, str]:
         """What the chat template writes before and after a message of the model's, between two of the user."""
@@ -205,7 +226,7 @@ class ChatRenderer:
 
         `messages` is the conversation up to and with the completion's text. A single inline reply continues the model's
         turn, so an end of turn that was sampled before it is taken back: a new training sample starts there. One starts
-        too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts). Results that are the
+        too where the chat template rewrites what stands earlier (Qwen3's drops thoughts). Results that are the
         user's, as an offer with a form of its own has them, become one message after each is cut.
         """
         said = tuple(replies)
@@ -285,12 +306,12 @@ class ChatRenderer:
 
     def _rewritten(self, messages: Sequence[Message], replies: Sequence[Message], offer: ToolOffer | None) -> bool:
         """Whether the chat template, with the replies there, shows something else than what was seen and then said."""
-        if self._keeps_thoughts:
+        if not self.rewrites:
             return False
         *before, said = fold_inline(messages)
         seen = self._render(before, open_turn=True, offer=offer)
         shown = self._render([*messages, *replies], open_turn=True, offer=offer)
-        return not (shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.content.strip()))
+        return not _continues(shown, seen, said.content)
 
     def demonstration(
         self,
@@ -364,6 +385,10 @@ class ChatRenderer:
         except Exception:  # a template that shows one call at most, for one
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
+
+
+def _continues(shown: str, seen: str, said: str) -> bool:
+    return shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.strip())
 
 
 def _bytes_of(delta: Ints) -> int:

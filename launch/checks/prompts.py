@@ -93,6 +93,12 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
             found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
     if not renderer.opening:
         found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
+    if renderer.rewrites:
+        what = ", ".join(renderer.rewrites)
+        found.append(
+            f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
+            "template shows it; demonstrations of several turns are one, without that"
+        )
     if renderer.opened_thought:
         opened = visible(renderer.opened_thought)
         found.append(
