@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from actors.chat import (
     write_said,
 )
 from actors.end_tokens import read_ends
+from actors.template_args import check_arguments
 from envs.protocols.native import FAMILIES, THOUGHT, THOUGHT_CLOSE, Family, read_calls
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
@@ -48,9 +50,15 @@ _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters th
 
 
 class ChatRenderer:
-    def __init__(self, model_path: str) -> None:
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        template: str | None = None,
+        template_args: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none, or its chat template
-        cannot be used."""
+        cannot be used. template: in the place of the tokenizer's own."""
         from transformers import AutoTokenizer
 
         try:
@@ -64,16 +72,21 @@ class ChatRenderer:
             raise BadInput(
                 f"no tokenizer can be loaded from it ({reason})", key="model.path", found=model_path
             ) from error
+        self._model_path, self.template, self.template_args = model_path, template, dict(template_args)
+        self._under: dict[str, ChatRenderer] = {}
         self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
         self._own_family: Family | None = None
         self._looked_for_family = False
         self._checked: set[ToolOffer] = set()
+        if template is not None:
+            self.tokenizer.chat_template = template
         self.has_template = self.tokenizer.chat_template is not None
         if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
         added = self.tokenizer.added_tokens_decoder.values()
         self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
+        check_arguments(self.tokenizer, self.template_args)
         try:
             self.rewrites = self._find_rewritten()
         except Exception as error:  # a template is a program of the model's
@@ -81,6 +94,16 @@ class ChatRenderer:
             raise BadInput(describe_exception(error), where=broken) from error
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
         self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
+
+    def under(self, template_args: Mapping[str, Any]) -> ChatRenderer:
+        """The one that gives the chat template these arguments (`env.template_args`), and no others. Raises BadInput
+        for one that the template does not take."""
+        if template_args == self.template_args:
+            return self
+        key = json.dumps(template_args, sort_keys=True, default=repr)
+        if key not in self._under:
+            self._under[key] = ChatRenderer(self._model_path, template=self.template, template_args=template_args)
+        return self._under[key]
 
     @property
     def vocabulary_size(self) -> int:
@@ -144,7 +167,7 @@ class ChatRenderer:
         chat = chat_form(messages, texts=self._argument_texts)
         tools = _read_schemas(offer.schemas) if offer is not None and offer.form == NATIVE else None
         text = self.tokenizer.apply_chat_template(
-            chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn
+            chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn, **self.template_args
         )
         assert isinstance(text, str)
         return text

@@ -4,7 +4,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,9 @@ TASK = Task(task_id="t", question="q", answers=("5",))
 
 class Letters:
     """A token is a character; the reply is framed by brackets."""
+
+    def under(self, template_args: Mapping[str, Any]) -> "Letters":
+        return self
 
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return tuple(map(ord, "".join(message.content for message in messages)))
