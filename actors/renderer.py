@@ -7,12 +7,14 @@ a new training sample begins there: what was sampled is trained as it was sample
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from cachetools import LRUCache
 from actors.chat import (
     ASKED,
     MARK,
+    PROBE_OFFER,
     chat_form,
     find_family,
     fold_inline,
@@ -31,6 +34,7 @@ from actors.chat import (
     write_said,
 )
 from actors.end_tokens import read_ends
+from actors.template_args import check_arguments
 from envs.protocols.native import FAMILIES, THOUGHT, THOUGHT_CLOSE, Family, read_calls
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
@@ -46,9 +50,15 @@ _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters th
 
 
 class ChatRenderer:
-    def __init__(self, model_path: str) -> None:
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        template: str | None = None,
+        template_args: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none, or its chat template
-        cannot be used."""
+        cannot be used. template: in the place of the tokenizer's own."""
         from transformers import AutoTokenizer
 
         try:
@@ -62,33 +72,67 @@ class ChatRenderer:
             raise BadInput(
                 f"no tokenizer can be loaded from it ({reason})", key="model.path", found=model_path
             ) from error
+        self._model_path, self.template, self.template_args = model_path, template, dict(template_args)
+        self._under: dict[str, ChatRenderer] = {}
         self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
         self._own_family: Family | None = None
         self._looked_for_family = False
         self._checked: set[ToolOffer] = set()
+        if template is not None:
+            self.tokenizer.chat_template = template
         self.has_template = self.tokenizer.chat_template is not None
         if not self.has_template:
             self.tokenizer.chat_template = PLAIN_TEMPLATE
         added = self.tokenizer.added_tokens_decoder.values()
         self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
+        check_arguments(self.tokenizer, self.template_args)
         try:
-            self._keeps_thoughts = self._thoughts_kept()
+            self.rewrites = self._find_rewritten()
         except Exception as error:  # a template is a program of the model's
             broken = f"model.path={model_path!r}: its chat template cannot be used"
             raise BadInput(describe_exception(error), where=broken) from error
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
         self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
 
+    def under(self, template_args: Mapping[str, Any]) -> ChatRenderer:
+        """The one that gives the chat template these arguments (`env.template_args`), and no others. Raises BadInput
+        for one that the template does not take."""
+        if template_args == self.template_args:
+            return self
+        key = json.dumps(template_args, sort_keys=True, default=repr)
+        if key not in self._under:
+            self._under[key] = ChatRenderer(self._model_path, template=self.template, template_args=template_args)
+        return self._under[key]
+
     @property
     def vocabulary_size(self) -> int:
         """In tokens, added ones too."""
         return len(self.tokenizer)
 
-    def _thoughts_kept(self) -> bool:
-        thought = f"<think>\n{MARK}\n</think>\n\n."
-        chat = [ASKED, Message(role="assistant", content=thought), ASKED]
-        return thought in self._render(chat, open_turn=True)
+    def _find_rewritten(self) -> tuple[str, ...]:
+        """What the chat template shows in another way, or in another place, once later turns follow: Qwen3 drops
+        thoughts, Mistral moves system text and tools to the last message of the user."""
+        system = Message(role="system", content=MARK)
+        if self._moves([ASKED], "."):
+            return ("turns",)
+        found = ["thoughts"] if self._moves([ASKED], f"{THOUGHT}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
+        for what, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
+            with contextlib.suppress(Exception):  # many templates know no system, or no tools: none can be played
+                found += [what] if self._moves(prompt, ".", offer) else []
+        return tuple(found)
+
+    def _moves(self, prompt: Sequence[Message], text: str, offer: ToolOffer | None = None) -> bool:
+        """Whether a made-up conversation of three turns is not the one of two, continued. A thought that the template
+        opens itself stands in no history, and neither does the role that it leaves to the model to write."""
+        chat, said = list(prompt), Message(role="assistant", content=text)
+        for _ in range(2):
+            seen = self._render(chat, open_turn=True, offer=offer).removesuffix(self.opened_thought)
+            chat += [said, ASKED]
+            shown = self._render(chat, open_turn=True, offer=offer)
+            if not _continues(shown, seen, text if self.opening else ""):
+                return True
+        return False
 
     def around(self) -> tuple[str, str]:
         """What the chat template writes before and after a message of the model's, between two of the user."""
@@ -123,7 +167,7 @@ class ChatRenderer:
         chat = chat_form(messages, texts=self._argument_texts)
         tools = _read_schemas(offer.schemas) if offer is not None and offer.form == NATIVE else None
         text = self.tokenizer.apply_chat_template(
-            chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn
+            chat, tools=tools or None, tokenize=False, add_generation_prompt=open_turn, **self.template_args
         )
         assert isinstance(text, str)
         return text
@@ -205,7 +249,7 @@ class ChatRenderer:
 
         `messages` is the conversation up to and with the completion's text. A single inline reply continues the model's
         turn, so an end of turn that was sampled before it is taken back: a new training sample starts there. One starts
-        too where the chat template rewrites what the model said earlier (Qwen3's drops thoughts). Results that are the
+        too where the chat template rewrites what stands earlier (Qwen3's drops thoughts). Results that are the
         user's, as an offer with a form of its own has them, become one message after each is cut.
         """
         said = tuple(replies)
@@ -285,12 +329,12 @@ class ChatRenderer:
 
     def _rewritten(self, messages: Sequence[Message], replies: Sequence[Message], offer: ToolOffer | None) -> bool:
         """Whether the chat template, with the replies there, shows something else than what was seen and then said."""
-        if self._keeps_thoughts:
+        if not self.rewrites:
             return False
         *before, said = fold_inline(messages)
         seen = self._render(before, open_turn=True, offer=offer)
         shown = self._render([*messages, *replies], open_turn=True, offer=offer)
-        return not (shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.content.strip()))
+        return not _continues(shown, seen, said.content)
 
     def demonstration(
         self,
@@ -364,6 +408,10 @@ class ChatRenderer:
         except Exception:  # a template that shows one call at most, for one
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
+
+
+def _continues(shown: str, seen: str, said: str) -> bool:
+    return shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.strip())
 
 
 def _bytes_of(delta: Ints) -> int:

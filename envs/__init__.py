@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envs.base import World
+from envs.framed import add_system
 from envs.mixture import MixtureConfig, MixtureWorld
 from envs.rewards import REWARDS, make_reward
 from envs.tasks.splits import tasks_unread
@@ -49,7 +50,7 @@ def new_world(config: Any) -> World:
     if isinstance(config, MixtureConfig):
         return MixtureWorld(config, new_world)
     world: World = construct("env", WORLDS, config)
-    return world
+    return add_system(world, config)
 
 
 def new_player(config: Any) -> World:

@@ -36,6 +36,11 @@ class MixtureConfig:
         return max(getattr(part, "max_turns", None) or 1 for part in self.parts.values())
 
 
+def config_of(config: Any, task: Task) -> Any:
+    """The config of the environment that a task of this one is of."""
+    return config.parts[env_of(task.task_id)] if isinstance(config, MixtureConfig) else config
+
+
 class MixtureWorld(World):
     def __init__(self, config: MixtureConfig, make: Callable[[Any], World]) -> None:
         self.parts = {name: make(part) for name, part in config.parts.items()}

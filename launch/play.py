@@ -17,9 +17,10 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from envs.base import Env, World
 from envs.episode import UNLIMITED
 from envs.protocols.native import FAMILIES, HERMES, read_calls
 from envs.rewards import RewardFunction
+from launch.checks.chat_template import read_template
 from launch.run.playing import rollout_plan
 from launch.scoring.report import explanation, trace_of
 from launch.scoring.scorer import Tokens
@@ -184,6 +186,9 @@ def choose_task(world: World, split: str, given: str | None, seed: int | None) -
 class Page:
     """Shows the conversation to a person, in the place of the renderer that makes tokens of it."""
 
+    def under(self, template_args: Mapping[str, Any]) -> Page:
+        return self
+
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         for schema in offer.schemas if offer is not None else ():
             show("tools", schema)
@@ -254,7 +259,9 @@ async def play(
         tell_rules(recipe, world, chosen, split)
         reward = make_reward(recipe.reward)
         counts = getattr(reward, "uses_tokens", False)
-        tokens = Tokens(recipe.model.path) if counts and recipe.model.path is not None else None
+        tokens = (
+            Tokens(recipe.model.path, read_template(recipe.model)) if counts and recipe.model.path is not None else None
+        )
         if counts and tokens is None:
             tell("this reward counts tokens: model.path=FOLDER says whose, such as the runs/NAME/model of a run")
 

@@ -110,6 +110,11 @@ def offer_of(env: object) -> ToolOffer | None:
     return offer if isinstance(offer, ToolOffer) else None
 
 
+def args_of(env: Any) -> Mapping[str, Any]:
+    """What the config of an environment gives the chat template."""
+    return getattr(env, "template_args", None) or {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
     """What the model sees next, and the environment's replies as they stand in it."""
@@ -120,6 +125,10 @@ class Continuation:
 
 
 class Renderer(Protocol):
+    def under(self, template_args: Mapping[str, Any]) -> Renderer:
+        """The one that gives the chat template these arguments."""
+        ...
+
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None) -> Sequence[int]: ...
     def extend(
         self,
@@ -253,8 +262,9 @@ async def _attempt(
                 done.messages += env.first_messages()
                 done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
-                offer = offer_of(env)
-                context = np.asarray(player.renderer.prompt_ids(done.messages, offer), np.int32)
+                args, offer = args_of(plan.env), offer_of(env)
+                renderer = player.renderer.under(args) if args else player.renderer
+                context = np.asarray(renderer.prompt_ids(done.messages, offer), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
@@ -280,12 +290,12 @@ async def _attempt(
                 if completion.stop in CUT:
                     done.end = CUT[completion.stop]
                     break
-                step = await _step(done, env, completion.text, max_turns - turn - 1, player.renderer)
+                step = await _step(done, env, completion.text, max_turns - turn - 1, renderer)
                 if not step.replies:
                     done.end = step.end or done.end
                     break
                 with _data_boundary("renderer"):
-                    continued = _continue(done, player.renderer, context, completion, step, offer)
+                    continued = _continue(done, renderer, context, completion, step, offer)
                 done.turns[-1] = replace(done.turns[-1], reply="\n".join(each.content for each in continued.replies))
                 done.messages += continued.replies
                 context = np.asarray(continued.context_ids, np.int32)

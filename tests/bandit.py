@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actors.services import Services
@@ -20,6 +20,10 @@ from tests.fakes import BanditLearner, BanditPool
 
 class Renderer:
     vocabulary_size = 8
+    template_args: Mapping[str, Any] = {}
+
+    def under(self, template_args: Mapping[str, Any]) -> Renderer:
+        return self
 
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return (7, 7)

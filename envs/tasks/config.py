@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import ClassVar, Optional
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Optional
 
+from rlsys.config.identity import LATER
 from rlsys.errors import require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -22,6 +23,11 @@ class TaskConfig:
     tools: bool = True
     """Whether the environment's tool is available. false: the prompt names no tool, and a call is answered like one
     over the limit."""
+    system: str = field(default="", metadata=LATER)
+    """System message at the beginning of every prompt, in front of one that the environment has itself. Empty: none."""
+    template_args: dict[str, Any] = field(default_factory=dict, metadata=LATER)
+    """Arguments that the chat template is given with every conversation of this environment, such as
+    `{enable_thinking: false}`. One that it never reads, or that rlsys gives it itself, is refused."""
     data: Optional[str] = None
     """Training tasks: a file (JSON lines, a JSON array, parquet), a folder, or owner/name on the hub. null: tasks are
     made up."""

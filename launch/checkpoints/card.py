@@ -16,6 +16,7 @@ from launch.checkpoints.checkpoint import CARD
 from launch.checks.software import versions
 from rlsys.adapters import read_adapter
 from rlsys.files import replace_file
+from rlsys.rollout import args_of
 
 if TYPE_CHECKING:
     from envs.base import World
@@ -43,7 +44,8 @@ configuration is the run's `config.yaml`.
 | reward | `{reward}` |
 | algorithm | `{algorithm}` |
 | a message ends at | {stop} |
-{adapter}"""
+{told}{adapter}"""
+TOLD = "| arguments of the chat template | {args} |\n"
 ADAPTER = "| an adapter | of rank {rank}, on the model `{base}`, which is loaded with it |\n"
 USE = """
 ## Use
@@ -53,7 +55,7 @@ USE = """
 
 tokenizer = AutoTokenizer.from_pretrained(FOLDER)
 model = {loader}.from_pretrained(FOLDER)
-ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, {args}return_tensors="pt", return_dict=True)
 out = model.generate(**ids, {ends}max_new_tokens={tokens})
 print(tokenizer.decode(out[0, ids["input_ids"].shape[1]:]))
 ```
@@ -76,6 +78,7 @@ def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Seque
         "stage": stage.name,
         "environment": stage.config.env.name,
         "protocol": _protocol(stage),
+        "template_args": template_args(stage),
         "stop_strings": None if stop is None else list(stop),
     }
     replace_file(folder / ABOUT, json.dumps(about, indent=1) + "\n")
@@ -92,7 +95,8 @@ def write_card(
     """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
     adapter = read_adapter(folder)
-    of, protocol = stage.config, _protocol(stage)
+    of, protocol, told = stage.config, _protocol(stage), template_args(stage)
+    shared = told if all(args_of(one.env) == told for one in of.by_env.values()) else {}
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
@@ -100,6 +104,7 @@ def write_card(
         model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
         library="transformers" if adapter is None else "peft",
         adapter="" if adapter is None else ADAPTER.format(base=adapter.base, rank=adapter.rank),
+        told=TOLD.format(args=f"`{json.dumps(told)}`") if told else "",
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",
@@ -110,7 +115,14 @@ def write_card(
     stops = STOPS.format(stop=json.dumps(list(stop))) if stop else ""
     ends = f"tokenizer=tokenizer, stop_strings={json.dumps(list(stop))}, " if stop else ""
     imports, loader = (WHOLE, "AutoModelForCausalLM") if adapter is None else (ADAPTED, "AutoPeftModelForCausalLM")
-    text += USE.format(imports=imports, loader=loader, ends=ends, tokens=of.rollout.max_turn_tokens, stops=stops)
+    text += USE.format(
+        args="".join(f"{key}={value!r}, " for key, value in shared.items()),
+        imports=imports,
+        loader=loader,
+        ends=ends,
+        tokens=of.rollout.max_turn_tokens,
+        stops=stops,
+    )
     text += _prompt(messages) + _results(evaluations)
     replace_file(folder / CARD.name, text.rstrip("\n") + "\n")
 
@@ -135,6 +147,13 @@ def a_prompt(world: World) -> Prompt:
         stop = list(env.stop_strings)
         messages = [{"role": each.role, "content": each.content} for each in env.first_messages()]
     return messages, stop
+
+
+def template_args(stage: StageConfig) -> dict[str, Any]:
+    """Of its environment; of several by their names, where they differ."""
+    found = {name: dict(args_of(one.env)) for name, one in stage.config.by_env.items()}
+    first, *others = found.values()
+    return first if all(each == first for each in others) else found
 
 
 def _protocol(stage: StageConfig) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ from launch.checks import models
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
-from rlsys.rollout import offer_of
-from rlsys.types import Task
+from rlsys.rollout import args_of, offer_of
+from rlsys.types import Sample, Task
 from rlsys.untrusted import describe_exception, visible
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 COUNTED = 64  # prompts, spread over the training tasks
 PATIENCE_S = 2.0  # for them, but the first, made or not: a world may take its time for each
+LAST = 48  # tokens of a training sample that are shown
 SHOWN = 1200  # characters of the first one
 MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
@@ -66,6 +68,8 @@ def check_vocabulary(renderer: ChatRenderer, model: str) -> None:
 
 
 def template_of(renderer: ChatRenderer, model: str) -> str:
+    if renderer.template is not None:
+        return "the file of model.chat_template"
     if not renderer.has_template:
         return (
             "none in the tokenizer: messages are plain text, one a line (chat_template.jinja in its folder gives one)"
@@ -93,6 +97,12 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
             found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
     if not renderer.opening:
         found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
+    if renderer.rewrites:
+        what = ", ".join(renderer.rewrites)
+        found.append(
+            f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
+            "template shows it; demonstrations of several turns are one, without that"
+        )
     if renderer.opened_thought:
         opened = visible(renderer.opened_thought)
         found.append(
@@ -102,8 +112,20 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     return found
 
 
+def sample_lines(renderer: ChatRenderer, stage: str, sample: Sample) -> list[str]:
+    """The end of what a stage trains on, with which of its tokens are trained."""
+    last = list(zip(sample.token_ids.tolist(), sample.loss_mask.tolist(), strict=True))[-LAST:]
+    count = f"{sample.num_loss_tokens} of {sample.num_tokens} tokens of an example"
+    lines = [f"trained in {stage}: {count}; its last {len(last)}:"]
+    for trained, run in groupby(last, key=lambda each: each[1]):
+        text = renderer.decode([token for token, _ in run]).replace("\n", "\\n")
+        lines.append(f"  {'trained' if trained else 'shown':<7} | {visible(text)}")
+    return lines
+
+
 def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: int) -> list[str]:
     world, window = make_world(recipe.env), recipe.engine.max_model_len
+    renderer = renderer.under(args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
     some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
     made: list[tuple[tuple[int, ...], Sequence[str]]] = []
@@ -155,6 +177,9 @@ def _prompt(
         raise BadInput(
             f"no prompt for task {task.task_id}: {describe_exception(error)}", key="env.name", found=recipe.env.name
         ) from error
+    if renderer.template_args and all(message.inline for message in messages):
+        without = "{}: a prompt of this environment is plain text, without the chat template"
+        raise BadInput(key="env.template_args", found=renderer.template_args, expected=without)
     try:
         if offer is not None:
             renderer.check_offer(offer)

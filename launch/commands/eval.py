@@ -54,8 +54,9 @@ from launch.stages.addresses import addresses_of_sets
 from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
-from rlsys.errors import BadInput
+from rlsys.errors import BadInput, require
 from rlsys.harvest import check_failed
+from rlsys.rollout import args_of
 from rlsys.types import Failure, Group
 
 HELP = "evaluate a checkpoint as the recipe says"
@@ -107,6 +108,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     found = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
     for each in recipes_of(recipe) if served is not None else ():
         check_by_text(each.env)
+        own = "{}: the server renders its own prompts"
+        require(not args_of(each.env), "env.template_args", args_of(each.env), own)
     plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
     plan = describe_plan(plays)  # reads every set
     if options.dry_run:
@@ -127,6 +130,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         with model_or_scratch(recipe, found, options.output) as model:
             progress.say(f"evaluating {model if served is None else served.described} on {plan}")
             renderer = ChatRenderer(model)  # without a tokenizer: said before anything starts
+            for each in recipes_of(recipe):
+                renderer.under(args_of(each.env))
             who = about_model(model) if served is None else about_served(served, renderer)
             about = who | about_plays(config, plays)
             with open_transcripts(options, who, plays) as transcripts:

@@ -37,6 +37,7 @@ from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.generate import GenerateConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
+from rlsys.rollout import args_of
 
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
@@ -116,7 +117,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
         with model_or_scratch(recipe, found, options.output) as model:
-            tokenizer = tokenizer_id(ChatRenderer(model))
+            tokenizer = tokenizer_id(ChatRenderer(model).under(args_of(recipe.env)))
             begun = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
@@ -148,7 +149,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
-        renderer = ChatRenderer(model)
+        renderer = ChatRenderer(model).under(args_of(recipe.env))
         played = TrajectoryStore(store_path(target), identify_play(recipe, weights_of(teacher), tokenizer_id(renderer)))
         if has_pending(tasks, played):
             if begun_before:

@@ -25,6 +25,7 @@ from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.report.at_end import reporting
 from launch.run import cleanup, parent
+from launch.run.exchanged import moved_data, refuse_exchanged
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.addresses import addresses_of
 from launch.stages.base import needs_engines, trained_on_engines
@@ -108,6 +109,9 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             if finished and not extended:
                 return say_finished(config, directory, state, progress)
             entered = config.stages[state.stage_index]
+            if checkpoint is not None:
+                progress.doing("comparing the data with its digests")
+                refuse_exchanged(directory.path, text, checkpoint)
             progress.doing("comparing the checkpoint with its digests")
             checked = checkpoint is None or directory.verify(checkpoint, progress.say)
             check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
@@ -203,7 +207,7 @@ def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple
     if must_resume and checkpoint is None:
         raise BadInput(f"{path} has no checkpoint to resume from", key="--resume")
     state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
-    refuse_other_config(path, config, state)
+    refuse_other_config(path, config, state, moved_data(path, text) if checkpoint is not None else {})
     if state.stage_index < len(config.stages):
         refuse_fewer_steps(config.stages[state.stage_index], state)
     return directory, checkpoint, state

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
+from launch.checks.shareable import without_home
 from launch.config.compose import compose
 from launch.stages.base import stage_of
 from rlsys.config.identity import identity_of
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
 MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
 
 
-def refuse_other_config(path: Path, config: RunConfig, state: DriverState) -> None:
+def refuse_other_config(
+    path: Path, config: RunConfig, state: DriverState, moved: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """A run directory continues only what was begun in it: the same model, data and order of tasks.
 
     More steps, other timings, other learning rates, more workers, other ranks or ZeRO stages are fine. What the
     optimizer and the open groups of a stage stand for may not change once it has begun, also where a finished run gets
-    more steps of its last stage; and the steps of other stages that have ended are what they were.
+    more steps of its last stage; and the steps of other stages that have ended are what they were. moved: data files
+    that lie elsewhere by now, and where they lay (`launch.run.exchanged`).
     """
     saved = path / "config.yaml"
     if not any((path / "checkpoints").glob("step-*")):
@@ -47,9 +52,19 @@ def refuse_other_config(path: Path, config: RunConfig, state: DriverState) -> No
             begun, now = begun | _midway(before.stages[number]), now | _midway(config.stages[number])
         for ended in range(number):
             begun, now = begun | _length(before.stages[ended]), now | _length(config.stages[ended])
+    now = {key: begun.get(key) if _places(begun.get(key)) == _places(now[key], moved) else now[key] for key in now}
     changed = differences(begun, now)
     if changed:
         raise BadInput(f"it was begun with {changed}: choose another directory", key="--run-dir", found=path)
+
+
+def _places(value: Any, moved: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """The value with each file in it where it lay."""
+    if isinstance(value, str):
+        return moved.get(without_home(value), without_home(value))
+    if isinstance(value, Mapping):
+        return {_places(key, moved): _places(each, moved) for key, each in value.items()}
+    return value
 
 
 def _midway(stage: StageConfig) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from actors.pool import RolloutPool
 from launch.checkpoints.best import best_of
 from launch.checkpoints.checkpoint import FOLDER, STATE, Damaged, model_step, step_of, verify
 from launch.checks import models, preflight
+from launch.checks.chat_template import copy_with_template, has_template, read_template
 from launch.checks.machine import is_local
 from launch.observe.progress import Progress
 from launch.run import nodes, wire
@@ -150,17 +151,20 @@ def _weights_in(path: Path) -> Path | None:
 
 @contextmanager
 def model_or_scratch(recipe: RecipeConfig, found: str | None, output: str | None) -> Iterator[str]:
-    """The folder or hub name to play; the untrained policy of a recipe that has neither model nor run.
+    """The folder or hub name to play, with the recipe's chat template; the untrained policy of a recipe that has
+    neither model nor run.
 
     output: the file that the command writes, if any.
     """
-    if found is not None:
+    template = read_template(recipe.model)
+    if found is not None and (template is None or has_template(found, template)):
         yield found
         return
     with tempfile.TemporaryDirectory(dir=scratch_folder(recipe.cluster, output)) as scratch:
         folder = Path(scratch) / "model"
-        wire.build_scratch_model(recipe, folder)
-        yield str(folder)
+        if found is None:
+            wire.build_scratch_model(recipe, folder)
+        yield copy_with_template(found or str(folder), recipe.model, folder)
 
 
 def scratch_folder(cluster: ClusterConfig, output: str | None) -> Path | None:

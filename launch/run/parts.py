@@ -17,6 +17,7 @@ from actors.renderer import ChatRenderer
 from actors.services import Services
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import preflight
+from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
 from launch.checks.models import whole_path
 from launch.checks.prompts import prompt_lines
@@ -131,7 +132,8 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
     scale, window = recipe.learner.rope_theta_scale, recipe.engine.max_model_len
     folder = directory.path / MODEL
     if given is not None:
-        return copy_scaled(given, scale, folder, window) if scale != 1.0 else given
+        scaled = copy_scaled(given, scale, folder, window) if scale != 1.0 else given
+        return copy_with_template(scaled, recipe.model, folder)
     if not directory.checkpoints():  # nothing was learned yet: the configuration may be another one now
         shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
@@ -140,7 +142,7 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
         shutil.rmtree(temporary, ignore_errors=True)
         wire.build_scratch_model(recipe, temporary)
         temporary.rename(folder)
-    return str(folder.resolve())
+    return copy_with_template(str(folder.resolve()), recipe.model, folder)
 
 
 def loaded_teachers(config: RunConfig) -> list[str]:

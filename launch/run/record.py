@@ -139,8 +139,9 @@ def data_files(text: str) -> dict[str, list[Path]]:
     """The local files that a configuration reads, by what it calls them. text: YAML. Data sets of the hub are none."""
     values = yaml.safe_load(text)
     sections = {key: value for key, value in values.items() if key not in NO_DATA}
+    template = (values.get("model") or {}).get("chat_template")
     found: dict[str, list[Path]] = {}
-    for key, name in _texts(sections):
+    for key, name in (*_texts(sections), *_texts(template, "chat_template")):
         if key in WRITTEN:
             continue
         if os.path.isfile(name):  # any text is asked: of one that is no path, or may not be looked at, this is False

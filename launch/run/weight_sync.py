@@ -11,10 +11,11 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
+from envs.mixture import config_of
 from launch.run.starting import watch_start
 from rlsys.errors import BadInput, RunFailed
 from rlsys.probe import Probe, ProbeValues, mean_gap
-from rlsys.rollout import offer_of
+from rlsys.rollout import args_of, offer_of
 from rlsys.system.device import RoundingUnits
 
 if TYPE_CHECKING:  # Ray and torch behind these
@@ -255,4 +256,5 @@ def _prompts(run: Run) -> Iterator[tuple[int, ...]]:
     world = run.active.world
     for task in world.tasks("held_out")[:LONG_TASKS] or world.tasks("train")[:LONG_TASKS]:
         env = world.env(task)
-        yield tuple(run.renderer.prompt_ids(env.first_messages(), offer_of(env)))
+        renderer = run.renderer.under(args_of(config_of(run.active.stage.config.env, task)))
+        yield tuple(renderer.prompt_ids(env.first_messages(), offer_of(env)))

@@ -27,6 +27,7 @@ from envs.rewards.transcript import inline_of, split_inline
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.judge import open_judge
 from envs.services.judge.request import Asks
+from launch.checks.chat_template import read_template
 from launch.checks.models import whole_path
 from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config.recipe import RecipeConfig
@@ -63,7 +64,11 @@ class Scorer:
     def __init__(self, recipe: RecipeConfig) -> None:
         self.reward: RewardFunction = make_reward(recipe.reward)
         self._split = partial(split_inline, inline=inline_of(recipe.env, self.reward))
-        self._tokens = Tokens(recipe.model.path) if getattr(self.reward, "uses_tokens", False) else None
+        self._tokens = (
+            Tokens(recipe.model.path, read_template(recipe.model))
+            if getattr(self.reward, "uses_tokens", False)
+            else None
+        )
         self._deadline_s = recipe.rollout.grader_deadline_s
         self._waiting: deque[Scored] = deque()
         self._held = 0  # bytes of the waiting lines
@@ -188,7 +193,8 @@ class Elsewhere:
 class Tokens:
     """The recipe's tokenizer, loaded for the first transcript that needs it; never from the network."""
 
-    def __init__(self, model_path: str | None) -> None:
+    def __init__(self, model_path: str | None, template: str | None = None) -> None:
+        self._template = template
         self._path = None if model_path is None else whole_path(model_path)
         self._missing = "model.path is null" if model_path is None else ""
         self._warned = False
@@ -223,7 +229,7 @@ class Tokens:
         os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
         try:
-            return ChatRenderer(self._path)
+            return ChatRenderer(self._path, template=self._template)
         except BadInput as error:
             self._missing = f"{error}; the network is not asked"
             return None

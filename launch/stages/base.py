@@ -19,6 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
 from envs.rewards import ChecksTask, judge_of, make_reward, traits_of
@@ -32,6 +33,7 @@ from rlsys.choices import load
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
+from rlsys.types import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,10 @@ class Stage:
         """The keys that may change between stages of this kind, and not within one that has begun."""
         weights = {f"envs.{name}.weight": share.weight for name, share in stage.config.envs.items()}
         return {"algorithm.name": stage.config.algorithm.name} | weights
+
+    def example(self, config: RunConfig, stage: StageConfig, renderer: ChatRenderer) -> list[Sample]:
+        """A training sample of each answer of one example, for `--dry-run`; none where that is not known yet."""
+        return []
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         """The lines of `--dry-run`."""

@@ -244,6 +244,13 @@ class DataStage(Stage):
             drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
         return [f"examples = {examples}", drawn]
 
+    def first(self, config: RunConfig, stage: StageConfig) -> Example | None:
+        """Of a `data` that is a path, without reading the rest. Raises BadInput for what is no example."""
+        if stage.data is None or maker_of(config, stage) is not None:
+            return None
+        path = next(iter(files_of(stage.data)))
+        return next((example for _, example, _ in _read(self.parse_of(stage), path)), None)
+
     def load_data(self, stage: StageConfig, note: Note = _nothing) -> Data:
         """The examples of a `data` that is a path. Raises BadInput where there is nothing to train on."""
         files = files_of(stage.data or "")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from actors.renderer import ChatRenderer
 from launch.run.run import Run
 from launch.stages import supervised
 from launch.stages.base import StageKeys
@@ -16,7 +17,7 @@ from launch.stages.store import pairs_path
 from launch.stages.supervised import answer_logprobs
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import choose
-from rlsys.config.recipe import RecipeConfig, StageConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.examples import read_pair
 from rlsys.reductions import weigh
@@ -32,6 +33,9 @@ class DPO(DataStage):
 
     def produced_file(self, kept: Path) -> Path:
         return pairs_path(kept)
+
+    def example(self, config: RunConfig, stage: StageConfig, renderer: ChatRenderer) -> list[Sample]:
+        return supervised.first_samples(self, config, stage, renderer)
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(recipe.algorithm, choose("algorithm", ALGORITHMS, "dpo").schema):

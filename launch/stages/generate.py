@@ -26,7 +26,7 @@ from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput
 from rlsys.harvest import check_failed
-from rlsys.rollout import RolloutPlan
+from rlsys.rollout import RolloutPlan, args_of
 from rlsys.types import Failure, Group, Task
 
 FEW = 64  # trajectories: fewer say nothing yet about the share that fails
@@ -92,7 +92,8 @@ class Generate(Stage):
         """`generated/NAME.jsonl` is what is kept of the trajectories. A resumed run plays the rest."""
         recipe = stage.config
         tasks = tasks_to_generate(run.active.world, recipe)
-        output, tokenizer = run.dir.generated_path(stage.name), tokenizer_id(run.renderer)
+        renderer = run.renderer.under(args_of(recipe.env))
+        output, tokenizer = run.dir.generated_path(stage.name), tokenizer_id(renderer)
         await run.begin_stage(stage)
         teacher = recipe.generate.teacher
         weights = f"step {run.state.step} ({await asyncio.to_thread(weights_id, run.saved_model)})"
@@ -101,7 +102,7 @@ class Generate(Stage):
         try:
             plan, missing = plan_of(recipe, f"generate-{stage.name}"), has_pending(tasks, played)
             if missing and teacher.given:
-                await run.tasks.until(generate_taught(tasks, plan, recipe, played, run.renderer, run.progress))
+                await run.tasks.until(generate_taught(tasks, plan, recipe, played, renderer, run.progress))
             elif missing:
                 await first_delivery(run)
                 await run.tasks.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))

@@ -11,8 +11,10 @@ from typing import Any
 
 from cachetools import LRUCache, cached
 
+from actors.renderer import ChatRenderer
 from envs import MAX_WORLDS, make_world
-from envs.base import find_demonstrable
+from envs.base import World, find_demonstrable
+from envs.mixture import config_of
 from launch.run.run import Run
 from launch.stages import supervised
 from launch.stages.base import StageKeys, maker_of
@@ -28,7 +30,7 @@ from rlsys.curriculum import Uniform
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.mixed_curriculum import MixedCurriculum, weights_of
-from rlsys.rollout import offer_of
+from rlsys.rollout import args_of, offer_of
 from rlsys.seeds import Epochs, derive
 from rlsys.types import Sample, Task
 
@@ -77,6 +79,12 @@ class SFT(DataStage):
                 f"prompts = those that stage {maker.name} plays; prompts=env: those of this stage's own env",
             ]
         return lines
+
+    def example(self, config: RunConfig, stage: StageConfig, renderer: ChatRenderer) -> list[Sample]:
+        if stage.data is not None:
+            return supervised.first_samples(self, config, stage, renderer)
+        task_of, _, _ = shown_tasks(stage)
+        return [demonstrate(make_world(stage.config.env), renderer, stage, task_of(0), 0)]
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         stage = await (from_demonstrations(run, stage) if stage.data is None else from_data(run, stage, self))
@@ -157,10 +165,13 @@ def _find_demonstrations(env: Any) -> tuple[list[Task], list[str]]:
 
 def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sample:
     """One worked episode: a function of the seed and the sequence number alone."""
-    world = run.active.world
+    return demonstrate(run.active.world, run.renderer, stage, task, sequence)
+
+
+def demonstrate(world: World, renderer: ChatRenderer, stage: StageConfig, task: Task, sequence: int) -> Sample:
     shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
     env = shown.env or world.env(task)
-    ids, mask = run.renderer.demonstration(
+    ids, mask = renderer.under(args_of(config_of(stage.config.env, task))).demonstration(
         shown.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)
     )
     return make_sample(ids, mask)

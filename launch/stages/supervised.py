@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from actors.renderer import ChatRenderer
+from envs import make_world
+from envs.base import World
+from envs.mixture import config_of
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.observe.row import Clock, StepRow
 from launch.run.run import Run
@@ -21,13 +24,13 @@ from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, resolve_steps
 from launch.stages.own_prompts import PromptAccount, with_prompt
 from launch.stages.trajectories import tokenizer_id
-from rlsys.config.recipe import StageConfig
+from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.examples import Example
 from rlsys.metrics import values
 from rlsys.plan import BatchPlan, plan_samples
 from rlsys.records import Tokens
-from rlsys.rollout import offer_of
+from rlsys.rollout import args_of, offer_of
 from rlsys.seeds import Epochs, derive
 from rlsys.system.device import require_resolved
 from rlsys.types import Bools, Sample, ToolOffer
@@ -73,15 +76,10 @@ class SupervisedTraining:
 
 async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> SupervisedTraining:
     """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
-    tokenizer, marks = tokenizer_id(run.renderer), run.renderer.marks
+    read, renderer = reader_of(run.active.world, stage, run.renderer)
+    tokenizer, marks = tokenizer_id(renderer), renderer.marks
     data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
-    env = run.active.world.env(run.active.world.tasks("train")[0])
-    stop, offer = tuple(env.stop_strings), offer_of(env)
     longest = run.config.recipe.engine.max_model_len
-
-    def read(example: Example) -> list[list[Sample]]:
-        return samples_of(example, run.renderer, tokenizer, stop, offer)
-
     if stage.prompts is not None:
         run.progress.begin(f"stage {stage.name}: answers under the prompts of its environment")
         where, counted = f"stages.{stage.name}", run.progress.count
@@ -103,6 +101,26 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
         )
     order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
     return SupervisedTraining(stage=stage, data=data, curriculum=order, read=read, longest=longest)
+
+
+Read = Callable[[Example], list[list[Sample]]]
+
+
+def reader_of(world: World, stage: StageConfig, renderer: ChatRenderer) -> tuple[Read, ChatRenderer]:
+    """What makes training samples of an example in the stage's environment, the first of several, and its renderer."""
+    first = world.tasks("train")[0]
+    env, renderer = world.env(first), renderer.under(args_of(config_of(stage.config.env, first)))
+    tokenizer, stop, offer = tokenizer_id(renderer), tuple(env.stop_strings), offer_of(env)
+    return lambda example: samples_of(example, renderer, tokenizer, stop, offer), renderer
+
+
+def first_samples(kind: DataStage, config: RunConfig, stage: StageConfig, renderer: ChatRenderer) -> list[Sample]:
+    """One of each answer of the first example, where that is known before the run."""
+    example = kind.first(config, stage)
+    if example is None:
+        return []
+    read, _ = reader_of(make_world(stage.config.env), stage, renderer)
+    return [samples[-1] for samples in read(example) if samples]
 
 
 def keep_fitting(

@@ -13,6 +13,7 @@ from envs import make_world
 from launch.checkpoints.checkpoint import DriverState
 from launch.checks import hub, models, preflight, prompts
 from launch.checks.adapter_size import describe_adapter
+from launch.checks.chat_template import read_template
 from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
@@ -30,6 +31,7 @@ from launch.run.saving import checkpoint, restore, wait_written
 from launch.stages.base import needs_engines, stage_of, trained_on_engines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
+from rlsys.rollout import args_of
 from rlsys.system.device import DEVICES, Device, describe_filled_keys, require_device, resolve_run
 
 
@@ -49,7 +51,8 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
         check_teachers(stages, None, "")  # their tokens are compared once the policy's tokenizer is built
     else:
         path = models.whole_path(recipe.model.path)
-        renderer = ChatRenderer(path)
+        renderer = ChatRenderer(path, template=read_template(recipe.model))
+        check_evaluated(renderer, config)
         prompts.prompt_lines(renderer, path, _playing(config))
         check_teachers(stages, renderer.tokenizer, f"model.path={recipe.model.path!r}")
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
@@ -73,7 +76,20 @@ def _prompts(config: RunConfig) -> list[str]:
     if folder is None:
         away = "" if path in KNOWN and path not in PACKAGED else hub.explain_missing(path)
         return [f"not known before the model is on this machine{away and f'; {path}: {away}'}"]
-    return prompts.prompt_lines(ChatRenderer(str(folder)), str(folder), _playing(config))
+    renderer = ChatRenderer(str(folder), template=read_template(config.recipe.model))
+    check_evaluated(renderer, config)
+    lines = prompts.prompt_lines(renderer, str(folder), _playing(config))
+    for stage in config.stages:
+        for sample in stage_of(stage.kind).example(config, stage, renderer):
+            lines += prompts.sample_lines(renderer, stage.name, sample)
+    return lines
+
+
+def check_evaluated(renderer: ChatRenderer, config: RunConfig) -> None:
+    """Raises BadInput for arguments that the chat template does not take, of evaluations too."""
+    for stage in config.stages:
+        for each in recipes_of(stage.config):
+            renderer.under(args_of(each.env))
 
 
 def check_offload(config: RunConfig) -> None:

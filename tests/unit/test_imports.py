@@ -90,6 +90,7 @@ ENV_ROOMS = (
     "tasks",
     "services",
     "base",
+    "framed",
     "mixture",
     "protocols",
     "problems",

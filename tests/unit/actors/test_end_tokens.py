@@ -106,7 +106,8 @@ def test_a_template_that_opens_no_turn_is_doubted(tmp_path: Path) -> None:
     (doubt,) = doubts(changed(tmp_path, PHI.partition("{% if")[0]), str(tmp_path))
     assert "no generation prompt" in doubt
     shut = changed(tmp_path, PHI.replace("<|assistant|>\n{% endif", "<|assistant|>\n<think>\n\n</think>\n\n{% endif"))
-    assert doubts(shut, str(tmp_path)) == [] and trained(shut, ANSWER) == "48<|end|>"  # no thought is left open
+    (doubt,) = doubts(shut, str(tmp_path))  # no thought is left open; the history shows none at all
+    assert "rewrites earlier turns" in doubt and trained(shut, ANSWER) == "48<|end|>"
 
 
 def test_a_text_that_knows_no_turns_ends_with_the_tokenizers_end(tmp_path: Path) -> None:

@@ -241,7 +241,17 @@ MISTRAL_LIKE = """\
 {%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}{{- raise_exception('roles must alternate') -}}{%- endif -%}
 {{- '[INST] ' + m.content + ' [/INST]' if m.role == 'user' else ' ' + m.content + eos_token -}}
 {%- endfor -%}"""
+# Mistral's later templates: what the system says stands in the last message of the user, and tools before it.
+MOVING = """\
+{%- set rules = messages[0].content + '\n\n' if messages[0].role == 'system' else '' -%}
+{%- for m in messages if m.role != 'system' -%}
+{%- if m.role == 'user' -%}
+{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' if tools and loop.last else '' -}}
+{{- '[INST] ' + (rules if loop.last else '') + m.content + '[/INST]' -}}
+{%- else -%}{{- ' ' + m.content + eos_token -}}{%- endif -%}
+{%- endfor -%}"""
 CHATS = {
+    "moving": (MOVING, ["<s>", "</s>", "[INST]", "[/INST]"]),
     "qwen3": (QWEN3_LIKE, ["<|im_start|>", "<|im_end|>"]),
     "r1": (R1_LIKE, ["<|begin|>", "<|end|>", "<|User|>", "<|Assistant|>"]),
     "llama3": (LLAMA3_LIKE, ["<|begin|>", "<|eot|>", "<|head|>", "<|/head|>"]),
@@ -450,3 +460,19 @@ def test_a_text_is_what_its_tokens_say_whatever_the_configuration_asks_for(
     asked = "Ann has 48 pens , or 24 ."
     assert renderer.tokenizer.decode(renderer.tokenizer.encode(asked)) == asked
     assert caplog.records == []
+
+
+def test_a_system_text_that_moves_with_the_last_question_begins_a_new_sample(folder: Path) -> None:
+    renderer = chatting(folder, "moving")
+    assert renderer.rewrites == ("the system text", "tools") and chatting(folder, "mistral").rewrites == ()
+    system, said = Message(role="system", content="Be brief."), Message(role="assistant", content="48")
+    again = Message(role="user", content="And 2 more?")
+    sampled = spelled(renderer, "48", ended=True)
+    for prompt in ([system, QUESTION], [QUESTION]):
+        seen = made.ints(renderer.prompt_ids(prompt))
+        after = renderer.extend(seen, sampled, [*prompt, said], [again]).context_ids
+        shown = renderer.tokenizer.apply_chat_template(
+            [{"role": m.role, "content": m.content} for m in [*prompt, said, again]], tokenize=False
+        )
+        assert renderer.decode(after.tolist()).replace(" ", "") == shown.replace(" ", "")
+        assert (after[: len(seen)].tolist() == seen.tolist()) == (prompt == [QUESTION])

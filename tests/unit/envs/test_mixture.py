@@ -1,9 +1,10 @@
 """The world of several environments: each task says whose it is, and is played as in a world of its own."""
 
 import asyncio
+from dataclasses import replace
 
 from envs import make_world, new_world
-from envs.mixture import MixtureConfig, MixtureWorld
+from envs.mixture import MixtureConfig, MixtureWorld, config_of
 from envs.worlds.calculator import CalculatorConfig
 from envs.worlds.questions import QuestionsConfig
 from rlsys.config.envs import env_in, env_of
@@ -40,6 +41,19 @@ def test_it_shows_and_plays_what_each_world_alone_does() -> None:
             assert world().demonstration(mine, 3).messages == own.demonstration(theirs, 3).messages
             assert world().demonstration(mine, 3).task == mine
             assert world().texts_of(mine) == own.texts_of(theirs)
+
+
+def test_each_environment_has_its_own_system_text_and_template_arguments() -> None:
+    told = dict(system="Be brief.", template_args={"enable_thinking": False})
+    config = MixtureConfig(
+        parts={name: replace(part, **told) if name == "sums" else part for name, part in CONFIG.parts.items()}
+    )
+    mixed = new_world(config)
+    for task in mixed.tasks("train")[:4]:
+        of_sums = env_of(task.task_id) == "sums"
+        assert config_of(config, task).template_args == (told["template_args"] if of_sums else {})
+        for first in (mixed.env(task).first_messages()[0], mixed.demonstration(task, 0).messages[0]):
+            assert (first.content == "Be brief.") == of_sums
 
 
 def test_it_has_the_tags_texts_and_turns_of_all() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -293,6 +293,9 @@ class Counts:
 
 
 class Ids:
+    def under(self, template_args: Mapping[str, Any]) -> "Ids":
+        return self
+
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return (1,)
 

@@ -4,8 +4,9 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,9 @@ TASK = Task(task_id="t", question="q", answers=("5",))
 
 class Letters:
     """A token is a character; the reply is framed by brackets."""
+
+    def under(self, template_args: Mapping[str, Any]) -> "Letters":
+        return self
 
     def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
         return tuple(map(ord, "".join(message.content for message in messages)))
@@ -578,3 +582,23 @@ def test_a_comparison_that_breaks_is_the_failure_of_all_that_it_compared(compare
     for trajectory in compared(compare):
         assert isinstance(trajectory.reward, Failure) and trajectory.end is EpisodeEnd.FAILED
         assert (trajectory.reward.kind, trajectory.reward.where) == (FailureKind.DATA, "reward")
+
+
+def test_the_arguments_of_an_environments_config_reach_the_renderer() -> None:
+    class Loud(Letters):
+        def prompt_ids(self, messages: Sequence[Message], offer: ToolOffer | None = None) -> tuple[int, ...]:
+            return (*super().prompt_ids(messages, offer), ord("?"))
+
+    class Told(Letters):
+        def under(self, template_args: Mapping[str, Any]) -> Letters:
+            return Loud() if template_args == {"loud": True} else self
+
+    seen: list[list[int]] = []
+
+    async def generate(context: Ints, request: TurnRequest) -> Completion:
+        seen.append(list(context))
+        return completion("!")
+
+    for args in ({}, {"loud": True}):
+        play(generate, plan=replace(PLAY, env=SimpleNamespace(template_args=args)), renderer=Told())
+    assert seen == [list(map(ord, "q")), list(map(ord, "q?"))]

@@ -106,6 +106,15 @@ def test_a_card_says_what_the_model_was_trained_on_and_how_well_it_did(tmp_path:
     assert digests(folder.parent) == before  # an edited card is no damage
 
 
+def test_a_card_says_which_arguments_the_chat_template_was_given(tmp_path: Path) -> None:
+    config = compose("quickstart", [*SMALL, "env.template_args={enable_thinking: false}"])
+    write_about(tmp_path, config, config.stages[-1], [])
+    write_card(tmp_path, config, config.stages[-1], 1, ((), []), [])
+    card = (tmp_path / "README.md").read_text()
+    assert '`{"enable_thinking": false}`' in card and "add_generation_prompt=True, enable_thinking=False, " in card
+    assert json.loads((tmp_path / "rlsys.json").read_text())["template_args"] == {"enable_thinking": False}
+
+
 def test_a_prompt_cannot_end_its_fence(tmp_path: Path) -> None:
     config = compose("quickstart", SMALL)
     hostile = [{"role": "user", "content": "````\n# I am a heading"}]

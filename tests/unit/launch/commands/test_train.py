@@ -1,8 +1,10 @@
 """`rlsys train` on a damaged run directory: one line with the file, exit code 2, and nothing was started."""
 
 import contextlib
+import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
+from launch.run.record import begin_record
 from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
@@ -131,3 +134,43 @@ def test_a_run_without_checkpoints_has_none_to_go_back_to(tmp_path: Path, capsys
     assert run(command) == 2
     assert "there is no run directory" in capsys.readouterr().err
     assert not (tmp_path / "never-made").exists()
+
+
+def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks, held_out, shown = tmp_path / "tasks.jsonl", tmp_path / "held.jsonl", tmp_path / "shown.jsonl"
+    for own, file in enumerate((tasks, held_out, shown)):
+        file.write_text("".join(f'{{"question": "{n} + {own}", "answer": "{n + own}"}}\n' for n in range(4)))
+    data = ["env.data=tasks.jsonl", "eval.sets.other.env.eval_data=held.jsonl", "stages.sft.data={shown.jsonl: null}"]
+    command = ["train", "quickstart", "--run-dir", str(begun), "env.name=questions", "env.style=answer_tag", *data]
+    config = compose(command[1], command[4:])
+    (begun / "config.yaml").write_text(to_yaml(config))
+    begin_record(begun, config, to_yaml(config), 0, [])
+    until(lambda: all(each["sha256"] for each in read_data(begun).values()))
+    assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
+    for file in (tasks, held_out, shown):
+        kept = file.read_text()
+        file.write_text(kept.replace("3 + ", "9 + "))  # of the same size
+        assert run(command) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and file.name in said and "model.path=" in said
+        file.write_text(kept)
+    (tmp_path / "elsewhere").mkdir()
+    tasks.rename(tmp_path / "elsewhere" / "tasks.jsonl")
+    shown.rename(tmp_path / "elsewhere" / "shown.jsonl")
+    there = [word.replace("tasks.j", "elsewhere/tasks.j").replace("shown.j", "elsewhere/shown.j") for word in command]
+    assert run(there) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
+    (tmp_path / "elsewhere" / "tasks.jsonl").write_text(kept)
+    assert run(there) == 2 and "elsewhere/tasks.jsonl is not the file" in capsys.readouterr().err
+
+
+def read_data(run_dir: Path) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads((run_dir / "run.json").read_text())["attempts"][-1]["data"]
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.01)
