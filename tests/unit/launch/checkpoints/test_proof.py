@@ -8,12 +8,13 @@ import pytest
 
 from launch.checkpoints.beginning import keep_base
 from launch.checkpoints.checkpoint import Damaged, DriverState
-from launch.checkpoints.proof import compare_models, read_book
+from launch.checkpoints.proof import compare_checkpoint, compare_models, read_book
 from launch.run.parts import seal_model
 from launch.run.rundir import RunDir
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
 from tests.refused import refused
+from tests.run_directory import seal_again
 
 WEIGHTS = "model.safetensors"
 
@@ -76,6 +77,16 @@ def test_a_model_under_a_checkpoint_is_compared_before_anything_is_trained_on_it
     with pytest.raises(Damaged, match=str(model)):
         compare_models(run.path, read_book(run.journal), print)
     with refused(says=f"{model}: damaged"):
+        run.verify(newest, print)
+
+
+def test_a_best_model_stays_when_its_step_is_taken_again(run: RunDir) -> None:
+    newest = run.newest()
+    assert newest is not None
+    best = Path(shutil.copytree(newest, newest.with_name("best-step-000003")))
+    seal_again(run.path, "checkpoints/step-000003", "0" * 16)
+    assert compare_checkpoint(best, read_book(run.journal), print)
+    with refused(says="not those that journal.jsonl has sealed"):
         run.verify(newest, print)
 
 
