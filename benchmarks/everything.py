@@ -189,6 +189,7 @@ OTHERS = {
     "soak": "a verdict takes a quarter of an hour",
     "faults": "trains under faults for an hour and a half",
     "mutants": "asks about the tests, not about speed",
+    "tamper": "asks about the audit, not about speed; it takes a finished run",
     "maths": "asks about correctness, not about speed",
     "differences": "asks about correctness, not about speed",
     "canary": "asks about correctness, not about speed",

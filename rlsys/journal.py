@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,7 @@ Outcome = Literal["trained", "filtered", "failed"]
 class Begin:
     keep: int  # rows of earlier lineages before this one; later ones are void
     torn_bytes: int = 0
+    seals: int = 0  # 1: this process seals checkpoints, models and its summary; an earlier rlsys did not
     lineage: int = 0
 
 
@@ -122,6 +124,7 @@ class Journal:
         self.chain = last_chain(path)
         self.lineage = 1 + max((row.lineage for row in rows), default=-1)
         self._file = path.open("a")
+        self._lock = threading.Lock()  # a checkpoint is sealed by the thread that writes it
         self._begin(self.mark if keep is None else keep, torn)
 
     def go_back(self, keep: int) -> None:
@@ -130,15 +133,15 @@ class Journal:
         self._begin(keep)
 
     def _begin(self, keep: int, torn_bytes: int = 0) -> None:
-        self._write(Begin(keep=keep, torn_bytes=torn_bytes))
+        self._write(Begin(keep=keep, torn_bytes=torn_bytes, seals=1))
         self.commit()
 
     def _write(self, row: Row) -> None:
         head = {"event": NAMES[type(row)], "time": round(time.time(), 3)}
-        line, self.chain = chained(json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain)
-        with naming(self.path):
+        with self._lock, naming(self.path):
+            line, self.chain = chained(json.dumps(head | encode(replace(row, lineage=self.lineage))), self.chain)
             self._file.write(line + "\n")
-        self.mark += 1
+            self.mark += 1
 
     def dispatch(self, stage: str, ticket: Ticket) -> None:
         row = Dispatched(

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from rlsys.journal import read_journal
+from rlsys.seals import chained, last_chain
 from tests.made import jsonl
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 2}, {"name": "rl", "kind": "rl", "steps": 2}]
@@ -64,3 +66,13 @@ def episode(**more: Any) -> dict[str, Any]:
     said = {"prompt": [], "messages": [{"role": "assistant", "content": "5"}], "end": "answered", "truncated": False}
     scored = {"reward": 1.0, "parts": {"correct": 1.0}, "advantage": 0.5, "num_tokens": 10}
     return begin | said | scored | {"weight_versions": [[[1, 0, 10]]], "worker": "rollout:0"} | more
+
+
+def seal_again(run: Path, name: str, digest: str) -> None:
+    """A last row of the journal, as the run itself would write it."""
+    journal = run / "journal.jsonl"
+    lineage = max(row.lineage for row in read_journal(journal))
+    row = {"event": "seal", "name": name, "digest": digest, "lineage": lineage}
+    line, _ = chained(json.dumps(row), last_chain(journal))
+    with journal.open("a") as file:
+        file.write(f"{line}\n")

@@ -11,15 +11,16 @@ from typing import Any, get_args
 
 from launch.checkpoints.best import BEST
 from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
+from launch.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.state import State
 from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from rlsys.errors import BadInput
-from rlsys.journal import Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
+from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
 from rlsys.jsonl import json_object
 from rlsys.seals import Link, digest_of, links
 
-JOURNAL = "journal.jsonl"
+JOURNAL, SUMMARY = "journal.jsonl", "summary.json"
 OVER = ("done", "stopped", "failed")
 
 
@@ -64,7 +65,7 @@ class Looked:
         return surviving(self.rows)
 
     @cached_property
-    def book(self) -> Ledger:
+    def account(self) -> Ledger:
         return ledger(self.surviving)
 
     @cached_property
@@ -80,6 +81,39 @@ class Looked:
             if isinstance(row, Sealed):
                 found.setdefault(row.name, []).append(row.digest)
         return found
+
+    @cached_property
+    def book(self) -> SealBook:
+        """What it says of folders of weights."""
+        return seal_book(self.rows)
+
+    @cached_property
+    def missing_checkpoints(self) -> list[str]:
+        """That a row says were written, and no row that the run has removed them. One that a kill, or a run that went
+        back, has left under another name is there."""
+        names = (row.name for row in self.surviving if isinstance(row, Sealed))
+        return [
+            name
+            for name in dict.fromkeys(name for name in names if name.startswith(f"{CHECKPOINTS}/"))
+            if self.seals[name][-1] != GONE  # also by a row that is void: what was removed stays so
+            and not (self.path / name).exists()
+            and not any((self.path / CHECKPOINTS).glob(f"aside*-{Path(name).name}"))
+            and not (self.path / CHECKPOINTS / f".{Path(name).name}.tmp").exists()
+        ]
+
+    @cached_property
+    def summary_seal(self) -> str:
+        """That the newest process has written; "" where it has not come to its end."""
+        last = max((row.lineage for row in self.rows), default=0)
+        rows = (row for row in reversed(self.rows) if isinstance(row, Sealed) and row.lineage == last)
+        return next((row.digest for row in rows if row.name == SUMMARY), "")
+
+    @property
+    def kills(self) -> int:
+        """Processes that may have been killed between a file and its seal: they have sealed no summary."""
+        ended = {row.lineage for row in self.rows if isinstance(row, Sealed) and row.name == SUMMARY}
+        begun = [row.lineage for row in self.rows if isinstance(row, Begin)]
+        return sum(each not in ended for each in begun[:-1]) + (not self.is_over)
 
     @property
     def is_sealed(self) -> bool:

@@ -6,18 +6,20 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
-from launch.audit.files import JOURNAL, Looked, list_checkpoints
+from launch.audit.files import JOURNAL, SUMMARY, Looked, list_checkpoints
 from launch.audit.lengths import compare_lengths
 from launch.audit.policy_lag import lag
 from launch.audit.property import Property, Show, number_of
-from launch.checkpoints.best import BEST
-from launch.checkpoints.checkpoint import Damaged, read_state, verify
+from launch.checkpoints.checkpoint import Damaged
+from launch.checkpoints.proof import compare_checkpoint, compare_models
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
 from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
-from rlsys.journal import PROMPTS, Begin, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
+from rlsys.episode_index import INDEX
+from rlsys.journal import PROMPTS, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
 from rlsys.seals import OWN, digest_of, own_digest
 
 FATES = {  # of a sampled token
@@ -56,7 +58,7 @@ def journal(looked: Looked, show: Show) -> Property:
 def prompts(looked: Looked, show: Show) -> Property:
     """Each prompt that was started was trained, filtered or failed once, or is in flight, in the lineage that
     survives. In a run that is done none is. The rows of metrics count as many."""
-    book = looked.book
+    book = looked.account
     offenders = [*book.problems, *_miscounted(looked)]
     if looked.state == "done" and book.in_flight:
         closed = {(row.stage, row.sequence) for row in looked.surviving if isinstance(row, Finished)}
@@ -159,7 +161,7 @@ def _strangers(looked: Looked, sealed: Mapping[str, str]) -> list[str]:
     )
     if not looked.is_over and of_metrics == looked.metrics[-1:]:
         of_metrics = []
-    if len(of_evaluations) <= sum(isinstance(row, Begin) for row in looked.rows) - looked.is_over:
+    if len(of_evaluations) <= looked.kills:
         of_evaluations = []
     return [f"{each.name}: not written by the run" for each in (*of_metrics, *of_evaluations)]
 
@@ -205,18 +207,21 @@ def _misadded(looked: Looked) -> Iterator[str]:
 
 
 def checkpoints(looked: Looked, show: Show) -> Property:
-    """Every file of every checkpoint, by size and digest."""
-    offenders, checked, without = [], 0, 0
+    """Every file of every checkpoint, by size and digest; none more, none less; and the models under them."""
+    offenders, checked, without = [f"{name} is missing" for name in looked.missing_checkpoints], 0, 0
     for folder in list_checkpoints(looked.path):
         show(f"checkpoints: {folder.name}")
         try:
-            read_state(folder)
-            found = verify(folder, show, within="hf/" if BEST.fullmatch(folder.name) else "")
+            found = compare_checkpoint(folder, looked.book, show)
             checked, without = checked + found, without + (not found)
         except Damaged as error:
             if not folder.is_dir():
                 continue  # the run has removed it meanwhile
             offenders.append(str(error).removeprefix(f"{looked.path}/"))
+    try:
+        compare_models(looked.path, looked.book, show)
+    except Damaged as error:
+        offenders.append(str(error).removeprefix(f"{looked.path}/"))
     later = f"; {without} without digests" if without else ""
     return Property(name="checkpoints", says=f"{checked} whole, file by file{later}", offenders=tuple(offenders))
 
@@ -224,12 +229,11 @@ def checkpoints(looked: Looked, show: Show) -> Property:
 def files(looked: Looked, show: Show) -> Property:
     """Files of episodes and of evaluations, config.yaml and summary.json, as they were written."""
     offenders, checked = [each for each in looked.run.damage if each.startswith("summary.json")], 0
+    offenders += [*_changed_summary(looked), *_foreign_files(looked)]
     summary = looked.run.summary
-    if OWN in summary and summary[OWN] != own_digest(summary):
-        offenders.append("summary.json is not what was written")
     steps = {each.row["step"] for each in looked.metrics}
     for name, known in looked.seals.items():
-        if name.startswith((METRICS, EVALUATIONS)) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
+        if not _is_file(name) or not _is_due(name, steps, evaluated=bool(looked.evaluations)):
             continue
         plain = looked.path / f"{name}{ENDINGS.get(name.partition('/')[0], '')}"
         path = plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
@@ -248,6 +252,46 @@ def files(looked: Looked, show: Show) -> Property:
     without = "; summary.json without a digest" if summary and OWN not in summary else ""  # of an earlier rlsys
     says = looked.lacks_digests or f"{checked + (OWN in summary):,} files as written{without}"
     return Property(name="files", says=says, offenders=tuple(offenders))
+
+
+def _is_file(name: str) -> bool:
+    """Whether a seal is of a file that is read here: not of a line, of weights, or of the summary."""
+    return name == "config.yaml" or name.partition("/")[0] in ENDINGS
+
+
+def _changed_summary(looked: Looked) -> Iterator[str]:
+    """By the journal, and by itself. The parent of a process that was killed writes one too, which no row knows."""
+    path, sealed, summary = looked.path / SUMMARY, looked.summary_seal, looked.run.summary
+    own = summary.get(OWN)
+    if sealed and not path.exists():
+        yield f"{SUMMARY} is missing"
+    elif (sealed and digest_of(path.read_bytes()) != sealed) or (own is not None and own != own_digest(summary)):
+        yield f"{SUMMARY} is not what was written"
+    elif not sealed and looked.is_over and looked.book.since is not None:
+        yield f"{SUMMARY}: not written by the run, or the end of {JOURNAL} is missing"
+
+
+def _foreign_files(looked: Looked) -> list[str]:
+    """Files of episodes and of evaluations that no row knows. A process that is killed leaves at most one that it has
+    just written of a step, and one of an evaluation."""
+    if not looked.is_sealed or not looked.links[0].chain:
+        return []
+    found = [
+        f"{path.relative_to(looked.path)}: not written by the run"
+        for folder, ending in ENDINGS.items()
+        for path in sorted((looked.path / folder).glob("*"))
+        if not path.name.startswith(".") and path.name != INDEX
+        if _sealed_name(path, ending) not in looked.seals
+    ]
+    return found if len(found) > 2 * looked.kills else []
+
+
+def _sealed_name(path: Path, ending: str) -> str:
+    """ "" where a file has the name of no seal: another ending, or a compressed copy next to the plain one."""
+    plain = path.name.removesuffix(".gz")
+    if not plain.endswith(ending) or (plain != path.name and path.with_name(plain).exists()):
+        return ""
+    return f"{path.parent.name}/{plain.removesuffix(ending)}"
 
 
 def _is_due(name: str, steps: set[int], *, evaluated: bool) -> bool:

@@ -7,13 +7,13 @@ as links to the files of the checkpoint before it: a run that continues from it 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from launch.checkpoints.checkpoint import DriverState, read_digests, step_of
+from launch.checkpoints.proof import base_name
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
 from learners.layout import layout_of, other_division
@@ -84,8 +84,8 @@ def start_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str
 def keep_base(run: Path, model: Path) -> Path:
     """A checkpoint's model, so that it is not removed: its links, under a name that no other weights ever have."""
     saved = read_digests(model.parent)
-    hashes = [each["sha256"] for name, each in sorted((saved or {}).items()) if name.startswith("hf/")]
-    name = hashlib.sha256("".join(hashes).encode()).hexdigest()[:12] if hashes else model.parent.name
+    files = {name: each for name, each in (saved or {}).items() if name.startswith("hf/")}
+    name = base_name(files) if files else model.parent.name
     folder = run / BASES / name
     if not folder.is_dir():
         draft = folder.with_name(f".{name}.tmp")

@@ -163,11 +163,21 @@ def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[
 def verify(folder: Path, say: Callable[[str], None], *, within: str = "") -> bool:
     """Compare the files of a checkpoint with what was saved. within: "hf/" for its model alone.
 
-    Returns False where it was saved without digests. Raises Damaged for the first file that differs.
+    Returns False where it was saved without digests. Raises Damaged for the first file that differs, for one that was
+    not saved, and for a folder that has the name of another step.
     """
-    files = read_digests(folder)
+    content = _read(folder)
+    files: dict[str, dict[str, Any]] | None = content.get(FILES)
+    if model_step(folder / "hf") not in (None, content.get("step")):
+        raise Damaged(f"{folder}: damaged: {STATE} is of step {content.get('step')}")
     if files is None:
+        if content.get("chain"):  # whoever chains the journal saves digests too
+            raise Damaged(f"{folder / STATE}: damaged: the digests of the files are missing")
         return False
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        if place.as_posix().startswith(within) and not _is_known(path, place, files):
+            raise Damaged(f"{path}: damaged: it is no file of this checkpoint: remove it")
     saved = {name: each for name, each in files.items() if name.startswith(within)}
     for name, each in saved.items():
         path = folder / name
@@ -189,6 +199,14 @@ def verify(folder: Path, say: Callable[[str], None], *, within: str = "") -> boo
                 last = time.monotonic()
                 say(f"{done / 1e9:.1f} of {total / 1e9:.1f} GB compared")
     return True
+
+
+def _is_known(path: Path, name: Path, files: Mapping[str, Any]) -> bool:
+    """A folder is what is in it. `.X.tmp` is what a kill leaves of a file that is replaced, `.nfs..` of one in use."""
+    if path.is_dir() and not path.is_symlink():
+        return True
+    left = name.name.startswith(".nfs") or name.name in (f".{STATE}.tmp", f".{CARD.name}.tmp")
+    return left or name in (Path(STATE), CARD) or name.as_posix() in files
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from launch.checks.machine import advise_stop_deadline, expected_device, runs_el
 from launch.commands.needs import list_commands
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
-from launch.config.extend import has_more_steps, refuse_other_config, with_more_steps
+from launch.config.extend import changed_midway, has_more_steps, refuse_other_config, with_more_steps
 from launch.evaluation.sets import recipes_of
 from launch.observe.health import Finding
 from launch.observe.progress import Progress, format_start, process_start
@@ -119,6 +119,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 refuse_impossible(entered, state, checkpoint, directory.checkpoints())
             progress.doing("asking judges and teachers one question")
             ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
+            changed = changed_midway(directory.path, config, state)
             if extended and checkpoint is not None:
                 directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
                 directory.write("config.yaml", text)
@@ -134,6 +135,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(advice)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
+            if changed:
+                progress.say(f"changed in the middle of stage {entered.name}: {changed}")
             if divided := describe_division(entered, state, checkpoint):
                 progress.say(divided)
             for aside in directory.set_aside_after(checkpoint):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -65,6 +65,39 @@ def _places(value: Any, moved: Mapping[str, str] = MappingProxyType({})) -> Any:
     if isinstance(value, Mapping):
         return {_places(key, moved): _places(each, moved) for key, each in value.items()}
     return value
+
+
+LEARNED = ("env", "envs", "reward", "algorithm", "rollout", "learner", "loop", "curriculum", "window")  # parts
+
+
+def changed_midway(path: Path, config: RunConfig, state: DriverState) -> str:
+    """Of a stage that has begun what a resume changes in how it learns: "algorithm.kl_coef 0.0 -> 0.1". "" where
+    nothing."""
+    if not state.stage_step:
+        return ""
+    before, now = (
+        dict(
+            _leaves(
+                {
+                    part: found
+                    for part, found in asdict(each.stages[state.stage_index].config).items()
+                    if part in LEARNED
+                }
+            )
+        )
+        for each in (compose(str(path / "config.yaml"), [], saved=True), config)
+    )
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} {before.get(key)} -> {now.get(key)}" for key in keys)
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """By dotted key."""
+    if not isinstance(value, dict):
+        yield key, value
+        return
+    for name, part in value.items():
+        yield from _leaves(part, f"{key}.{name}" if key else str(name))
 
 
 def _midway(stage: StageConfig) -> dict[str, Any]:

@@ -100,7 +100,12 @@ class BackgroundEvaluation:
             await self._run.pool.publisher.unless_stranded(self._task)
 
     def cancel(self) -> None:
-        """The run stops and does not wait for it."""
+        """The run stops and does not wait for it. `due` makes that of the present step when the run continues; older
+        weights are gone by then."""
+        if self._one is not None:
+            again = "the resumed run makes it" if self._one.step == self._run.state.step else "it is not made again"
+            text = f"the evaluation of step {self._one.step} was under way and is cut off: {again}"
+            self._run.note("evaluation", text)
         if self._task is not None:
             self._task.cancel()
 

@@ -16,6 +16,7 @@ from actors.placement import ResourceRequest, place
 from actors.renderer import ChatRenderer
 from actors.services import Services
 from launch.checkpoints.checkpoint import DriverState
+from launch.checkpoints.proof import model_seal, seal_book
 from launch.checks import preflight
 from launch.checks.chat_template import copy_with_template
 from launch.checks.gpu_plan import host_bytes
@@ -36,7 +37,7 @@ from learners.rope import copy_scaled
 from rlsys.adapters import MODEL
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.files import files_or_bad_input
-from rlsys.journal import Journal
+from rlsys.journal import Journal, read_journal
 from rlsys.seals import digest_of
 from rlsys.system.device import Device, require_device, resolve, resolve_run
 from rlsys.system.weight_folder import WeightFolder
@@ -72,9 +73,12 @@ def make_run(
         journal = Journal(directory.journal, keep=state.mark)
         directory.write("config.yaml", text)
         journal.seal("config.yaml", digest_of(text.encode()))
+        directory.seal_newest(journal)
         directory.keep_reserve()
         provenance = begin_record(directory.path, config, text, state.step, overrides)
         model_path = starting_model(config.recipe, directory, progress)
+        if Path(model_path) == directory.path.resolve() / MODEL and wire.resolved_model_path(config.recipe) is None:
+            seal_model(directory, journal)
     renderer = ChatRenderer(model_path)
     check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
     for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
@@ -143,6 +147,13 @@ def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) 
         wire.build_scratch_model(recipe, temporary)
         temporary.rename(folder)
     return copy_with_template(str(folder.resolve()), recipe.model, folder)
+
+
+def seal_model(directory: RunDir, journal: Journal) -> None:
+    """The policy that the run has built is read once, when it has been built."""
+    known = seal_book(read_journal(directory.journal)).newest(MODEL)
+    if not known or not directory.checkpoints():
+        journal.seal(MODEL, model_seal(directory.path / MODEL))
 
 
 def loaded_teachers(config: RunConfig) -> list[str]:

@@ -35,6 +35,7 @@ from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from learners.algorithms import make_algorithm
 from learners.algorithms.base import REFERENCE
+from rlsys.adapters import BASES
 from rlsys.buffer import SlotBuffer
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.curriculum import Curriculum
@@ -160,6 +161,8 @@ class Run:
         self.progress.doing(f"stage {stage.name}: the ranks load its weights")
         self.active.reference = reference_of(stage, self.state, folder)
         model, adapter = start_of(self.dir.path, stage, self.saved_model, self.model_path)
+        if Path(model).parent == self.dir.path.resolve() / BASES:
+            self.journal.seal(f"{BASES}/{Path(model).name}", Path(model).name)
         compared = model if begins_adapter(stage) and stage.config.learner.reference == "stage" else self.model_path
         teacher = stage.config.learner.teacher
         theirs = None if teacher is None else whole_path(teacher)
@@ -238,8 +241,10 @@ class Run:
 
     @property
     def restarts(self) -> dict[str, int]:
+        """Of all processes; also of parts that this one no longer has."""
         counts = self.pool.restarts | self.services.restarts | {"learner": self.learner.restarts}
-        return {name: self.earlier.restarts.get(name, 0) + count for name, count in counts.items()}
+        earlier = self.earlier.restarts
+        return {name: earlier.get(name, 0) + counts.get(name, 0) for name in {**earlier, **counts}}
 
     def export_account(self, planned: int) -> dict[str, float]:
         """What Prometheus gets besides a row. planned: steps of the stages up to this one."""

@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -32,13 +33,21 @@ from launch.checkpoints.checkpoint import (
     read_state,
     set_aside,
     step_of,
-    verify,
     write_state,
+)
+from launch.checkpoints.proof import (
+    CHECKPOINTS,
+    GONE,
+    checkpoint_seal,
+    compare_checkpoint,
+    compare_models,
+    read_book,
 )
 from launch.checks.machine import inside_ray_job
 from launch.run.episodes import EpisodeFiles
 from rlsys.errors import BadInput
 from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file
+from rlsys.journal import Journal
 from rlsys.jsonl import json_object, kind_of
 from rlsys.seals import digest_of
 
@@ -126,11 +135,25 @@ class RunDir:
             raise BadInput(f"{error}; {self._instead_of(checkpoint)}") from error
 
     def verify(self, checkpoint: Path, say: Callable[[str], None]) -> bool:
-        """Whether it carries digests to compare its files with. Raises BadInput where one differs."""
+        """Whether it carries digests to compare its files with. Raises BadInput where it, or a model under it, is not
+        what an audit would accept."""
+        book = read_book(self.journal)
         try:
-            return verify(checkpoint, say)
+            compared = compare_checkpoint(checkpoint, book, say)
         except Damaged as error:
             raise BadInput(f"{error}; {self._instead_of(checkpoint)}") from error
+        try:
+            compare_models(self.path, book, say)
+        except Damaged as error:  # every checkpoint of the run may stand on it
+            raise BadInput(f"{error}; restore the folder, or begin another --run-dir") from error
+        return compared
+
+    def seal_newest(self, journal: Journal) -> None:
+        """A process that goes on from a checkpoint voids the row that sealed it, which stands after its mark."""
+        newest = self.newest()
+        files = read_digests(newest) if newest is not None else None
+        if newest is not None and files is not None:
+            journal.seal(f"{CHECKPOINTS}/{newest.name}", checkpoint_seal(step_of(newest), files))
 
     def _instead_of(self, damaged: Path) -> str:
         older = [path.name for path in self.checkpoints() if step_of(path) < step_of(damaged)]
@@ -161,11 +184,13 @@ class RunDir:
         keep: int,
         unwanted: Callable[[], bool] = lambda: False,
         reference: Path | None = None,
+        seal: Callable[[str, str], None] = lambda name, digest: None,
     ) -> Path | None:
         """Make it the newest, with the digests of its files and on the disk, then drop all but the `keep` newest.
 
         unwanted: asked on the way; where it says so, nothing is made of the folder, and None returned. reference: of
-        `launch.checkpoints.beginning`, which the checkpoint has to hold.
+        `launch.checkpoints.beginning`, which the checkpoint has to hold. seal: writes a row of the journal, which is
+        on the disk when it returns: a checkpoint that has its name has its seal.
         """
         if reference is not None:
             shutil.copytree(reference, folder / KEPT, copy_function=link_or_copy)
@@ -173,14 +198,23 @@ class RunDir:
         if files is None or unwanted():
             return None
         write_state(folder, state, files)
-        final = rename_synced(folder, folder.with_name(f"step-{state.step:06d}"))
+        place = folder.with_name(f"step-{state.step:06d}")
+        try:
+            seal(f"{CHECKPOINTS}/{place.name}", checkpoint_seal(state.step, files))
+            final = rename_synced(folder, place)
+        except BaseException:
+            with suppress(OSError):  # the same full disk: the row is written with the others, once there is room
+                seal(f"{CHECKPOINTS}/{place.name}", GONE)
+            raise
         for old in self.checkpoints()[:-keep]:
+            seal(f"{CHECKPOINTS}/{old.name}", GONE)
             remove_tree(old)
         return final
 
     def renew_checkpoint(self, checkpoint: Path, state: DriverState) -> None:
         """The weights are those that it holds: the driver alone has come further."""
-        write_state(checkpoint, state, read_digests(checkpoint))
+        files = read_digests(checkpoint)
+        write_state(checkpoint, state if files is not None else replace(state, chain=""), files)
 
     # -- rows and trajectories ----------------------------------------------------------------------------------------
 

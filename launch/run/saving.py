@@ -133,7 +133,12 @@ async def _write(run: Run, folder: Path, state: DriverState, stage: StageConfig)
         with _room_given_back(run, folder):
             await run.learner.write()
             describe(run, stage, folder / "hf", state.step)
-            args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, active.reference)
+
+            def seal(name: str, digest: str) -> None:
+                run.journal.seal(name, digest)
+                run.journal.commit()
+
+            args = (folder, state, stage.config.checkpoint.keep, unwanted.is_set, active.reference, seal)
             final = await asyncio.to_thread(run.dir.commit_checkpoint, *args)
         if final is not None:
             run.learner.life.note_progress()
@@ -201,5 +206,6 @@ def rewind(run: Run, state: DriverState, why: str) -> None:
     run.state, run.before_row = state, None
     run.dir.rewind_metrics(state.step)
     run.journal.go_back(state.mark)
+    run.dir.seal_newest(run.journal)
     run.journal.note(stage.name, step, f"{why}: back to step {state.step}")
     run.enter_stage()

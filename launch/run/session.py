@@ -26,7 +26,7 @@ from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
 from rlsys.errors import SEE, BadInput, describe_error
 from rlsys.journal import PROMPTS, ledger, read_journal, surviving, until_step
-from rlsys.seals import with_own_digest
+from rlsys.seals import digest_of, with_own_digest
 
 END_DEADLINE_S = 15.0  # of the parts
 EVALUATION = ("before", "after", "measure", "episodes", "failures", "stages")
@@ -124,7 +124,9 @@ def leave_summary(run: Run, status: str, reason: str | None) -> None:
 
 
 def write_summary(run: Run, status: str, reason: str | None) -> None:
-    run.dir.write("summary.json", json.dumps(with_own_digest(summary(run, status, reason)), indent=1) + "\n")
+    text = json.dumps(with_own_digest(summary(run, status, reason)), indent=1) + "\n"
+    run.dir.write("summary.json", text)
+    run.journal.seal("summary.json", digest_of(text.encode()))
     parent.tell(summary=True)
     run.journal.close()
 

@@ -63,16 +63,26 @@ class Feed:
 
     def __init__(self, name: str, tracker: Tracker) -> None:
         self.name, self.broken = name, False
+        self._left_out = 0  # calls, since it fell behind
         self._tracker = tracker
         self._calls: SimpleQueue[Callable[[Tracker], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     def send(self, call: Callable[[Tracker], None]) -> None:
-        if self._calls.qsize() >= MOST_WAITING:
-            self._give_up(f"{self.name} is {MOST_WAITING} rows behind and gets no more")
-        if not self.broken:
-            self._calls.put(call)
+        """Left out while it is too far behind, until it has taken half of what waits."""
+        waiting = self._calls.qsize()
+        if self.broken:
+            return
+        if waiting >= MOST_WAITING or (self._left_out and waiting > MOST_WAITING // 2):
+            if not self._left_out:
+                log.warning("%s is %d rows behind: it gets no more until it has taken some", self.name, MOST_WAITING)
+            self._left_out += 1
+            return
+        if self._left_out:
+            log.warning("%s takes rows again: %d were left out", self.name, self._left_out)
+            self._left_out = 0
+        self._calls.put(call)
 
     def end(self) -> None:
         self._calls.put(None)

@@ -81,7 +81,7 @@ def test_a_row_torn_by_a_crash_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
     again.close()
     rows = read_journal(path)
     assert [type(row) for row in rows] == [Begin, Dispatched, Begin]
-    assert rows[-1] == Begin(keep=2, torn_bytes=25, lineage=1)
+    assert rows[-1] == Begin(keep=2, torn_bytes=25, seals=1, lineage=1)
 
 
 def test_a_journal_that_lost_rows_before_the_mark_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
     journal.outcome("rl", 0, "filtered", step=1)
     journal.close()
     rows = read_journal(tmp_path / "journal.jsonl")
-    assert rows[3] == Begin(keep=mark, lineage=1) and journal.mark == len(rows)
+    assert rows[3] == Begin(keep=mark, seals=1, lineage=1) and journal.mark == len(rows)
     book = ledger(surviving(rows))
     assert (book.trained, book.filtered, book.problems) == (0, 1, ())
     assert Journal(tmp_path / "journal.jsonl").lineage == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import random
 import shutil
@@ -18,12 +19,16 @@ from launch.audit.files import read_run
 from launch.audit.lengths import compare_lengths
 from launch.audit.properties import audit
 from launch.audit.property import Property
+from launch.checkpoints.proof import GONE
 from launch.cli import run as rlsys
 from launch.config.compose import to_yaml
 from launch.run.rundir import RunDir
 from rlsys.errors import RunFailed
+from rlsys.files import REMOVED
 from rlsys.journal import Journal, ledger, read_journal, surviving
-from rlsys.seals import chained, last_chain, links, with_own_digest
+from rlsys.seals import chained, digest_of, last_chain, links, with_own_digest
+from tests.paths import ROOT
+from tests.run_directory import seal_again
 from tests.unit.launch.stages.test_rl import play
 
 SEALED = ("journal.jsonl", "metrics.jsonl", "evaluations.jsonl", "trajectories/*.jsonl", "evaluations/*.json")
@@ -34,13 +39,22 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped twice, lost a node with groups on it, and was finished."""
     folder = tmp_path_factory.mktemp("audited")
     for step in (5, 8):
-        play(folder, on_row=lambda run, row, step=step: run.tasks.stop.set() if row["step"] == step else None)
+        on_row = lambda run, row, step=step: run.tasks.stop.set() if row["step"] == step else None  # noqa: E731
+        leave_summary(folder / "run", play(folder, on_row=on_row).summary)
     outcome = play(folder, losing={40, 41})
     directory = RunDir(folder / "run")
     directory.write("config.yaml", to_yaml(outcome.run.config))
-    directory.write("summary.json", json.dumps(with_own_digest(outcome.summary)))
+    seal_again(folder / "run", "config.yaml", digest_of(to_yaml(outcome.run.config).encode()))
     directory.close()
+    leave_summary(folder / "run", outcome.summary)
     return folder / "run"
+
+
+def leave_summary(run: Path, summary: dict[str, Any]) -> None:
+    """As a run does at its end: the file, and the last row of the journal."""
+    content = json.dumps(with_own_digest(summary))
+    (run / "summary.json").write_text(content)
+    seal_again(run, "summary.json", digest_of(content.encode()))
 
 
 @pytest.fixture
@@ -101,6 +115,65 @@ def test_every_byte_and_every_line_counts(
     assert not broken(copied)
 
 
+NOT_COVERED = {
+    "trajectories/index.jsonl cut",
+    "trajectories/index.jsonl removed",
+    "checkpoint: the model card",
+    "run.json: a value",
+    "run.json removed",
+    "events.jsonl: a row removed",
+    "generated/: a line removed",
+    "report.html: a bit",
+    "checkpoint: tokens trained in driver.json, its digest made again",
+}
+
+
+def test_every_edit_of_the_table_is_found_but_those_that_the_page_names(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tamper, found = importlib.import_module("tamper"), {}
+
+    class Kept:
+        def head(self, *columns: str) -> None: ...
+        def note(self, sentence: str) -> None: ...
+        def row(self, *cells: str) -> None:
+            found[cells[0]] = cells[1:]
+
+    tamper.print_table(done, Kept())
+    assert {name for name, (audit, _) in found.items() if audit == "not covered"} <= NOT_COVERED
+    assert len(found) > 40
+    weights = {name for name in found if name.startswith("checkpoint: a bit of a weight")}
+    assert len(weights) == 4 and all(found[name][1] == "refused" for name in weights)
+    page = (ROOT / "docs/how-to/audit-a-run.md").read_text()
+    assert all(f"| {name} | not covered |" in page for name in NOT_COVERED & found.keys())
+
+
+def test_what_an_interrupted_removal_leaves_is_no_damage(copied: Path) -> None:
+    oldest, *_ = sorted((copied / "checkpoints").glob("step-*"))
+    gone = oldest.rename(oldest.with_name(f"{REMOVED}{oldest.name}"))
+    assert broken(copied)["checkpoints"] == (f"checkpoints/{oldest.name} is missing",)  # no row says so
+    seal_again(copied, f"checkpoints/{oldest.name}", GONE)
+    (gone / "driver.json").unlink()
+    found = broken(copied)
+    assert "checkpoints" not in found
+    gone.rename(oldest)
+    shutil.rmtree(oldest)
+    assert "checkpoints" not in broken(copied)
+
+
+def test_checkpoints_of_before_the_seals_are_taken_as_they_are(copied: Path) -> None:
+    """The same rows, by a process that has sealed neither checkpoints nor its summary."""
+    path, unknown = copied / "journal.jsonl", ("checkpoints/", "summary.json")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [row for row in rows if not str(row.get("name", "")).startswith(unknown)]
+    chain_again(path, [{key: value for key, value in row.items() if key != "seals"} for row in kept])
+    found = broken(copied)
+    assert not {"checkpoints", "files"} & found.keys()
+    (copied / "summary.json").unlink()
+    assert "files" not in broken(copied)
+
+
 def test_a_file_that_is_missing_is_named(copied: Path) -> None:
     (copied / "trajectories" / "step-000003.jsonl").unlink()
     assert "trajectories/step-000003.jsonl" in broken(copied)["files"][0]
@@ -120,7 +193,7 @@ def test_files_that_cannot_be_read_are_named_and_end_no_audit(copied: Path) -> N
     (newest / "driver.json").write_text('{"mark": "many"}')
     (copied / "summary.json").write_text("")
     found = broken(copied)
-    assert "step-000003.jsonl cannot be read (" in found["files"][1] and "(None)" not in found["files"][1]
+    assert "step-000003.jsonl cannot be read (" in found["files"][-1] and "(None)" not in found["files"][-1]
     assert found["files"][0].startswith("summary.json") and "driver.json" in found["checkpoints"][0]
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("max_policy_lag: 1", "max_policy_lag: much"))
@@ -151,9 +224,9 @@ def test_a_summary_that_counts_otherwise_than_the_rows_is_found_without_its_dige
 ) -> None:
     set_key(copied, keys, value)
     edited(copied, "summary.json", lambda row: row.pop("sha256"))
-    (offender,) = broken(copied)[name]
-    assert offender.startswith("summary.json ")
-    assert "summary.json without a digest" in properties(copied, "files")["files"].says
+    found = broken(copied)
+    assert [each.startswith("summary.json ") for each in found[name]] == [True]
+    assert found["files"] == ("summary.json is not what was written",)
 
 
 def set_key(run: Path, keys: tuple[str, ...], value: float) -> Any:
@@ -178,7 +251,7 @@ def test_a_journal_without_rows_is_not_one_of_an_earlier_rlsys(copied: Path) -> 
 
 def test_rows_that_are_missing_at_the_end_are_counted(copied: Path) -> None:
     path = copied / "journal.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
     assert any("missing at the end: summary.json counts" in each for each in broken(copied)["journal"])
     (copied / "summary.json").unlink()  # as of a run that was killed: the checkpoint knows
     assert all("missing at the end: step-" in each for each in broken(copied)["journal"])
@@ -264,14 +337,15 @@ def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
     assert isinstance(outcome.error, RunFailed) and outcome.summary["steps"] == 4
     run = tmp_path / "run"
     (run / "config.yaml").write_text(to_yaml(outcome.run.config))
-    (run / "summary.json").write_text(json.dumps(outcome.summary | {"status": "failed", "reason": "the disk"}))
+    leave_summary(run, outcome.summary | {"status": "failed", "reason": "the disk"})
     assert read_run(run).is_over and not broken(run)
 
 
 def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_continues_with_digests(copied: Path) -> None:
     path = copied / "journal.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    plain = [{key: value for key, value in row.items() if key != "chain"} for row in rows if row["event"] != "seal"]
+    unknown = ("chain", "seals")
+    plain = [{key: value for key, value in row.items() if key not in unknown} for row in rows if row["event"] != "seal"]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in plain))
     assert last_chain(path) == ""
     for file in copied.glob("checkpoints/*/driver.json"):

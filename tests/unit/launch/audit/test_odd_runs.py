@@ -18,10 +18,9 @@ from rlsys.batch import UpdateReport
 from rlsys.errors import LearnerLost
 from rlsys.journal import Finished, read_journal, surviving
 from rlsys.metrics import Sum
-from rlsys.seals import with_own_digest
 from rlsys.types import Failure, FailureKind
 from tests.fakes import BanditLearner, BanditPool
-from tests.unit.launch.audit.test_audit import broken, chain_again, edited
+from tests.unit.launch.audit.test_audit import broken, chain_again, edited, leave_summary
 from tests.unit.launch.stages.test_rl import Outcome, play, rows
 
 OVERSAMPLE = "stages: [{name: rl, kind: rl, steps: 8, loop: {oversample: 2.5}, learner: {lr: 0.1}}]\n"
@@ -44,7 +43,7 @@ def leave(outcome: Outcome) -> Path:
     folder = outcome.run.dir.path
     (folder / "config.yaml").write_text(to_yaml(outcome.run.config))
     said = outcome.summary if outcome.error is None else outcome.summary | {"status": "stopped"}
-    (folder / "summary.json").write_text(json.dumps(with_own_digest(said)))
+    leave_summary(folder, said)
     return folder
 
 

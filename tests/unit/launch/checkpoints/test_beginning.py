@@ -13,10 +13,11 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from launch.checkpoints.beginning import KEPT, LEARNER, describe_division
-from launch.checkpoints.checkpoint import digests, read_state, write_state
+from launch.checkpoints.checkpoint import digests, read_state, step_of, write_state
+from launch.checkpoints.proof import checkpoint_seal
 from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
-from launch.config.extend import refuse_other_config
+from launch.config.extend import changed_midway, refuse_other_config
 from launch.run.run import Run
 from launch.run.rundir import RunDir
 from learners.layout import FILE, layout_of
@@ -28,6 +29,7 @@ from rlsys.system.device import DEVICES
 from tests import bandit
 from tests.fakes import BanditLearner
 from tests.refused import refused
+from tests.run_directory import seal_again
 from tests.unit.launch.stages.test_rl import play
 
 TINY = Qwen3Config(
@@ -161,6 +163,13 @@ def test_a_first_stage_is_compared_with_the_model_of_the_run(tmp_path: Path) -> 
     assert references(play(tmp_path, stages=two)) == [0.25]
 
 
+def save_again(checkpoint: Path) -> None:
+    """As if the run had saved it as it is now."""
+    write_state(checkpoint, read_state(checkpoint), digests(checkpoint))
+    run = checkpoint.parents[1]
+    seal_again(run, f"checkpoints/{checkpoint.name}", checkpoint_seal(step_of(checkpoint), digests(checkpoint) or {}))
+
+
 def test_a_checkpoint_that_lost_it_is_refused_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,7 +177,7 @@ def test_a_checkpoint_that_lost_it_is_refused_before_anything_starts(
     recipe, run = tmp_path / "recipe.yaml", with_config(tmp_path)
     *_, older, newest = outcome.run.dir.checkpoints()
     shutil.rmtree(newest / KEPT)
-    write_state(newest, read_state(newest), digests(newest))  # as it was saved
+    save_again(newest)
     assert rlsys(["train", str(recipe), "--run-dir", str(run)]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert f"{newest}: it does not hold the reference model of stage b" in line
@@ -186,6 +195,16 @@ def test_another_algorithm_in_the_middle_of_a_stage_is_refused_before_anything_s
     run, other = with_config(tmp_path), "stages.b.algorithm.name=ppo"
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run), other]) == 2
     assert "algorithm.name" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_what_changes_in_how_a_stage_learns_that_has_begun_is_named(tmp_path: Path) -> None:
+    outcome = play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
+    run, state, recipe = with_config(tmp_path), outcome.run.state, str(tmp_path / "recipe.yaml")
+    more = ["stages.b.algorithm.kl_coef=0.1", "stages.b.rollout.temperature=0.5", "rollout.workers=2", "tracker=none"]
+    said = changed_midway(run, compose(recipe, more), state)
+    assert "algorithm.kl_coef 0.0 -> 0.1" in said and "rollout.temperature 1.0 -> 0.5" in said and "tracker" not in said
+    assert changed_midway(run, compose(recipe, []), state) == ""
+    assert changed_midway(run, compose(recipe, more), replace(state, stage_step=0)) == ""
 
 
 @pytest.mark.parametrize("override", ["learner.ranks=2", "stages.b.learner.zero_stage=3"])
@@ -209,7 +228,7 @@ def test_moments_that_a_stage_cannot_take_over_are_refused_before_anything_start
     (layout,) = run.glob(f"checkpoints/*/{LEARNER}/{FILE}")
     layout.write_text(json.dumps(json.loads(layout.read_text()) | {"critic": True}))
     checkpoint = layout.parents[1]
-    write_state(checkpoint, read_state(checkpoint), digests(checkpoint))  # as it was saved
+    save_again(checkpoint)
     assert rlsys(["train", str(tmp_path / "recipe.yaml"), "--run-dir", str(run)]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert f"{layout.parent}: saved with a critic" in line

@@ -43,7 +43,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "hf" / "model.safetensors").write_bytes(b"weights" * step)
         (folder / "learner").mkdir()
         (folder / "learner" / "layout.json").write_text('{"world_size": 1, "zero_stage": 2, "critic": false}')
-        directory.commit_checkpoint(folder, DriverState(step=step, stage_step=step, mark=journal.mark), keep=2)
+        state = DriverState(step=step, stage_step=step, mark=journal.mark)
+        directory.commit_checkpoint(folder, state, keep=2, seal=journal.seal)
     journal.close()
     directory.close()
     return path
@@ -80,8 +81,8 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
     ("journal.jsonl", into_a_loop, "Too many levels"),
     ("config.yaml", into_a_folder, "missing"),
     ("config.yaml", lambda path: path.write_bytes(b"\xff\xfe"), "not readable as YAML"),
-    ("journal.jsonl", Path.unlink, "it has 0 rows, and the checkpoint was saved after 3"),
-    ("journal.jsonl", cut, "it has 0 rows, and the checkpoint was saved after 3"),
+    ("journal.jsonl", Path.unlink, "it has 0 rows, and the checkpoint was saved after 4"),
+    ("journal.jsonl", cut, "it has 0 rows, and the checkpoint was saved after 4"),
     ("journal.jsonl", lambda path: path.write_text('{"a": 1}\n' + path.read_text()), "line 1: no row of a journal"),
     ("journal.jsonl", into_a_folder, "Is a directory"),
     ("metrics.jsonl", lambda path: path.write_text("[1,2]\n"), "line 1: a list, expected a JSON object"),

@@ -135,6 +135,26 @@ def test_a_resumed_run_makes_the_evaluation_that_a_kill_took(tmp_path: Path, mon
     assert [row["step"] for row in lines(tmp_path)] == [4]
 
 
+@pytest.mark.parametrize(("stop", "says"), [(4, "the resumed run makes it"), (5, "it is not made again")])
+def test_a_stop_says_what_becomes_of_the_one_that_is_under_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stop: int, says: str
+) -> None:
+    class Waiting(BanditPool):
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            if plan.purpose.startswith("eval") and self.version > 1:
+                await asyncio.Event().wait()
+            return await super().group(ticket, plan, on_retry)
+
+    stages = "stages: [{name: rl, kind: rl, steps: 8, eval: {every: 4}, checkpoint: {every: 4}}]\n"
+
+    def on_row(run: Any, row: dict[str, Any]) -> None:
+        if row["step"] == stop:
+            run.tasks.stop.set()
+
+    driver.play(tmp_path, stages=stages, pool=Waiting(), on_row=on_row)
+    assert f"the evaluation of step 4 was under way and is cut off: {says}" in capsys.readouterr().out
+
+
 STAGED = """stages:
   - {name: shown, kind: rl, steps: 3, env: {max_turns: 3}}
   - {name: same, kind: rl, steps: 3, env: {max_turns: 3}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from launch.run.rundir import RunDir
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
+from tests.unit.launch.stages.test_rl import play
 
 RECIPE = """
 env: {name: calculator, train_tasks: 16, held_out_tasks: 4}
@@ -52,3 +54,10 @@ def test_a_reference_that_moves_while_the_ranks_load_is_found_at_its_new_address
 
     asyncio.run(go())
     assert connected == ["http://10.0.0.3:2"]
+
+
+def test_restarts_of_parts_that_a_resumed_run_no_longer_has_stay_in_the_account(tmp_path: Path) -> None:
+    run = play(tmp_path, steps=1).run
+    run.earlier = replace(run.earlier, restarts={"rollout:3": 2, "learner": 1})
+    run.pool.restarts = {"rollout:0": 4}
+    assert run.restarts == {"rollout:3": 2, "learner": 1 + run.learner.restarts, "rollout:0": 4}

@@ -109,7 +109,7 @@ def test_a_full_disk_is_one_line_with_its_file_and_leaves_a_summary(
     assert describe_error(caught.value) == line
     newest = run.dir.newest()
     assert newest is not None
-    assert newest.name == "step-000004"
+    assert newest.name in ("step-000002", "step-000004")  # that of step 4 where its seal was written by then
     if room:
         assert (summary(run)["status"], summary(run)["reason"]) == ("failed", line)
         assert ledger(surviving(read_journal(run.dir.journal))).problems == ()
