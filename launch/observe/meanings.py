@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -317,11 +317,6 @@ OWN: Sequence[Meaning] = (  # that every row has, and what places it in time
     Meaning(("wall_s",), "seconds since the run began, without the time between two attempts"),
     Meaning(("time",), "when the row was written, in Unix seconds"),
 )
-
-
-def markdown_table(meanings: Iterable[Meaning]) -> list[str]:
-    """Lines of a table as docs/run-directory.md has them."""
-    return ["| key | meaning |", "|---|---|", *(each.row() for each in meanings)]
 
 
 @cache
