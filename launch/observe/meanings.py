@@ -148,8 +148,9 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     Meaning(
         ("time/*",),
         "where the step's wall time went; with `time/other` they add up to `time/step`; "
-        "`time/publish_previous` is the wait for the delivery of the last step's weights (`time/episode_*` "
-        "are averages per episode, `time/learner_*` the phases within `time/update`)",
+        "`time/publish_previous` is the wait for the delivery of the last step's weights, and after "
+        "the update for its row (`time/episode_*` are averages per episode, `time/learner_*` the phases within "
+        "`time/update`)",
     ),
     Meaning(
         ("failures/infra", "failures/timeout", "failures/data"),
