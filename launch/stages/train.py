@@ -154,8 +154,8 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     plan = _gpu_plan(config)
     if plan is not None:
         driver = preflight.driver_row(config.recipe)
-        more = f"driver: {driver.needed / 1e9:.1f} GB of RAM = {driver.made_of('GB')}"
-        return lines + [f"{'memory (GPU)':<25} {line}" for line in [*plan.lines, more]], problem
+        lines += [f"{'memory (GPU)':<25} {line}" for line in plan.lines]
+        return [*lines, f"{'memory (driver)':<25} {driver.needed / 1e9:.1f} GB = {driver.made_of('GB')}"], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
 
