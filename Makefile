@@ -11,6 +11,7 @@ VENV := .venv
 LOCK := launch/locks/cpu.txt
 READY := $(VENV)/ready
 BIN := $(VENV)/bin
+NOT_RUN := $(abspath $(VENV))/not_run.jsonl
 # Where torch's CPU build is found when the configured package indexes do not have it.
 , := ,
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
@@ -45,7 +46,8 @@ quickstart: setup
 	@exec $(BIN)/rlsys train quickstart $(ARGS)
 
 test: setup lint unit
-	@exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	@export RLSYS_NOT_RUN=$(NOT_RUN)
+	exec $(BIN)/python -m pytest tests --ignore=tests/unit -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -75,6 +77,8 @@ bench: setup
 # process: what they read is kept there.
 unit: setup
 	@[ ! -w /dev/shm ] || export PYTEST_DEBUG_TEMPROOT=/dev/shm
+	rm -f $(NOT_RUN)
+	export RLSYS_NOT_RUN=$(NOT_RUN)
 	cores=$$($(BIN)/python -c 'import os; print(os.cpu_count())')
 	exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $$(( cores < 8 ? cores : 8 )) --dist worksteal
 

@@ -49,7 +49,7 @@ from launch.audit.properties import CERTAIN, FATES, audit
 from launch.plan.simulate import Episode, Setting, StepCost, simulate
 from rlsys.buffer import SlotBuffer
 from rlsys.files import replace_file
-from rlsys.journal import Dispatched, Finished, read_journal, surviving
+from rlsys.journal import Dispatched, Finished, read_surviving
 
 RESULTS = ROOT / "docs" / "asynchrony.json"
 EDGE = 4  # steps at either end of a run that are not measured
@@ -168,7 +168,7 @@ def measure(script: Script, variant: type[SlotBuffer] | None = None) -> Point:
 
 def account(script: Script, folder: Path, rows: list[dict[str, Any]]) -> Point:
     """What became of each token that the script has sampled, and of which lengths the trained episodes are."""
-    journal = surviving(read_journal(folder / "journal.jsonl"))
+    journal = list(read_surviving(folder / "journal.jsonl"))
     begun = {row.sequence for row in journal if isinstance(row, Dispatched)}
     ended = {row.sequence for row in journal if isinstance(row, Finished)}
     known = {(sequence, place): length for sequence in begun for place, length in enumerate(script.lengths(sequence))}

@@ -17,18 +17,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from rlsys.errors import BadInput
 from rlsys.files import is_there, naming
 from rlsys.jsonl import decode, encode, json_object, kind_of
-from rlsys.seals import chained, last_chain
+from rlsys.seals import chained, follow
 from rlsys.types import Ticket
 
 Outcome = Literal["trained", "filtered", "failed"]
@@ -100,6 +103,16 @@ Row = Begin | Dispatched | Finished | Published | HealthNote | Sealed | Other
 EVENTS: dict[str, type[Row]] = {"begin": Begin, "dispatch": Dispatched, "outcome": Finished, "publish": Published}
 EVENTS |= {"health": HealthNote, "seal": Sealed}
 NAMES = {kind: event for event, kind in EVENTS.items()}
+BEGIN = b'"begin"'  # in a line that may be of that event
+HEAD = re.compile(  # of a row that a prompt begins or ends with, as it is written here
+    rb'\{"event": "(?:dispatch|outcome)", "time": [\d.]+, "stage": "([ -!#-\[\]-~]+)", "sequence": (\d{1,18}), '
+    rb'(?:"attempt": |"outcome": "(\w+)", "step": (\d{1,18}), )'
+)
+REPEATED = {"stage", "task", "level", "outcome"}  # texts that many rows have
+FIELDS = {  # of each kind: name, default and type of its fields
+    kind: [(field.name, field.default, int if field.type == "int" else str) for field in fields(kind)]
+    for kind in (*EVENTS.values(), Other)
+}
 
 
 class Journal:
@@ -111,8 +124,7 @@ class Journal:
         Raises BadInput where rows before the mark are lost: what the weights have seen is then unknown.
         """
         self.path = path
-        rows = read_journal(path)
-        self.mark = len(rows)
+        self.mark, lineage, self.chain, whole = _look(path)
         if keep is not None and keep > self.mark:
             raise BadInput(
                 f"it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go "
@@ -120,9 +132,10 @@ class Journal:
                 "model.path=CHECKPOINT/hf",
                 where=path,
             )
-        torn = _cut_torn_row(path)
-        self.chain = last_chain(path)
-        self.lineage = 1 + max((row.lineage for row in rows), default=-1)
+        torn = path.stat().st_size - whole if path.exists() else 0
+        if torn:  # a crash mid-write: it was never committed
+            os.truncate(path, whole)
+        self.lineage = 1 + lineage
         self._file = path.open("a")
         self._lock = threading.Lock()  # a checkpoint is sealed by the thread that writes it
         self._begin(self.mark if keep is None else keep, torn)
@@ -181,23 +194,55 @@ class Journal:
         self._file.close()
 
 
-def _cut_torn_row(path: Path) -> int:
-    """Cut an unfinished last line (a crash mid-write: it was never committed). Returns the bytes cut."""
-    if not path.exists():
-        return 0
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return len(data) - whole
+def _look(path: Path) -> tuple[int, int, str, int]:
+    """(rows, the last lineage or -1, the last row's chain, bytes up to a torn row), in one pass. What is as it was
+    written is not taken apart. Raises BadInput with the line that is damaged."""
+    rows, lineage, chain, whole = 0, -1, "", 0
+    for rows, line in _whole_lines(path):
+        link = follow(line, chain)
+        chain, whole = link.chain, whole + len(line)
+        if not (link.chain and link.fits) or BEGIN in line:
+            lineage = max(lineage, read_row(line, f"{path} line {rows}").lineage)
+    return rows, lineage, chain, whole
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """With their numbers, but for a torn last one."""
+    with open(path if is_there(path) else os.devnull, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                yield number, line
 
 
 def read_journal(path: Path) -> list[Row]:
     """All rows, the void ones too, but not a torn last one. Raises BadInput with the line that is damaged."""
-    if not is_there(path):
-        return []
-    with path.open("rb") as lines:
-        return [read_row(line, f"{path} line {n}") for n, line in enumerate(lines, start=1) if line.endswith(b"\n")]
+    return [read_row(line, f"{path} line {number}") for number, line in _whole_lines(path)]
+
+
+def read_surviving(path: Path) -> Iterator[Row]:
+    """`surviving` of a journal that may be long, a row at a time. Raises BadInput with the line that is damaged."""
+    for number, line in _surviving_lines(path):
+        yield read_row(line, f"{path} line {number}")
+
+
+def _surviving_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Read twice: what is void is known at the end."""
+    named = ((number, read_row(line, f"{path} line {number}")) for number, line in _whole_lines(path) if BEGIN in line)
+    lines, begun = _whole_lines(path), 0
+    for alive in _stretches((number - 1, row) for number, row in named):
+        yield from islice(lines, alive.start - begun, alive.stop and alive.stop - begun)
+        begun = alive.stop or 0
+
+
+def _stretches(rows: Iterable[tuple[int, Row]]) -> list[slice]:
+    """Which rows survive, in order, of these with their places, among which is every `Begin`."""
+    alive = [slice(0, None)]
+    for place, row in rows:
+        if isinstance(row, Begin):
+            keep = min(place, row.keep)
+            alive = [slice(each.start, min(each.stop or keep, keep)) for each in alive if each.start < keep]
+            alive.append(slice(place, None))
+    return alive
 
 
 def read_row(line: bytes, where: str) -> Row:
@@ -207,6 +252,11 @@ def read_row(line: bytes, where: str) -> Row:
     if not isinstance(event, str):
         raise BadInput(f"no row of a journal: event is {kind_of(event)}", where=where, expected="a text")
     kind = EVENTS.get(event, Other)
+    known = {name: value.get(name, default) for name, default, _ in FIELDS[kind]}
+    known |= {name: sys.intern(known[name]) for name in REPEATED & known.keys() if type(known[name]) is str}
+    if all(type(known[name]) is expected for name, _, expected in FIELDS[kind]):
+        made: Row = kind(**known)
+        return made
     for field in fields(kind):
         found = value.get(field.name, field.default)
         expected = "a number" if field.type == "int" else "a text"
@@ -217,14 +267,9 @@ def read_row(line: bytes, where: str) -> Row:
     return row
 
 
-def surviving(rows: Iterable[Row]) -> list[Row]:
+def surviving(rows: Sequence[Row]) -> list[Row]:
     """The rows that led to the weights that exist now."""
-    kept: list[tuple[int, Row]] = []
-    for index, row in enumerate(rows):
-        if isinstance(row, Begin):
-            kept = [(i, r) for i, r in kept if i < row.keep]
-        kept.append((index, row))
-    return [row for _, row in kept]
+    return [row for alive in _stretches(enumerate(rows)) for row in rows[alive]]
 
 
 def until_step(rows: Iterable[Row], step: int) -> list[Row]:
@@ -263,7 +308,36 @@ class Ledger:
     problems: tuple[str, ...]  # what an auditor must hear of; empty when the account closes
 
 
-def ledger(rows: Sequence[Row]) -> Ledger:
+def count_prompts(path: Path, step: int) -> dict[str, int]:
+    """`PROMPTS` of a `ledger` of the rows that survive until this step, without problems: a byte a prompt."""
+    codes: dict[str, bytearray] = defaultdict(bytearray)  # by stage, of each sequence: 0, begun, or its outcome
+    begun, outcomes = 1, {"trained": 2, "filtered": 3, "failed": 4}
+    most = path.stat().st_size  # sequences are numbered from 0, and each of them has a row
+    for number, line in _surviving_lines(path):
+        head = HEAD.match(line)
+        if head is not None:  # a third of the time
+            stage, sequence, ended, at = head[1].decode(), int(head[2]), head[3], int(head[4] or 0)
+            outcome = ended.decode() if ended is not None else None
+        else:
+            row = read_row(line, f"{path} line {number}")
+            if not isinstance(row, Dispatched | Finished):
+                continue
+            stage, sequence = row.stage, row.sequence
+            outcome, at = (row.outcome, row.step) if isinstance(row, Finished) else (None, 0)
+        if not 0 <= sequence < most:
+            continue
+        own = codes[stage]
+        if outcome is None:
+            own.extend(bytes(max(0, sequence + 1 - len(own))))
+            own[sequence] = max(own[sequence], begun)
+        elif at <= step and sequence < len(own):
+            own[sequence] = outcomes.get(outcome, begun)
+    counts = {name: sum(own.count(code) for own in codes.values()) for name, code in outcomes.items()}
+    in_flight = sum(own.count(begun) for own in codes.values())
+    return {"dispatched": in_flight + sum(counts.values()), **counts, "in_flight": in_flight}
+
+
+def ledger(rows: Iterable[Row]) -> Ledger:
     """Close the account of `surviving` rows."""
     dispatched: dict[tuple[str, int], tuple[int, str]] = {}
     outcomes: dict[tuple[str, int], Outcome] = {}

@@ -96,14 +96,6 @@ class Env(Protocol):
         ...
 
 
-class CallsTools(Protocol):
-    """An `Env` whose tools are called in the model's own format: it gets what the renderer reads in each message."""
-
-    offer: ToolOffer
-
-    async def step(self, text: str, *, turns_left: int, calls: tuple[ToolCall, ...]) -> Step: ...
-
-
 def offer_of(env: object) -> ToolOffer | None:
     """None for an environment that reads the model's text itself."""
     offer = getattr(env, "offer", None)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LENGTH = 16  # letters of a digest
 KEY = ', "chain": "'
@@ -40,27 +38,25 @@ def chained(line: str, before: str) -> tuple[str, str]:
     return f'{line[:-1]}{KEY}{found}"}}', found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(NamedTuple):
     """A row of the journal in its chain."""
 
     chain: str  # up to this row; "" of rows before the first one with a digest, which an earlier rlsys wrote
     fits: bool  # whether its digest is that of the row and of the chain before it
 
 
-def links(lines: Iterable[bytes], last: Link | None = None) -> Iterator[Link]:
-    """Of whole lines. Once a row has a digest, all that follow need one. last: of the row before the first."""
-    before = last.chain if last is not None else ""
-    for raw in lines:
-        body, _, end = raw.decode("utf-8", "replace").rstrip("\n").rpartition(KEY)
-        said = end[:LENGTH] if end == f'{end[:LENGTH]}"}}' else ""
-        fits = digest_of(f"{before}{body}}}".encode()) == said if said else not before
-        before = said or before
-        yield Link(chain=before, fits=fits)
+def follow(line: bytes, before: str) -> Link:
+    """A whole line of the journal, in the chain of the row before it."""
+    body, _, end = line.decode("utf-8", "replace").rstrip("\n").rpartition(KEY)
+    said = end[:LENGTH] if end == f'{end[:LENGTH]}"}}' else ""
+    fits = digest_of(f"{before}{body}}}".encode()) == said if said else not before
+    return Link(chain=said or before, fits=fits)
 
 
-def last_chain(path: Path) -> str:
-    """Of the last whole row; "" where there is none."""
-    content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-    return next((each.chain for each in links(whole[-1:])), "")
+def links(lines: Iterable[bytes]) -> Iterator[Link]:
+    """Of whole lines. Once a row has a digest, all that follow need one."""
+    chain = ""
+    for line in lines:
+        link = follow(line, chain)
+        chain = link.chain
+        yield link

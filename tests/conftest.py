@@ -7,13 +7,15 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import device
+from tests import device, not_run
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -75,6 +77,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
+DESELECTED = pytest.StashKey[int]()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    if items:
+        stash = items[0].config.stash
+        stash[DESELECTED] = stash.get(DESELECTED, 0) + len(items)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: Any) -> None:
+    """Each of the processes that pytest hands tests to has collected all of them."""
+    told = getattr(node, "workeroutput", {}).get("deselected", 0)
+    node.config.stash[DESELECTED] = max(told, node.config.stash.get(DESELECTED, 0))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all others, and so after them
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Iterator[None]:
+    yield
+    if hasattr(config, "workerinput"):
+        return
+    own = not_run.skipped(terminalreporter.stats.get("skipped", ()))
+    own += not_run.deselected(config.stash.get(DESELECTED, 0), config.option.markexpr, config.option.keyword)
+    if found := not_run.with_earlier(own):
+        terminalreporter.section(f"{sum(one.count for one in found)} tests were not run here")
+        for line in not_run.describe(found):
+            terminalreporter.line(line)
+
+
 def _was_started_here(process: psutil.Process) -> bool:
     """By its environment, which outlives the parent."""
     try:
@@ -98,6 +129,7 @@ def _describe(process: psutil.Process) -> str | None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session when a process that a test started outlives it by 10 s, and end that process."""
     if hasattr(session.config, "workerinput"):  # a process that pytest hands tests to: others still run
+        session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, 0)
         return
     me = psutil.Process()
     started = {*me.children(recursive=True), *filter(_was_started_here, psutil.process_iter())} - {me}

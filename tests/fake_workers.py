@@ -39,6 +39,7 @@ class Script:
     load: Callable[[Any, int], Awaitable[None]] | None = None
     start: Callable[[Any], Awaitable[None] | None] | None = None
     connect: Callable[[Any, Mapping[str, str]], None] | None = None
+    ping: Callable[[Any], Awaitable[None]] | None = None
     still: Callable[[int], float | None] = lambda sequence: 0.0
     said: float = 0.0  # log-probability of the probe
     starts: Counter[str] = field(default_factory=Counter)
@@ -99,6 +100,8 @@ class _Worker:
 
     async def ping(self) -> WorkerStatus:
         self.pings += 1
+        if self.script.ping is not None:
+            await self.script.ping(self)
         return WorkerStatus(
             pid=1, log="", version=self.version, generated_tokens=self.generated, busy_s=0.0, alive_s=1.0, rss_mb=1.0,
             engine_cpu_s=2.0, own_cpu_s=1.0, engine=IDLE, tools=self.script.tools.get(self.name, {}),

@@ -18,7 +18,7 @@ from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_lin
 from rlsys.errors import BadInput
 from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
 from rlsys.jsonl import json_object
-from rlsys.seals import Link, digest_of, links
+from rlsys.seals import Link, digest_of, follow
 
 JOURNAL, SUMMARY = "journal.jsonl", "summary.json"
 OVER = ("done", "stopped", "failed")
@@ -147,7 +147,7 @@ def read_run(path: Path, *, own: bool = False) -> Looked:
     chain: list[Link] = []
     rows: list[Row] = []
     for number, line in whole_lines(path / JOURNAL):
-        chain += links([line], chain[-1] if chain else None)
+        chain.append(follow(line, chain[-1].chain if chain else ""))
         try:
             rows.append(read_row(line, f"{JOURNAL} line {number}"))
         except BadInput as error:

@@ -233,8 +233,3 @@ def scoring_share(vocab: int, chunk: int, card: float, most: float) -> float:
 
 def total(parts: Parts) -> float:
     return sum(size for _, size in parts)
-
-
-def format_gigabytes(parts: Parts) -> str:
-    """ "15.2 weights + 30.5 gradients = 45.7 GB"."""
-    return " + ".join(f"{size / GIGA:.1f} {what}" for what, size in parts) + f" = {total(parts) / GIGA:.1f} GB"

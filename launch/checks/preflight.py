@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 WORKER_MB = 2100  # rollout actor and its engine process
 LEARNER_MB = 900  # a rank
 DRIVER_MB = 1200  # driver, Ray's own processes, wandb
+# Of a token, in the driver (benchmarks/growth.py): in a group that is being written, its arrays, its text and a line;
+# and in an evaluation that is under way, the text, whose numbers are made at its end.
+WRITTEN_BYTES, EVALUATED_BYTES = 40, 5
 
 
 def parameters(recipe: RecipeConfig) -> int | None:
@@ -87,6 +90,28 @@ def memory_of_parts(recipe: RecipeConfig, count: int) -> tuple[int, int]:
     return WORKER_MB + recipe.engine.kv_cache_mb + 8 * count // 2**20, LEARNER_MB + rank // 2**20
 
 
+def episodes_mb(recipe: RecipeConfig) -> int:
+    """MiB of the episodes that are in the driver at the same time, at most: all as long as they may get."""
+    window, common = recipe.engine.max_model_len, recipe.eval
+    longest = min(recipe.rollout.max_response_tokens or window, window)
+    group, evaluated = recipe.loop.group_size * longest, 0
+    for one in common.sets.values() or [common]:
+        tasks, greedy, samples, seeds, most = (
+            getattr(common, name) if getattr(one, name) is None else getattr(one, name)
+            for name in ("tasks", "greedy", "samples", "seeds", "max_response_tokens")
+        )
+        tokens = min(most or longest, window)
+        group = max(group, samples * seeds * tokens)
+        evaluated += tasks * (greedy + samples * seeds) * tokens
+    return int(WRITTEN_BYTES * group + EVALUATED_BYTES * evaluated) // 2**20
+
+
+def driver_row(recipe: RecipeConfig, store_mb: int = 0) -> MemoryRow:
+    """store_mb: of Ray's object store, where no other row has it."""
+    parts = (("process", DRIVER_MB), ("object store", store_mb), ("episodes", episodes_mb(recipe)))
+    return MemoryRow(name="driver", parts=_bytes([part for part in parts if part[1]]))
+
+
 def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = None) -> tuple[list[MemoryRow], int]:
     """A row for each kind of process and one of their sum, and its MiB, on one machine without a GPU.
 
@@ -96,12 +121,11 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = No
     count = known or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     engine_mb, rank_mb = memory_of_parts(recipe, count)
-    store_mb = require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb)
+    driver = driver_row(recipe, require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb))
     held = "weights, gradients, moments" if adapter_of(recipe) is None else "weights, and what the adapter trains"
     parts = {
         "engine": (engines, (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb)), "weights", engine_mb),
         "learner": (ranks, (("process", LEARNER_MB),), held, rank_mb),
-        "driver": (1, (("process", DRIVER_MB), ("object store", store_mb)), "", DRIVER_MB + store_mb),
     }
     rows, sums = [], []
     for name, (times, sure, rest, each_mb) in parts.items():
@@ -110,6 +134,8 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = No
         if times:
             rows.append(row if times > 1 else replace(row, note=""))
             sums.append((f"{name}s" if times > 1 else name, times * each_mb))
+    rows.append(driver)
+    sums.append((driver.name, int(driver.needed) // 2**20))
     total = sum(size for _, size in sums)
     unknown = "" if known is not None else "without the model, whose size is not known"
     return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total

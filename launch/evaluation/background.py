@@ -15,10 +15,9 @@ from launch.checks.deadlines import evaluated_at_once
 from launch.evaluation.evaluate import Evaluation, candidate, list_pending, settle
 from launch.evaluation.limits import limit_of
 from launch.evaluation.sets import plays_of, recipes_played
-from launch.run.playing import PendingGroup, play_each
+from launch.run.playing import play_each
 from launch.run.run import Run
 from rlsys.config.recipe import StageConfig
-from rlsys.types import Group
 
 
 class BackgroundEvaluation:
@@ -54,20 +53,16 @@ class BackgroundEvaluation:
             step=state.step,
             version=state.version,
             plays=self._plays,
+            files=self._run.dir.episodes,
         )
         self._one = one
         self._task = self._run.tasks.spawn(self._evaluate(one, live))
 
     async def _evaluate(self, one: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
-        config, tokens = self._config, 0
-
-        def finished(each: PendingGroup, group: Group) -> None:
-            nonlocal tokens
-            one.add_group(each, group)
-            tokens += sum(trajectory.num_sampled for trajectory in group.trajectories)
+        config = self._config
 
         def more() -> bool:
-            return config.budget_tokens is None or tokens < config.budget_tokens
+            return config.budget_tokens is None or one.tokens < config.budget_tokens
 
         try:
             await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
@@ -77,7 +72,7 @@ class BackgroundEvaluation:
             try:
                 async with limit:
                     waiting = list_pending(one.plays, {})
-                    await play_each(self._run.pool, waiting, self._at_once, finished, more)
+                    await play_each(self._run.pool, waiting, self._at_once, one.add_group, more)
             except TimeoutError:
                 if not limit.expired():
                     raise
@@ -85,6 +80,7 @@ class BackgroundEvaluation:
         finally:
             self._busy_s += time.monotonic() - one.started
             self._one = None
+            await one.close()
 
     async def wait(self) -> None:
         """Until none is under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,54 +17,75 @@ from launch.checks.deadlines import evaluated_at_once
 from launch.evaluation.report import describe_plan, describe_results, of_several, report
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of, recipes_played
-from launch.evaluation.transcripts import records_of
+from launch.evaluation.transcripts import in_order, records_of, without_tokens
 from launch.observe.held_out import cut_off, fallen
-from launch.run.episodes import Played
+from launch.run.episodes import EpisodeFiles, EpisodeWriter, Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
 from launch.run.rundir import episodes_name, evaluation_line, evaluation_name
 from rlsys.config.recipe import StageConfig
-from rlsys.types import Group, Trajectory
+from rlsys.records import TrajectoryRecord
+from rlsys.types import Group
 
 Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
 
 
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
-    """One evaluation: of which weights, and what was played so far."""
+    """One evaluation: of which weights, and what was played so far. Each group goes to the disk as it ends; what stays
+    here of its episodes are their texts and numbers."""
 
     stage: StageConfig
     when: str  # before, after, during, or eval: of a stage of that kind
     step: int  # of the run, whose weights it is of
     version: int  # of these weights on the engines
     plays: Mapping[str, Play]
-    groups: dict[str, dict[int, Group]] = field(default_factory=dict)
+    files: EpisodeFiles
+    tokens: int = 0  # that the model sampled for it
+    discarded: int = 0  # and in attempts that broke
     started: float = field(default_factory=time.monotonic)
+    _records: dict[str, dict[int, list[TrajectoryRecord]]] = field(default_factory=lambda: defaultdict(dict))
+    _writers: dict[str, EpisodeWriter] = field(default_factory=dict)
+    _adding: asyncio.Future[None] | None = None
 
-    def add_group(self, owed: PendingGroup, group: Group) -> None:
-        self.groups.setdefault(owed.play, {})[owed.sequence] = group
+    async def add_group(self, owed: PendingGroup, group: Group) -> None:
+        """One at a time. Whoever cancels it leaves a group that is yet to come to the disk: `settled`."""
+        self.tokens += sum(each.num_sampled for each in group.trajectories)
+        self.discarded += sum(each.discarded_tokens for each in group.trajectories)
+        self._adding = asyncio.ensure_future(asyncio.to_thread(self._add, owed, group))
+        await asyncio.shield(self._adding)
 
-    @property
-    def tokens(self) -> int:
-        """That the model sampled for it."""
-        return sum(each.num_sampled for each in self._trajectories())
+    def _add(self, owed: PendingGroup, group: Group) -> None:
+        self.writer(owed.play).add(group)
+        self._records[owed.play][owed.sequence] = [without_tokens(each) for each in records_of(group)]
 
-    @property
-    def discarded(self) -> int:
-        """And in attempts that broke."""
-        return sum(each.discarded_tokens for each in self._trajectories())
+    async def settled(self) -> None:
+        """Until no group is on its way to the disk. Raises what its writing did."""
+        if self._adding is not None:
+            await self._adding
 
-    def _trajectories(self) -> list[Trajectory]:
-        return [each for played in self.groups.values() for group in played.values() for each in group.trajectories]
+    def file(self, play: str) -> str:
+        return episodes_name(self.stage.name, self.when, self.step, play)
 
-    def in_order(self, play: str) -> list[Group]:
-        played = self.groups.get(play, {})
-        return [played[sequence] for sequence in sorted(played)]
+    def writer(self, play: str) -> EpisodeWriter:
+        """Of the episodes of one play, in the order in which they ended."""
+        if play not in self._writers:
+            solving = solved_by(self.plays[play].of.recipe.reward) or {}
+            played = Played(step=self.step, stage=self.stage.name, play=play, when=self.when, solved_by=solving)
+            self._writers[play] = self.files.begin(self.file(play), {}, self.stage.config.trajectories, played)
+        return self._writers[play]
+
+    async def close(self) -> None:
+        """Of an evaluation that ended before its files were finished nothing stays."""
+        if self._adding is not None:
+            await asyncio.wait({self._adding})
+        for writer in self._writers.values():
+            writer.discard()
 
     def results(self) -> dict[str, Result]:
         found: dict[str, Result] = {}
         for name, play in self.plays.items():
-            records = [record for group in self.in_order(name) for record in records_of(group)]
+            records = in_order(self._records[name])
             count = len(play.of.tasks) * play.samples * play.seeds
             found[name] = result_of(records, play, planned=count)
         return found
@@ -86,21 +108,25 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     limit too.
     """
     state, plays = run.state, plays_of(stage.config)
-    one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays)
+    files = run.dir.episodes
+    one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays, files=files)
     run.progress.begin(f"evaluating {when}: {describe_plan(plays)}")
     run.progress.doing(f"evaluating {when}: groups played")
     waiting = list_pending(plays, {})
     done = 0
 
-    def finished(each: PendingGroup, group: Group) -> None:
+    async def finished(each: PendingGroup, group: Group) -> None:
         nonlocal done
-        one.add_group(each, group)
+        await one.add_group(each, group)
         done += 1
         run.progress.count(done, len(waiting))
 
     at_once = evaluated_at_once(stage.config, recipes_played(plays))
-    await run.sync.through(play_each(run.pool, waiting, at_once, finished))
-    return await settle(run, one, await candidate(run, one))
+    try:
+        await run.sync.through(play_each(run.pool, waiting, at_once, finished))
+        return await settle(run, one, await candidate(run, one))
+    finally:
+        await one.close()
 
 
 async def candidate(run: Run, one: Evaluation) -> Path | None:
@@ -117,16 +143,14 @@ async def candidate(run: Run, one: Evaluation) -> Path | None:
 async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
     """Into files, tracker, state and terminal. Returns the measure of each play that has one."""
     stage, state = one.stage, run.state
+    await one.settled()
     results = await asyncio.to_thread(one.results)
     seconds = time.monotonic() - one.started
     versions = [version for each in results.values() for version in each.versions]
     newest = max(versions, default=one.version)
     for name, each in results.items():
-        solving = solved_by(one.plays[name].of.recipe.reward) or {}
-        played = Played(step=one.step, stage=stage.name, play=name, when=one.when, solved_by=solving)
-        file, config = episodes_name(stage.name, one.when, one.step, name), stage.config.trajectories
-        digest = await asyncio.to_thread(run.dir.episodes.save, file, one.in_order(name), {}, config, played)
-        run.journal.seal(f"trajectories/{file}", digest)
+        digest = await asyncio.to_thread(one.writer(name).finish)
+        run.journal.seal(f"trajectories/{one.file(name)}", digest)
         run.tracker.log_evaluation(one.step, name, each.row())
         run.gauges.set_held_out(name, each.row())
     numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -148,8 +148,9 @@ STEP: Sequence[Meaning] = (  # of a step, in every kind of stage that has them
     Meaning(
         ("time/*",),
         "where the step's wall time went; with `time/other` they add up to `time/step`; "
-        "`time/publish_previous` is the wait for the delivery of the last step's weights (`time/episode_*` "
-        "are averages per episode, `time/learner_*` the phases within `time/update`)",
+        "`time/publish_previous` is the wait for the delivery of the last step's weights, and after "
+        "the update for its row (`time/episode_*` are averages per episode, `time/learner_*` the phases within "
+        "`time/update`)",
     ),
     Meaning(
         ("failures/infra", "failures/timeout", "failures/data"),
@@ -317,11 +318,6 @@ OWN: Sequence[Meaning] = (  # that every row has, and what places it in time
     Meaning(("wall_s",), "seconds since the run began, without the time between two attempts"),
     Meaning(("time",), "when the row was written, in Unix seconds"),
 )
-
-
-def markdown_table(meanings: Iterable[Meaning]) -> list[str]:
-    """Lines of a table as docs/run-directory.md has them."""
-    return ["| key | meaning |", "|---|---|", *(each.row() for each in meanings)]
 
 
 @cache

@@ -52,6 +52,7 @@ def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
     engines = any(needs_engines(config, stage) for stage in config.stages)
     split = split_of(full.recipe) if engines else replace(split_of(full.recipe), workers=0)
     rows = [row for row in found.rows if engines or row.name != "engine"]
+    rows.append(replace(preflight.driver_row(full.recipe), of=nodes.ram, note="of RAM"))
     return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or found.problem)
 
 

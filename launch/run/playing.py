@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -72,7 +72,7 @@ async def play_each(
     pool: Plays,
     owed: Iterable[PendingGroup],
     concurrency: int,
-    finished: Callable[[PendingGroup, Group], None],
+    finished: Callable[[PendingGroup, Group], Awaitable[None] | None],
     more: Callable[[], bool] = lambda: True,
 ) -> None:
     """One group for each, in this order, handed over as it ends; what `finished` raises ends them all.
@@ -96,7 +96,9 @@ async def play_each(
             for group in done:
                 each = playing.pop(group)
                 room += each.plan.group_size
-                finished(each, group.result())
+                told = finished(each, group.result())
+                if told is not None:
+                    await told
     finally:
         for group in playing:
             group.cancel()

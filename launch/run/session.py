@@ -25,7 +25,7 @@ from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
 from rlsys.errors import SEE, BadInput, describe_error
-from rlsys.journal import PROMPTS, ledger, read_journal, surviving, until_step
+from rlsys.journal import PROMPTS, count_prompts
 from rlsys.seals import digest_of, with_own_digest
 
 END_DEADLINE_S = 15.0  # of the parts
@@ -170,7 +170,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
     """By key, for JSON. A step that has no row, since the run failed in it, is in no number: it is taken again."""
     state = run.before_row or run.state
     run.journal.commit()
-    book = ledger(until_step(surviving(read_journal(run.dir.journal)), state.step))
+    prompts = count_prompts(run.dir.journal, state.step)
     recipe = run.config.recipe
     publish = sorted(state.publish_s)
     return {
@@ -189,7 +189,7 @@ def summary(run: Run, status: str, reason: str | None = None) -> dict[str, Any]:
             "max": state.lag_max,
             "mean": round(state.lag_sum / state.lag_count, 4) if state.lag_count else 0.0,
         },
-        "prompts": {name: getattr(book, name) for name in PROMPTS},
+        "prompts": {name: prompts[name] for name in PROMPTS},
         "failures": {kind: state.failures.get(kind, 0) for kind in ("infra", "timeout", "data", "retried")},
         "health": [asdict(finding) for finding in health(run)],
         "restarts": run.restarts,

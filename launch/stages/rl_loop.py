@@ -3,7 +3,8 @@
     feeder      draws tasks, waits for a slot, journals, starts a group      unblocked by the publisher's release
     groups      play on the rollout workers, land in the buffer              unblocked by the engines
     stepper     waits for a batch, updates the learner, exports              unblocked by groups landing
-    publisher   delivers the weights, frees the slots, writes the row        one at a time, during the next step's wait
+    publisher   delivers the weights, frees the slots                        one at a time, during the next step's wait
+    writer      writes the step's episodes and its row                       one at a time, to the next update's end
 
 No token passes through here: groups lie where they were played, the buffer holds summaries of them, and the ranks
 fetch what their rows are made of.
@@ -91,16 +92,16 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
     evaluations = stepper.evaluations
     run.tasks.spawn(stepper.feed())
     try:
-        evaluations.due(stepper.wait_published)  # of the checkpoint that the run continues from
+        evaluations.due(stepper.wait_live)  # of the checkpoint that the run continues from
         while state.stage_step < stage.steps:
             await stepper.step()
             if checkpoint_is_due(run, stage):
                 with stepper.clock.phase("checkpoint"):
-                    await stepper.wait_published()
+                    await run.tasks.until(stepper.wait_written())
                     await run.tasks.complete(checkpoint(run, stage))
-            evaluations.due(stepper.wait_published)
+            evaluations.due(stepper.wait_live)
             run.tasks.check_stop()
-        await stepper.wait_published()
+        await run.tasks.until(stepper.wait_written())
         await run.tasks.until(evaluations.wait())
     except StopRequested:
         evaluations.cancel()
@@ -128,7 +129,8 @@ def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | N
 
 
 class Stepper:
-    """One optimizer step after another. While the next one waits for its groups, the last one is published."""
+    """One optimizer step after another. While the next one waits for its groups, the last one is published; and until
+    that one's update is over, its episodes and its row are written."""
 
     def __init__(self, run: Run, stage: StageConfig, groups: OpenGroups, plans: Mapping[str, RolloutPlan]) -> None:
         self.run, self.stage, self.plans = run, stage, plans
@@ -136,13 +138,14 @@ class Stepper:
         self.evaluations = BackgroundEvaluation(run, stage)
         self.algorithm = make_algorithm(stage.config.algorithm)
         self.clock = Clock(run.phases)
-        self._publishing: asyncio.Task[None] | None = None
+        self._delivery: asyncio.Task[Mapping[str, float]] | None = None  # of the last step's weights
+        self._writing: asyncio.Task[None] | None = None  # of its episodes and its row, once they are live
 
     async def step(self) -> None:
         run, state, clock = self.run, self.run.state, self.clock
         groups, harvest, plan = await self._next_batch()
         with clock.phase("publish_previous"):
-            await self.wait_published()
+            await self.wait_live()
         more = len(groups) - self.buffer.groups_per_step
         metrics: list[Metrics] = [harvest.metrics, {"groups/oversampled": Sum(more)}]
         metrics += [{"lag/bound": Max(self.buffer.max_policy_lag)}]  # a run may be continued with another one
@@ -154,6 +157,8 @@ class Stepper:
             metrics.append(report.metrics)
             credit = TokenCredit(found=report.advantages, version=plan.version, max_token_lag=plan.max_token_lag)
             packed, trained = plan.num_tokens, plan.num_loss_tokens if report.applied else 0
+        with clock.phase("publish_previous"):  # to its end, a stop or not: the weights are those of no row by now
+            await run.tasks.complete(self.wait_written())
         # From here to the end of `_account` nothing may wait: the weights, the journal and the state are one.
         run.count_step(trained)
         self.buffer.mark_trained()
@@ -173,17 +178,11 @@ class Stepper:
             time=clock.close(),
             metrics=values(merge(metrics)),
         )
-        self._publishing = run.tasks.spawn(self._publish(groups, harvest, row, publication, credit))
+        self._delivery = run.tasks.spawn(self._publish(row, publication))
+        self._writing = run.tasks.spawn(self._write(groups, harvest, row, self._delivery, credit))
 
-    async def _publish(
-        self,
-        groups: Sequence[GroupRef],
-        harvest: Harvest,
-        row: StepRow,
-        publication: WeightUpdate | None,
-        credit: TokenCredit,
-    ) -> None:
-        """The weights go live, the slots come free, the row and the trajectories reach the disk.
+    async def _publish(self, row: StepRow, publication: WeightUpdate | None) -> Mapping[str, float]:
+        """The weights go live and the slots come free. Returns the row's numbers with what is known then.
 
         publication: what was exported after this step; None where it made no new weights.
         """
@@ -199,6 +198,18 @@ class Stepper:
         metrics = {**metrics, **run.sync.gap, **self.curriculum.row(), **await engine_metrics(run)}
         metrics |= self.evaluations.row()
         run.journal.commit()
+        return metrics
+
+    async def _write(
+        self,
+        groups: Sequence[GroupRef],
+        harvest: Harvest,
+        row: StepRow,
+        delivery: asyncio.Task[Mapping[str, float]],
+        credit: TokenCredit,
+    ) -> None:
+        """The episodes reach the disk, and then the row."""
+        run, metrics = self.run, {**await asyncio.shield(delivery)}
         await keep_trajectories(run, self.stage, row.step, groups, harvest.advantages, credit)
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
@@ -249,15 +260,20 @@ class Stepper:
             plan = replace(plan, shown=frozenset(group.ticket.sequence for group in written))
         return harvest, plan
 
-    async def wait_published(self) -> None:
-        """Until the last step's weights are live and its row is written."""
-        if self._publishing is not None:
-            await self.run.tasks.until(asyncio.shield(self._publishing))
+    async def wait_live(self) -> None:
+        """Until the last step's weights are on the engines."""
+        if self._delivery is not None:
+            await self.run.tasks.until(asyncio.shield(self._delivery))
+
+    async def wait_written(self) -> None:
+        """Until its row is on the disk too."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
 
     async def stop(self) -> None:
         """The last step was taken: its row and its trajectories belong to it. They get a moment."""
-        if self._publishing is not None:
-            _, late = await asyncio.wait({self._publishing}, timeout=self.run.tasks.grace_s)
+        if self._writing is not None:
+            _, late = await asyncio.wait({self._writing}, timeout=self.run.tasks.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
             self.run.tasks.gave_up = self.run.tasks.gave_up or bool(late)
 

@@ -169,7 +169,9 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
     lines += [f"{'service':<25} {need.describe()}" for need in needs]
     plan = _gpu_plan(config)
     if plan is not None:
-        return lines + [f"{'memory (GPU)':<25} {line}" for line in plan.lines], problem
+        driver = preflight.driver_row(config.recipe)
+        lines += [f"{'memory (GPU)':<25} {line}" for line in plan.lines]
+        return [*lines, f"{'memory (driver)':<25} {driver.needed / 1e9:.1f} GB = {driver.made_of('GB')}"], problem
     memory, _ = preflight.memory_plan(config.recipe, learner=True)
     return lines + [f"{'memory (CPU)':<25} {line}" for line in format_rows(memory, "MiB")], problem
 

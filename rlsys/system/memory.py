@@ -120,7 +120,7 @@ def find_abandoned(root: Path) -> list[Path]:
 
 def sweep(root: Path) -> None:
     """Remove the folders that no process holds."""
-    for folder in root.glob(f"{PREFIX}*"):
+    for folder in find_abandoned(root):
         remove_abandoned(folder)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from actors.engine import Engine
 from actors.specs import EngineFailed
-from launch.checks.gpu_memory import GIGA, RankPlan, format_gigabytes, rank_memory, shape_of, total
+from launch.checks.gpu_memory import GIGA, RankPlan, rank_memory, shape_of, total
 from learners.algorithms.grpo import GRPO, GRPOConfig
 from learners.rank import LearnerRank
 from rlsys.config.learner import LearnerConfig
@@ -100,7 +100,7 @@ def test_an_update_takes_the_memory_that_a_dry_run_prints(ranks: int, layers: in
     for rank in range(ranks):
         peak, seconds, applied = torch.load(tmp_path / f"{rank}.pt")
         print(
-            f"rank {rank}: {peak / GIGA:.1f} GB at most, planned {format_gigabytes(parts)}; "
+            f"rank {rank}: {peak / GIGA:.1f} GB at most, planned {total(parts) / GIGA:.1f} GB of {dict(parts)}; "
             f"{ROW / seconds:.0f} tokens/s"
         )
         assert applied and peak == pytest.approx(total(parts), rel=0.1)

@@ -370,6 +370,27 @@ def test_what_was_sampled_for_unfinished_groups_is_lost_and_what_was_delivered_i
     run(script, scenario)
 
 
+@pytest.mark.parametrize("hangs", [False, True], ids=["dies", "hangs"])
+def test_a_worker_that_ends_in_a_call_for_metrics_is_brought_back_as_after_any_other(hangs: bool) -> None:
+    async def ping(worker: Any) -> None:
+        if worker.name == "w1" and script.starts["w1"] == 1 and broken.is_set():
+            if not hangs:
+                worker.die()
+            await asyncio.Event().wait()
+
+    broken, script = asyncio.Event(), Script(ping=ping)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publisher.publish(version(1))
+        broken.set()
+        assert len(await pool.status()) == 1  # of the other one: the row is made without it
+        await until(lambda: pool.members[1].state is State.READY)
+        assert pool.restarts == {"w0": 0, "w1": 1}
+        assert [status.version for status in await pool.status()] == [1, 1]
+
+    run(script, scenario, workers=2, call_timeout_s=0.05)
+
+
 def test_each_lost_process_of_environments_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     script = Script()
 

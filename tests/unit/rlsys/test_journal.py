@@ -1,11 +1,26 @@
 """The journal proves that each prompt was trained once, in the lineage of the weights that survive."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from rlsys.errors import BadInput
-from rlsys.journal import Begin, Dispatched, Finished, Journal, ledger, read_journal, split_late, surviving
+from rlsys.journal import (
+    PROMPTS,
+    Begin,
+    Dispatched,
+    Finished,
+    Journal,
+    Row,
+    count_prompts,
+    ledger,
+    read_journal,
+    read_surviving,
+    split_late,
+    surviving,
+    until_step,
+)
 from tests.made import ticket
 
 
@@ -148,7 +163,7 @@ def test_going_back_voids_what_a_resume_would_and_reads_nothing(
     journal.dispatch("rl", ticket(0))
     mark = journal.mark
     journal.outcome("rl", 0, "trained", step=1)
-    monkeypatch.setattr("rlsys.journal.read_journal", None)  # of a long journal it takes seconds
+    monkeypatch.setattr("rlsys.journal.read_row", None)  # of a long journal it takes seconds
     journal.go_back(mark)
     monkeypatch.undo()
     journal.outcome("rl", 0, "filtered", step=1)
@@ -186,3 +201,42 @@ def test_a_step_has_the_outcomes_of_the_process_that_took_it() -> None:
     ]
     own, late = split_late([Begin(keep=0), *rows])
     assert ([row.sequence for row in own], [row.sequence for row in late]) == ([0, 1, 2, 4], [3])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_long_journal_is_summed_up_as_its_ledger_says(tmp_path: Path, seed: int) -> None:
+    """Over several processes, each of which goes on from some row of those before it."""
+    draw, path = random.Random(seed), tmp_path / "journal.jsonl"
+    marks, step = [0], 0
+    for _ in range(4):
+        journal = Journal(path, keep=draw.choice(marks))
+        for sequence in range(draw.randrange(30)):
+            journal.dispatch(draw.choice(["sft", "rl"]), ticket(sequence))
+            if draw.random() < 0.7:
+                step = draw.randrange(5)
+                known = {(row.stage, row.sequence) for row in _written(journal) if isinstance(row, Dispatched)}
+                if known:
+                    stage, ended = draw.choice(sorted(known))
+                    journal.outcome(stage, ended, draw.choice(["trained", "filtered", "failed"]), step=step)
+            marks.append(journal.mark)
+        journal.close()
+    with path.open("a") as file:
+        file.write('{"event": "outcome", "sta')
+    rows = surviving(read_journal(path))
+    assert list(read_surviving(path)) == rows
+    for until in range(6):
+        book = ledger(until_step(rows, until))
+        assert count_prompts(path, until) == {name: getattr(book, name) for name in PROMPTS}
+
+
+def _written(journal: Journal) -> list[Row]:
+    journal.commit()
+    return surviving(read_journal(journal.path))
+
+
+def test_a_number_that_no_prompt_can_have_takes_no_memory(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.dispatch("rl", ticket(0))
+    journal.dispatch("rl", ticket(10**15))
+    journal.close()
+    assert count_prompts(tmp_path / "journal.jsonl", 1)["dispatched"] == 1

@@ -254,6 +254,46 @@ def test_a_worker_that_comes_back_holds_the_newest_version_before_it_plays() -> 
     run(script, scenario)
 
 
+@pytest.mark.parametrize("loaded", [False, True], ids=["while it loads", "after it had loaded"])
+def test_an_engine_that_restarts_under_a_delivery_is_stale_until_it_was_given_that_version_itself(loaded: bool) -> None:
+    """What an earlier incarnation was given says nothing of the next one."""
+    others, again = Gate("w0"), Gate("w1")
+    given: list[tuple[int, int]] = []  # to w1: which incarnation, and the version
+
+    async def load(worker: Any, number: int) -> None:
+        starts = script.starts[worker.name]
+        if number == 2 and worker.name == "w0":
+            await others.load(worker, number)
+        if number == 2 and worker.name == "w1":
+            if starts == 1 and not loaded:
+                worker.die()
+            if starts == 2:
+                await again.load(worker, number)
+        if worker.name == "w1":
+            given.append((starts, number))
+
+    script = Script(load=load)
+
+    async def scenario(pool: RolloutPool) -> None:
+        await pool.publisher.publish(version(1))
+        member = pool.members[1]
+        publishing = asyncio.create_task(pool.publisher.publish(version(2)))
+        if loaded:
+            await until(lambda: member.arrival is not None and member.arrival.delivery.version == 2)
+            pool.mark_dead(member, member.handle, RuntimeError("died"))
+        await until(lambda: script.starts["w1"] == 2 and member.state is State.STALE)
+        others.opened.set()
+        await until(lambda: pool.members[0].state is State.READY and pool.members[0].arrival.delivery.version == 2)  # type: ignore[union-attr]
+        await pool.run(ticket(0), PLAY, lambda _: None)
+        assert {name for name, _ in script.played} == {"w0"} and member.state is State.STALE
+        again.opened.set()
+        await publishing
+        await until(lambda: member.state is State.READY)
+        assert given[-1] == (2, 2) and (2, 1) not in given
+
+    run(script, scenario, workers=2)
+
+
 def test_a_delivery_to_a_worker_that_died_meanwhile_is_over() -> None:
     brought: list[State] = []
 

@@ -18,7 +18,6 @@ from launch.checks.gpu_memory import (
     RankPlan,
     adapter_parameters,
     engine_memory,
-    format_gigabytes,
     host_memory,
     rank_memory,
     scoring_share,
@@ -144,10 +143,6 @@ def test_an_engine_has_what_its_weights_leave() -> None:
     assert none < 16384  # 65.5 GB of weights leave no room for one answer
     halved, tokens = engine_memory(shape(QWEN_32B), replace(plan, tensor_parallel=2))
     assert dict(halved)["weights"] == pytest.approx(32.8e9, rel=0.01) and tokens > 16384
-
-
-def test_the_sum_is_shown_with_its_parts() -> None:
-    assert format_gigabytes((("weights", 15.2e9), ("gradients", 30.46e9))) == "15.2 weights + 30.5 gradients = 45.7 GB"
 
 
 def estimator(file: str, name: str) -> Callable[..., tuple[int, ...]]:

@@ -10,6 +10,7 @@ import pytest
 from launch.checks import preflight
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.cluster import ClusterConfig
+from rlsys.config.evaluation import EvalSet
 from rlsys.config.model import LoraConfig, ModelConfig
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES
@@ -85,3 +86,21 @@ def test_a_rank_on_cpus_holds_an_adapters_moments_and_not_the_models(monkeypatch
     assert found == [whole, small, whole, whole]
     sums = [preflight.memory_plan(each, learner=True)[1] for each in (plan, adapted)]
     assert sums[0] - sums[1] == whole - small
+
+
+def test_the_driver_holds_one_group_and_the_texts_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 tasks of 16 samples and a greedy one, of 32k tokens each; a group that is written is of 16 answers."""
+    plan = recipe(Path("Qwen/Qwen2.5-7B"))
+    plan = replace(
+        plan,
+        engine=replace(plan.engine, max_model_len=40_000),
+        rollout=replace(plan.rollout, max_response_tokens=32_768, max_turn_tokens=32_768),
+        eval=replace(plan.eval, tasks=500, samples=16),
+    )
+    expected = (40 * 16 * 32_768 + 5 * 500 * 17 * 32_768) // 2**20
+    assert preflight.episodes_mb(plan) == expected > 1000
+    (driver,) = [row for row in preflight.memory_plan(plan, learner=True)[0] if row.name == "driver"]
+    assert dict(driver.parts)["episodes"] == expected * 2**20
+    sets = {"a": EvalSet(), "b": EvalSet(tasks=100, samples=1, greedy=False, max_response_tokens=1_000)}
+    more = replace(plan, eval=replace(plan.eval, sets=sets))
+    assert preflight.episodes_mb(more) == (40 * 16 * 32_768 + 5 * (500 * 17 * 32_768 + 100 * 1_000)) // 2**20

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,30 @@ def test_a_number_says_which_weights_it_is_of_and_they_can_be_held(tmp_path: Pat
     assert any(row["newest_version"] > row["version"] for row in lines(loose))
     assert all(row["newest_version"] == row["version"] for row in lines(held))
     assert [row["step"] for row in lines(held)] == [4]
+
+
+def test_an_episode_leaves_the_driver_for_the_disk_as_it_ends(tmp_path: Path) -> None:
+    """All groups begin at once; each ends when the tokens of the one before are gone from memory."""
+    held: list[weakref.ref[Any]] = []
+    most = 0
+
+    class Counting(BanditPool):
+        async def group(self, ticket: Any, plan: Any, on_retry: Any) -> Any:
+            nonlocal most
+            group = await super().group(ticket, plan, on_retry)
+            if plan.purpose.startswith("eval"):
+                async with turn:
+                    await asyncio.sleep(0.01)
+                    most = max(most, sum(each() is not None for each in held))
+                    held.append(weakref.ref(group.trajectories[0].turns[0].completion.token_ids))
+            return group
+
+    turn = asyncio.Lock()
+    run(tmp_path, "samples: 2", steps=1, pool=Counting())
+    assert len(held) == 2 * 2 * 4 and most <= 2  # one that is being written, and one that has just ended
+    files = (tmp_path / "run" / "trajectories").glob("eval-*.jsonl")
+    assert sum(len(path.read_text().splitlines()) for path in files) == 2 * 4 * (1 + 2)
+    assert not list((tmp_path / "run" / "trajectories").glob(".*"))
 
 
 def test_one_that_takes_too_long_is_partial_and_keeps_training_from_nothing(

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import random
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +20,7 @@ from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, with_more_steps
 from launch.observe.progress import Progress
 from launch.run.run import Run
-from launch.run.rundir import RunDir
+from launch.run.rundir import RunDir, metrics_line
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
 from launch.run.session import summary as summary_of
@@ -27,7 +28,7 @@ from launch.run.tasks import StopRequested
 from launch.stages.train import has_trained_nothing, train
 from rlsys.batch import UpdateReport
 from rlsys.errors import BadInput, LearnerLost, RunFailed
-from rlsys.journal import Dispatched, HealthNote, ledger, read_journal, surviving
+from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, surviving
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
@@ -152,8 +153,8 @@ def test_a_stopped_run_resumes_without_losing_or_repeating_a_prompt(tmp_path: Pa
 
 
 def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_closes(tmp_path: Path) -> None:
-    """In an update, in an export, and in the writing of a checkpoint; before the first checkpoint and later."""
-    dies = {1: "update", 5: "export", 8: "write", 12: "write"}  # after these steps, once each
+    """In an export, in an update, and in the writing of a checkpoint; before the first checkpoint and later."""
+    dies = {1: "export", 2: "update", 8: "write", 12: "write"}  # once each, after the rows of these steps
 
     def die(run: Run, row: dict[str, Any]) -> None:
         what = dies.pop(row["step"], None)
@@ -176,7 +177,7 @@ def test_a_learner_that_dies_comes_back_from_its_checkpoint_and_the_account_clos
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (48, 0, ())
     noted = [row.says for row in journal if isinstance(row, HealthNote) and "a rank died" in row.says]
-    died_in = ["learner in update", "learner in export", "learner in write", "learner in write"]
+    died_in = ["learner in export", "learner in update", "learner in write", "learner in write"]
     assert [says.split(": ")[0] for says in noted] == died_in
     assert (
         noted[0].endswith("back to step 0") and max(row["lag/max"] for row in rows(tmp_path) if "lag/max" in row) <= 1
@@ -308,17 +309,62 @@ def test_what_has_come_in_for_a_step_is_counted_while_it_is_awaited(
     assert {done for done, _, _ in seen} >= {1, 4} and all(0 <= done <= 4 for done, _, _ in seen)
 
 
+def test_an_update_does_not_wait_for_the_episodes_of_the_step_before_and_its_row_does(tmp_path: Path) -> None:
+    """Those of step 3 are written once the update of step 4 is under way. Before a checkpoint all are."""
+    updating, order = threading.Event(), list[str]()
+
+    def hold(run: Run, row: dict[str, Any]) -> None:
+        order.append(f"row {row['step']}")
+        if row["step"] == 1:
+            begin, update = run.dir.episodes.begin, run.learner.update
+
+            async def tell(version: int) -> Any:
+                if run.state.step == 3:
+                    updating.set()
+                return await update(version)
+
+            def hold_back(name: str, *given: Any) -> Any:
+                writer = begin(name, *given)
+                finish = writer.finish
+
+                def wait_then_finish() -> str:  # in a thread
+                    assert name != "step-000003" or updating.wait(10), "the update waits for the files"
+                    digest = finish()
+                    order.append(name)
+                    return digest
+
+                writer.finish = wait_then_finish  # type: ignore[method-assign]
+                return writer
+
+            run.dir.episodes.begin, run.learner.update = hold_back, tell  # type: ignore[method-assign]
+
+    outcome = play(tmp_path, steps=4, on_row=hold)
+    assert outcome.error is None
+    for step in (2, 3, 4):
+        assert order.index(f"step-{step:06d}") < order.index(f"row {step}")
+    names = [row.name for row in read_journal(tmp_path / "run" / "journal.jsonl") if isinstance(row, Sealed)]
+    sealed = [name for name in names if name.startswith(("trajectories/step", "metrics"))]
+    assert sealed == [name for step in (1, 2, 3, 4) for name in (f"trajectories/step-{step:06d}", metrics_line(step))]
+
+
 def test_a_stop_after_the_last_step_waits_for_its_row(tmp_path: Path) -> None:
     def stop_before_the_last_row(run: Run, row: dict[str, Any]) -> None:
         if row["step"] == 11:
-            save, loop = run.dir.episodes.save, asyncio.get_running_loop()
+            begin, loop = run.dir.episodes.begin, asyncio.get_running_loop()
 
-            def stop_then_save(*what: Any, **more: Any) -> Any:  # in a thread
-                loop.call_soon_threadsafe(run.tasks.stop.set)
-                time.sleep(0.02)
-                return save(*what, **more)
+            def stop_then_write(*what: Any) -> Any:
+                writer = begin(*what)
+                finish = writer.finish
 
-            run.dir.episodes.save = stop_then_save  # type: ignore[method-assign]
+                def stop_then_finish() -> str:  # in a thread
+                    loop.call_soon_threadsafe(run.tasks.stop.set)
+                    time.sleep(0.02)
+                    return finish()
+
+                writer.finish = stop_then_finish  # type: ignore[method-assign]
+                return writer
+
+            run.dir.episodes.begin = stop_then_write  # type: ignore[method-assign]
 
     assert isinstance(play(tmp_path, on_row=stop_before_the_last_row).error, StopRequested)
     assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
