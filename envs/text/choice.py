@@ -115,7 +115,7 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
     claims: list[Claim] = []
     for lead in list(_LEAD.finditer(text))[-MAX_CLAIMS:]:
         match = _CLAIMED.match(text, lead.end())
-        letter = match and (match[1] or match[2]).upper()
+        letter = str(match[1] or match[2]).upper() if match else ""
         if match and letter in options and not _is_article(match):
             at = match.span(1) if match[1] else match.span(2)
             if not _denies(text, *at):
@@ -125,7 +125,7 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
         stop = min(len(text), lead.end() + LAST_WORDS) if stop < 0 else stop
         words = normalize_answer(text[lead.end() : stop])
         for sentence in (words, normalize_answer(text[lead.end() : stop].partition(". ")[0])):
-            same = [letter for letter, said in options.items() if sentence and normalize_answer(said) == sentence]
+            same = [of for of, said in options.items() if sentence and normalize_answer(said) == sentence]
             if len(same) == 1:
                 if not _denies(text, lead.end(), stop):
                     claims.append((same[0], (lead.end(), stop)))
