@@ -1,8 +1,8 @@
 """The JSON schema of a tool's arguments: made from a Python function, checked before a call.
 
-The check is of what a schema says most often: required names, types, enumerations, bounds, and these inside
-objects, lists and alternatives. A tool may refuse more. Patterns and
-references of a foreign schema are never followed: they could be made to run for ever, or to load something.
+The check is of what a schema says most often: required names, types, enumerations, bounds, and these inside objects,
+lists and alternatives. A tool may refuse more. Patterns and references of a foreign schema are never followed: they
+could be made to run for ever, or to load something.
 """
 
 from __future__ import annotations
