@@ -234,7 +234,7 @@ def test_what_cannot_be_compared(
 
 
 def test_equal_settings_with_a_seed_effect_rarely_differ() -> None:
-    """Nominal .05. The test over tasks alone finds a difference in about half of them."""
+    """Nominal .05. The test over tasks alone finds one in a fifth of them and more."""
     generator = np.random.default_rng(3)
     tasks, trials, shown, by_tasks = 200, 120, 0, 0
     for _ in range(trials):
