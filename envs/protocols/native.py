@@ -9,7 +9,7 @@ environment answers in the place of a result. What stands in a thought is no cal
 |---|---|---|
 | hermes | `<tool_call>{"name": .., "arguments": {..}}</tool_call>` | Qwen2.5, Qwen3, Hermes |
 | qwen3_coder | `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` | Qwen3-Coder |
-| mistral | `[TOOL_CALLS][{"name": .., "arguments": {..}}]`, `[TOOL_CALLS]NAME[ARGS]{..}` | Mistral |
+| mistral | `[TOOL_CALLS][{"name": .., "arguments": {..}}]`, `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{..}` | Mistral |
 | llama3 | a message that is `{"name": .., "parameters": {..}}`, several with `;` between them | Llama 3.1, 3.2, 3.3 |
 """
 
@@ -26,10 +26,12 @@ from rlsys.types import ToolCall
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
 PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
-TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
+TOOL_CALLS, CALL_ID_MARK, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 PYTHON_TAG = "<|python_tag|>"
 THOUGHT, THOUGHT_CLOSE = "<think>", "</think>"
+THINK, THINK_CLOSE = "[THINK]", "[/THINK]"  # of Magistral
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
+MAX_HEAD = MAX_NAME + len(CALL_ID_MARK) + 40 + len(ARGS)  # characters of a name with an id, before its arguments
 MAX_CALLS = 64  # of one message that are read
 MAX_DEPTH = 4  # of a schema, to find the types that it takes
 CALL_ID = re.compile("[A-Za-z0-9]{9}")  # the only ids that every chat template takes
@@ -56,6 +58,7 @@ class Family:
     write: Callable[[str, Sequence[ToolCall]], str]
     opening: str
     end: Callable[[str, int], int]
+    thoughts: tuple[tuple[str, str], ...] = ((THOUGHT, THOUGHT_CLOSE),)
     typed: bool = True  # arguments are JSON; False: texts, which the tool's schema gives types
 
 
@@ -69,14 +72,27 @@ def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] =
 
 
 def _after_thought(family: Family, text: str) -> str:
-    """Behind the first tag that closes a thought, but for one inside of a call: that is a text of an argument."""
-    at, tried = 0, 0
-    while (closed := text.find(THOUGHT_CLOSE, at)) >= 0:
+    for opened, closes in family.thoughts:
+        text = _without_thought(family, text, opened, closes)
+    return text
+
+
+def _without_thought(family: Family, text: str, opened: str, closes: str) -> str:
+    """Behind the first tag that closes a thought, but for one inside of a call: that is a text of an argument. Of a
+    message that begins with a call, what is before a thought, or before a tag that closes none and ends the message."""
+    at, tried, first = 0, 0, _skip_space(text, 0)
+    called = False
+    while (closed := text.find(closes, at)) >= 0:
         begun = text.find(family.opening, at, closed)
         if begun < 0 or tried == MAX_CALLS:  # a bound, for each try may look at the whole text
-            return text[closed + len(THOUGHT_CLOSE) :]
-        at, tried = max(family.end(text, begun), begun + 1), tried + 1
-    return "" if text.lstrip().startswith(THOUGHT) else text
+            thought = text.find(opened, at, closed)
+            if called and thought >= 0:
+                return text[:thought] + _without_thought(family, text[closed + len(closes) :], opened, closes)
+            rest = text[closed + len(closes) :]
+            return text[:closed] if called and not rest.strip() else rest
+        at, tried = max(end := family.end(text, begun), begun + 1), tried + 1
+        called = called or (begun == first and end > begun)
+    return "" if text.lstrip().startswith(opened) else text
 
 
 def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
@@ -92,6 +108,8 @@ def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
 def _value_of(text: str, wanted: Mapping[str, Any]) -> Any:
     """A text wherever the schema takes one: "01234" is no number there. `null` is none where it takes that too."""
     value, among = _json(text), wanted.get("enum")
+    if value is _BROKEN and text.strip() in ("True", "False", "None"):  # as Python writes what a schema asks for
+        value = {"True": True, "False": False, "None": None}[text.strip()]
     if value is _BROKEN or (isinstance(among, list) and text in among):
         return text
     if isinstance(among, list) and value in among:
@@ -220,6 +238,19 @@ def _read_function(text: str, at: int) -> tuple[ToolCall, int]:
     return ToolCall(name=name, arguments=arguments), at + len(FUNCTION_CLOSE)
 
 
+def _read_functions(text: str) -> tuple[ToolCall, ...]:
+    """Whole functions count without the tags around them too, as the models leave these out."""
+    if CALL_OPEN in text:
+        return _read_tagged(text, _read_function)
+    calls: list[ToolCall] = []
+    at, tried = text.find(FUNCTION), 0
+    while at >= 0 and tried < MAX_CALLS:
+        call, end = _read_function(text, at)
+        calls += [call] * (not call.problem)
+        at, tried = text.find(FUNCTION, max(end, at + 1)), tried + 1
+    return tuple(calls)
+
+
 def _end_function(text: str, at: int) -> int:
     """A value is any text: one that holds another call's tag belongs to a call that was broken off."""
     end = _end_tagged(text, at, _read_function)
@@ -238,31 +269,42 @@ def _write_function(content: str, calls: Sequence[ToolCall]) -> str:
 
 
 def _read_mistral(text: str) -> tuple[ToolCall, ...]:
+    """A mark inside an argument is text: the next call begins behind the value of the last one."""
     calls: list[ToolCall] = []
-    _, *pieces = text.split(TOOL_CALLS)
-    for piece in pieces:
-        if not piece.lstrip().startswith("["):
-            name = piece.partition("{")[0]
-            arguments = _json(piece[len(name) :])
-            call = {"name": name.strip().removesuffix(ARGS).strip(), "arguments": arguments}
-            calls.append(_call_of(_BROKEN if arguments is _BROKEN else call, "arguments"))
-            continue
-        listed = _json(piece)
-        if not isinstance(listed, list) or not listed:
-            calls.append(ToolCall(name="", problem=NOT_JSON))
+    at = text.find(TOOL_CALLS)
+    while at >= 0 and len(calls) < MAX_CALLS:
+        begun, name, call_id = _open_mistral(text, at)
+        value, end = _decode(text, begun)
+        end = _skip_space(text, end)
+        whole = value is not _BROKEN and (end == len(text) or text.startswith(TOOL_CALLS, end))
+        if not whole:
+            calls.append(_call_of(_BROKEN))
+        elif isinstance(value, list) and not name:
+            calls += [_call_of(each, "arguments") for each in value] or [_call_of(_BROKEN)]
         else:
-            calls += [_call_of(each, "arguments") for each in listed]
+            calls.append(_call_of({"name": name, "arguments": value, "id": call_id}, "arguments"))
+        at = text.find(TOOL_CALLS, max(end, at + len(TOOL_CALLS)))
     return tuple(calls[:MAX_CALLS])
 
 
-def _end_mistral(text: str, at: int) -> int:
+def _open_mistral(text: str, at: int) -> tuple[int, str, str]:
+    """Of the call with its mark there: where its JSON begins, the name before it, and the id of Mistral Small 3.x."""
     begun = _skip_space(text, at + len(TOOL_CALLS))
-    if not text.startswith("[", begun):
-        begun = text.find("{", begun, begun + MAX_NAME + len(ARGS) + 1)
+    if text.startswith("[", begun) and not text.startswith((CALL_ID_MARK, ARGS), begun):
+        return begun, "", ""
+    opened = text.find("{", begun, begun + MAX_HEAD)
+    if opened < 0:
+        return begun, "", ""
+    name, _, call_id = text[begun:opened].strip().removesuffix(ARGS).partition(CALL_ID_MARK)
+    return opened, name.strip(), call_id.strip()
+
+
+def _end_mistral(text: str, at: int) -> int:
+    begun, _, _ = _open_mistral(text, at)
     before = text[at + len(TOOL_CALLS) : begun]
-    if TOOL_CALLS in before or THOUGHT_CLOSE in before:
+    if TOOL_CALLS in before or THOUGHT_CLOSE in before or THINK_CLOSE in before:
         return at  # a mention of the mark, and not a call
-    value, end = _decode(text, begun) if begun >= 0 else (_BROKEN, at)
+    value, end = _decode(text, begun)
     return at if value is _BROKEN else end
 
 
@@ -274,9 +316,12 @@ def _write_mistral(content: str, calls: Sequence[ToolCall]) -> str:
     return f"{content}{TOOL_CALLS}{_dump(listed)}"
 
 
+_BEGINS_LLAMA = re.compile(r"\{\s*\"?(?:name|type|function|parameters|arguments)\"?\s*:")
+
+
 def _read_llama(text: str) -> tuple[ToolCall, ...]:
     text = text.strip().removeprefix(PYTHON_TAG).strip()
-    if not text.startswith("{"):
+    if not _BEGINS_LLAMA.match(text):  # other objects, and sets of mathematics, are answers
         return ()
     calls: list[ToolCall] = []
     at = 0
@@ -322,7 +367,7 @@ HERMES = Family(
 QWEN3_CODER = Family(
     name="qwen3_coder",
     tags=(CALL_OPEN, CALL_CLOSE, FUNCTION, FUNCTION_CLOSE, PARAMETER, PARAMETER_CLOSE),
-    read=lambda text: _read_tagged(text, _read_function),
+    read=_read_functions,
     write=_write_function,
     opening=CALL_OPEN,
     end=_end_function,
@@ -335,6 +380,7 @@ MISTRAL = Family(
     write=_write_mistral,
     opening=TOOL_CALLS,
     end=_end_mistral,
+    thoughts=((THOUGHT, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
 )
 LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_end_llama)
 

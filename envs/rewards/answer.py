@@ -12,12 +12,12 @@ from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import Piece, answers, last_pair, model_pieces
-from envs.text.words import parse_number
+from envs.text.amounts import read_amount, same_amount
 from rlsys.errors import require, require_bounds
 from rlsys.types import Span, Transcript
 
 MARKS = " \t\n.!*\"'`"  # around an answer they say nothing
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w.])[-\u2212]?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:/\d+)?(?:\s?\\?%)?")
 FACTORIAL = re.compile(r"(?:[\d)]|\b[a-z])!")  # `5!` is not an exclaimed five
 
 
@@ -96,12 +96,14 @@ def last_number(pieces: Sequence[Piece]) -> Span | None:
 
 
 def same_answer(given: str, answers: Sequence[str]) -> bool:
-    """Whether `given` equals one of `answers`: exactly as numbers (`$1,080.00` is `1080`), else as text in any case,
+    """Whether `given` equals one of `answers`: exactly as amounts (`$1,080.00` is `1080`), else as text in any case,
     without the marks around it (`Yes.` is `yes`)."""
-    number = parse_number(given)
-    if number is None:
-        return any(_plain(given) == _plain(gold) for gold in answers)
-    return any(parse_number(gold) == number for gold in answers)
+    amount = read_amount(given)
+    for gold in answers:
+        known = read_amount(gold) if amount else None
+        if same_amount(amount, known) if amount and known else _plain(given) == _plain(gold):
+            return True
+    return False
 
 
 def _plain(text: str) -> str:

@@ -47,8 +47,7 @@ class MultipleChoiceReward(SumOfFindings):
 def find_choice(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | None, Span | None]:
     """The letter that a response ends on and where it stands.
 
-    The first of these that is there decides, and says nothing when it names no option, or two: the last answer tag, the
-    last box, the last **B**, the last "answer is B", the only letter in the last sentence.
+    The last answer tag decides where there is one, and else the last message, as `letter_in` reads it.
     """
     tag = last_pair(pieces, "<answer>", "</answer>")
     if tag is not None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from envs.problems.knowledge import Question, of_task, sentence
 from envs.protocols import Answer, Call, Malformed, Parsed, Protocol
 from envs.protocols.swirl import OVER_LIMIT, SWIRL, SWIRL_MATH, result_of
-from envs.text.words import parse_number
+from envs.rewards.answer import same_answer
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task
 
@@ -94,7 +94,7 @@ def _calculations(task: Task, found: Sequence[tuple[str, str]], parsed: Call | A
     if isinstance(parsed, Answer):
         if missing:
             return f"The results do not say what {missing} is. BAD"
-        return _write_comparison(parse_number(parsed.text) == steps[-1][1])
+        return _write_comparison(same_answer(parsed.text, [str(steps[-1][1])]))
     return _next(missing, _calculation(parsed.text) == _calculation(missing))
 
 

@@ -18,7 +18,8 @@ from itertools import islice, product
 
 from envs.tasks.conversation import answer_texts, conversation, prompt_row
 from envs.tasks.files import Located, read_records, text_field
-from envs.text.words import last_boxed, parse_number
+from envs.text.amounts import read_amount
+from envs.text.words import last_boxed
 from rlsys.errors import BadInput, nearest, require
 from rlsys.seeds import derive
 from rlsys.types import Task
@@ -119,7 +120,7 @@ def gsm8k(record: Located) -> Task:
     if not mark or not final:
         found = f'"answer" ends in {solution[-20:]!r}'
         raise BadInput(found, where=record.where, expected=f'"{FINAL_ANSWER}" and the result')
-    final = final.replace(",", "") if parse_number(final) is not None else final
+    final = final.replace(",", "") if read_amount(final) is not None else final
     return record.task(question, (final,))
 
 

@@ -1,6 +1,7 @@
 """Which option of a multiple-choice question a text names, and which of a few words it ends on.
 
-Such words are yes or no, true or false, support or counter. Linear in the text.
+Such words are yes or no, true or false, support or counter. What a clause denies or supposes is not chosen, and two
+claims that disagree choose nothing. Linear in the text.
 """
 
 from __future__ import annotations
@@ -11,75 +12,191 @@ from dataclasses import dataclass
 
 from envs.text.words import last_boxed_span, normalize_answer
 
-LAST_WORDS = 400  # characters of the last line that are read as the last sentence
+MAX_CLAIMS = 16  # of one kind that are read, from the end
+LAST_WORDS = 400  # characters of a line that are read as a sentence, or as what stands around a letter
 
-_BOLD = re.compile(r"\*\*\s{0,3}\(?([A-Z])\)?[.:)]?\s{0,3}\*\*")
-_ANSWER_IS = re.compile(r"(?i:\banswer)(?i:\s{1,3}is\s{0,3}:?|\s{0,3}[:=])\s{0,3}(?i:option\s{1,3})?\(?([A-Z])\b(?!')")
+_LETTER = r"(?:\\(?:text|textbf|mathbf|mathrm)\{)?[(\[]?([A-Z])(?![\w'])"
+_LOWER = r"[(\[]?([a-z])[)\]]?(?=[.*\s]{0,6}(?:\n|$))"  # only where nothing stands behind it: `a` is an article too
+_LEAD = re.compile(
+    r"(?:\b(?:answer|solution|(?:correct|right|best|final)\s(?:option|choice|one))"
+    r"(?:[*_]{0,3}\s{0,3}[:=]|\s{1,3}is\s{0,3}:?|\s{1,3}would\sbe)"
+    r"|\b(?:choose|chose|pick|select|go\swith|going\swith|opt\sfor))[\s*_$\"]{0,6}(?:option\s{1,3}|choice\s{1,3})?",
+    re.IGNORECASE,
+)
+_CLAIMED = re.compile(f"{_LETTER}|{_LOWER}")
+_BOLD = re.compile(r"\*\*\s{0,3}[(\[]?([A-Z])[)\]]?[.:)]?\s{0,3}\*\*")
+_BOLD_TEXT = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _ALONE = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
-_ARTICLE = re.compile(r"\s+(?!(?:is|was|or|and|nor)\b)[a-z]")
-_OR = re.compile(r"[\s*)(.]{0,6}(?:or|and|/|,)[\s*(]{1,6}([A-Z])\b(?!')")
-_WHOLE = re.compile(r"(?i:option\s{1,3})?\(?([A-Za-z])\)?(?:\s{0,3}[.:)].*)?", re.DOTALL)
-_MARKS = re.compile(r"\\text\{|[*{}$]")
+_ARTICLE = re.compile(r"\s+(?!(?:is|was|or|and|nor|are|were|cannot|because|since|but)\b)[a-z]")
+_OR = re.compile(r"[\s*)(.\]]{0,6}(?:or|and|/|,)[\s*(\[]{1,6}([A-Z])(?![\w'])")
+_JOINED = re.compile(r"^(?:or|and|/)\s+")
+_WHOLE = re.compile(r"(?i:(?:option|choice|answer)[\s:]{1,3})?[(\[]?([A-Za-z])[)\]]?(\s{0,3}[.:,(\[)].*|)", re.DOTALL)
+_MARKS = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\{|[*{}$]")
+_CLAUSE = re.compile(
+    r"[.,;:!?\n()\[\]]|(?<!\ball )(?<!\banything )(?<!\beverything )\bbut\b"
+    r"|\b(?:since|because|as|so|while|hence|thus|therefore|instead|rather)\b",
+    re.IGNORECASE,
+)
+_DENIES = re.compile(
+    r"\b(?:not|no|none|never|neither|nor|cannot|wrong|false|incorrect|untrue|unlikely|impossible|except|but|if|unless|out"
+    r"|whether|(?:exclud|eliminat|reject|discard|dismiss)\w{1,4}|than|fails?)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_TURNS = re.compile(
+    r"\b(?:wait|actually|hmm|sorry|correction|instead|rather|no|second thought|mistake)\b", re.IGNORECASE
+)
 
 TAIL = 4_000  # characters that are read: what comes before is reasoning
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*")
 _TAG = re.compile(r"<answer>([^<]{0,80})</answer>", re.IGNORECASE)
 _WORD = r"(?!true|false|untrue|support|counter)\w{1,12}"  # no other word of the same table
 _NOT = rf"(?:\bnot|n't)\s(?:{_WORD}\s){{0,2}}"
+_DENIED = re.compile(r"\b(?:not|no|none|never|neither|nor|cannot|if|unless|whether)\b|n['\u2019]t\b", re.IGNORECASE)
 
 
 def find_named(content: str, options: Mapping[str, str]) -> str | None:
-    """The option that a short text names: `B`, `(b)`, `B. Paris`, or `Paris` where just one option says so."""
+    """The option that a short text names: `B`, `(b)`, `B. Paris`, or `Paris` where just one option says so.
+
+    None where what stands behind the letter names another one, as in `B: or A` and `B. Rome`, where Rome is A.
+    """
     content = content.strip()
-    whole = _WHOLE.fullmatch(_MARKS.sub("", content[:LAST_WORDS]).strip())
-    if whole and whole[1].upper() in options:
-        return whole[1].upper()
     key = normalize_answer(content)
     same = [letter for letter, text in options.items() if key and normalize_answer(text) == key]
-    return same[0] if len(same) == 1 else None
+    whole = _WHOLE.fullmatch(_MARKS.sub("", content[:LAST_WORDS]).strip())
+    if whole is None or (letter := whole[1].upper()) not in options or (same and whole[2].strip(" .:)],")):
+        return same[0] if len(same) == 1 else None
+    if normalize_answer(whole[2]) != normalize_answer(options[letter]) and _denies(whole[0], *whole.span(1)):
+        return None
+    behind = normalize_answer(whole[2])
+    if not behind or behind == normalize_answer(options[letter]):
+        return letter
+    others = {match[1] for match in _stated_letters(whole[2], 0, len(whole[2]), options)} - {letter}
+    words = f" {behind} "
+    texts = (normalize_answer(text) for other, text in options.items() if other != letter)
+    longer = normalize_answer(options[letter])
+    return None if others or any(t and f" {t} " in words and t not in longer for t in texts) else letter
 
 
 def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[int, int] | None]:
     """The letter that a text ends on, and where it stands.
 
     The first of these that is there decides, and says nothing when it names no option, or two: the last box, the last
-    **B**, the last "answer is B", the only letter in the last sentence.
+    "answer is B" (or what B says), the last **B**, the only letter in the last sentence, the last sentence or its last
+    bold words where they are what just one option says. A clause that denies a letter (`not B`, `B is wrong`) or
+    supposes it (`if B`) does not name it; another letter behind the claim, with a word such as "wait", undoes it.
     """
     box = last_boxed_span(text)
     if box is not None:
         return find_named(text[box[0] : box[1]], options), box
-    for pattern in (_BOLD, _ANSWER_IS):
-        matches = [each for each in pattern.finditer(text) if each[1] in options and not _is_article(each)]
-        if matches:
-            hedged = any(_names_another(match, options) for match in matches[-2:])
-            return None if hedged else matches[-1][1], matches[-1].span(1)
-    alone = list(_last_letters(text, options))
-    if len({match[1] for match in alone}) != 1:
-        return None, None
-    return alone[-1][1], alone[-1].span(1)
+    claims, bolds = _claims(text, options), _bolds(text, options)
+    if claims or bolds:
+        letter, at = (claims or bolds)[-1]
+        later = bolds[-1] if bolds and bolds[-1][1] > at else (letter, at)
+        hedged = later[0] != letter or _is_undone(text, letter, at[1], options)
+        hedged = hedged or any(_names_another(text, of, end, options) for of, (_, end) in (claims or bolds)[-2:])
+        return None if hedged else letter, at
+    start, end = _last_sentence(text, options)
+    alone = list(_stated_letters(text, start, end, options))
+    if len({match[1] for match in alone}) == 1:
+        return alone[-1][1], alone[-1].span(1)
+    bold = [match for match in _BOLD_TEXT.finditer(text, start, end) if not _denies(text, match.start(), match.end())]
+    for low, high in [match.span(1) for match in bold[-1:]] + [(start, end)]:
+        named = find_named(text[low:high].strip(" *"), options)
+        if named is not None and not alone:
+            return named, (low, high)
+    return None, None
 
 
-def _names_another(match: re.Match[str], options: Mapping[str, str]) -> bool:
-    """Whether another option follows, as in `A or B`."""
-    other = _OR.match(match.string, match.end(1))
-    return other is not None and other[1] in options and other[1] != match[1]
+Claim = tuple[str, tuple[int, int]]  # a letter and where it is named
 
 
-def _last_letters(text: str, options: Mapping[str, str]) -> Iterator[re.Match[str]]:
-    """Letters of options that stand alone in the last sentence; an A before a small word is an article."""
+def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
+    """What "the answer is" names, the last few: a letter, or the words of just one option."""
+    claims: list[Claim] = []
+    for lead in list(_LEAD.finditer(text))[-MAX_CLAIMS:]:
+        match = _CLAIMED.match(text, lead.end())
+        letter = str(match[1] or match[2]).upper() if match else ""
+        if match and letter in options and not _is_article(match):
+            at = match.span(1) if match[1] else match.span(2)
+            if not _denies(text, *at):
+                claims.append((letter, at))
+            continue
+        stop = text.find("\n", lead.end(), lead.end() + LAST_WORDS)
+        stop = min(len(text), lead.end() + LAST_WORDS) if stop < 0 else stop
+        words = normalize_answer(text[lead.end() : stop])
+        for sentence in (words, normalize_answer(text[lead.end() : stop].partition(". ")[0])):
+            same = [of for of, said in options.items() if sentence and normalize_answer(said) == sentence]
+            if len(same) == 1:
+                if not _denies(text, lead.end(), stop):
+                    claims.append((same[0], (lead.end(), stop)))
+                break
+    return claims
+
+
+def _bolds(text: str, options: Mapping[str, str]) -> list[Claim]:
+    bolds = [match for match in _BOLD.finditer(text) if match[1] in options][-MAX_CLAIMS:]
+    return [(match[1], match.span(1)) for match in bolds if not _denies(text, *match.span(1))]
+
+
+def _denies(text: str, start: int, end: int) -> bool:
+    """Whether the clause around a place denies or supposes what stands there."""
+    begin, stop = max(0, start - LAST_WORDS), min(len(text), end + LAST_WORDS)
+    for mark in _CLAUSE.finditer(text, begin, start):
+        begin = mark.end()
+    behind = end
+    while behind < stop and text[behind] in ".)]:* ":  # of `B. Paris is wrong`, and of a letter in bold
+        behind += 1
+    after = _CLAUSE.search(text, behind, stop)
+    stop = after.start() if after else stop
+    line = text.find("\n", end, behind)
+    if text.startswith("?", end):
+        return True
+    return bool(_DENIES.search(text, begin, start) or _DENIES.search(text, end, line if line >= 0 else stop))
+
+
+def _is_undone(text: str, letter: str, end: int, options: Mapping[str, str]) -> bool:
+    """Whether another letter follows with a word that takes the claim back, or alone in the last line."""
+    rest = text[end:]
+    last = _WHOLE.fullmatch(_MARKS.sub("", rest.rpartition("\n")[2][:LAST_WORDS]).strip()) if "\n" in rest else None
+    if last and not last[2].strip(" .)]") and last[1] in options and last[1] != letter:
+        return True
+    turned = _TURNS.search(text, end)
+    return turned is not None and any(
+        match[1] != letter for match in _stated_letters(text, turned.start(), turned.start() + TAIL, options)
+    )
+
+
+def _names_another(text: str, letter: str, end: int, options: Mapping[str, str]) -> bool:
+    """Whether another option follows, as in `A or B`, or the words of another one, as in `A or Rome` and `(B) Rome`."""
+    other = _OR.match(text, end)
+    if other and other[1] in options and other[1] != letter and not _is_article(other):
+        return not _denies(text, *other.span(1))
+    line = text[end : end + LAST_WORDS].partition("\n")[0].strip(" .:)]*")
+    said = {normalize_answer(_JOINED.sub("", part)) for part in (line, *re.split(r"[.,;(]", line)[:2])}
+    own = normalize_answer(options[letter])
+    return any(normalize_answer(words) in said - {"", own} for of, words in options.items() if of != letter)
+
+
+def _last_sentence(text: str, options: Mapping[str, str]) -> tuple[int, int]:
     end = len(text.rstrip())
     start = max(text.rfind("\n", 0, end) + 1, end - LAST_WORDS)
     for mark in (". ", "! ", "? "):
         stop = text.rfind(mark, start, end)
-        if text[start : max(start, stop)].strip("*( ") not in options:  # the line `B. Paris` is one sentence
+        if text[start : max(start, stop)].strip("*([ ") not in options:  # the line `B. Paris` is one sentence
             start = max(start, stop + 1)
+    return start, end
+
+
+def _stated_letters(text: str, start: int, end: int, options: Mapping[str, str]) -> Iterator[re.Match[str]]:
+    """Letters of options that stand alone and are not denied; an A before a small word is an article."""
     for match in _ALONE.finditer(text, start, end):
-        if match[1] in options and not _is_article(match):
+        if match[1] in options and not _is_article(match) and not _denies(text, *match.span(1)):
             yield match
 
 
 def _is_article(match: re.Match[str]) -> bool:
-    return match[1] == "A" and _ARTICLE.match(match.string, match.end(1)) is not None
+    """`A city`, `I think`."""
+    return match[1] in ("A", "I") and _ARTICLE.match(match.string, match.end(1)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +242,14 @@ def find_stated(text: str, words: Words) -> tuple[str, tuple[int, int]] | None:
 
 
 def _only(pattern: re.Pattern[str], text: str, start: int, end: int) -> tuple[str, tuple[int, int]] | None:
-    found = list(pattern.finditer(text, start, end))
-    named = {str(match.lastgroup) for match in found}
-    return (named.pop(), found[-1].span()) if len(named) == 1 else None
+    """The only word there. None where two are, or where its clause denies it: `not yes` is no `no`."""
+    matches = list(pattern.finditer(text, start, end))
+    if len({match.lastgroup for match in matches}) != 1:
+        return None
+    for match in matches:
+        begin = start
+        for mark in _CLAUSE.finditer(text, max(start, match.start() - LAST_WORDS), match.start()):
+            begin = mark.end()
+        if _DENIED.search(text, begin, match.start()):
+            return None
+    return str(matches[-1].lastgroup), matches[-1].span()

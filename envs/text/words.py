@@ -1,17 +1,12 @@
-"""What short texts say: an answer as words, a number, the last box, the verdict that SWiRL's judge ends on."""
+"""What short texts say: an answer as words, the last box, the verdict that SWiRL's judge ends on."""
 
 from __future__ import annotations
 
 import re
 import string
-from fractions import Fraction
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-MAX_NUMBER = 64  # characters; a longer text is no number
-# Three exponent digits keep the exact value small; [0-9], for \d accepts digits of other scripts.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _STEP = re.compile(r"\b(?:GOOD|BAD)\b")
 _OUTCOME = re.compile(r"\b(?:YES|NO)\b")
 # A command with its opening brace, any other escape (so that `\{` is no brace), or a brace.
@@ -27,18 +22,6 @@ def normalize_answer(text: str) -> str:
 def without_marks(text: str) -> str:
     """Lower case, without ASCII punctuation, single spaces: `The  Cat!` gives `the cat`."""
     return " ".join(text.lower().translate(_PUNCTUATION).split())
-
-
-def parse_number(text: str) -> Fraction | None:
-    """The exact value of a decimal number; a currency sign, percent sign, thousands and a final period are dropped."""
-    if len(text) > MAX_NUMBER:
-        return None
-    cleaned = text.strip().removesuffix(".").removesuffix("%").rstrip()
-    sign, rest = (cleaned[0], cleaned[1:]) if cleaned[:1] in ("-", "+") else ("", cleaned)
-    cleaned = sign + rest.removeprefix("$").lstrip()
-    if _THOUSANDS.fullmatch(cleaned):
-        cleaned = cleaned.replace(",", "")
-    return Fraction(cleaned) if _NUMBER.fullmatch(cleaned) else None
 
 
 def step_verdict(judgement: str) -> str | None:

@@ -92,7 +92,7 @@ class McpPeer:
             text = json.dumps(result["structuredContent"], ensure_ascii=False)
         elif not texts and content:
             return ToolError("error: the result is no text")
-        return ToolError(text) if result.get("isError") is True else text
+        return ToolError(text) if result.get("isError") not in (None, False) else text
 
     async def close(self) -> None:
         await self._process.close()

@@ -1,7 +1,8 @@
 """The JSON schema of a tool's arguments: made from a Python function, checked before a call.
 
-The check is of what a schema says most often: required names, types, enumerations. A tool may refuse more. Patterns and
-references of a foreign schema are never followed: they could be made to run for ever, or to load something.
+The check is of what a schema says most often: required names, types, enumerations, bounds, and these inside objects,
+lists and alternatives. A tool may refuse more. Patterns and references of a foreign schema are never followed: they
+could be made to run for ever, or to load something.
 """
 
 from __future__ import annotations
@@ -115,6 +116,18 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     ]
     if kinds and not any(_is(value, kind) for kind in kinds):
         return " or ".join(kinds)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if isinstance(least, int | float) and value < least:
+            return f"{_shorten(least)} or more"
+        if isinstance(most, int | float) and value > most:
+            return f"{_shorten(most)} or less"
+    if isinstance(value, dict) and (wanted := _wrong_object(schema, value, depth)):
+        return wanted
+    several = [kept for key in ("anyOf", "oneOf") if isinstance(kept := schema.get(key), list) and kept]
+    for choices in several:
+        if all(wrongs := [_wrong(choice, value, depth - 1) for choice in choices]):
+            return " or ".join(dict.fromkeys(wrongs))
     if isinstance(value, list) and (wanted := _wrong_length(schema, len(value))):
         return wanted
     first = schema.get("prefixItems")
@@ -125,6 +138,17 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
                 return f"a list with {wrong} in place {at + 1}"
         elif wrong := _wrong(schema.get("items"), each, depth - 1):
             return f"a list of {wrong}"
+    return ""
+
+
+def _wrong_object(schema: Mapping[str, Any], value: Mapping[str, Any], depth: int) -> str:
+    required, properties = schema.get("required"), schema.get("properties")
+    for key in required if isinstance(required, list) else ():
+        if isinstance(key, str) and key not in value:
+            return f"an object with {_shorten(key)}"
+    for key, part in properties.items() if isinstance(properties, Mapping) else ():
+        if key in value and (wrong := _wrong(part, value[key], depth - 1)):
+            return f"an object whose {_shorten(key)} is {wrong}"
     return ""
 
 

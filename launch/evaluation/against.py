@@ -13,23 +13,34 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from launch.evaluation.played import EvalResult, Number, Test, differ, read_played
-from launch.evaluation.significance import bootstrap_interval, paired_test
+from launch.evaluation.significance import SEEDS_TEST, bootstrap_interval, paired_test, seeds_test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Over the tasks of both: the mean difference with its 95 % interval, and the test that it is 0."""
+    """Over the tasks of both: the mean difference with its 95 % interval, and the test that it is 0.
+
+    Where both sides have several training seeds, p is the greater one of the tests over tasks and over seeds, and the
+    interval holds those of both. The test decides: an interval by the bootstrap may leave 0 out where p is above .05.
+    """
 
     tasks: int
     difference: float
     low: float
     high: float
-    test: str  # of `paired_test`
+    test: str  # of `paired_test`, or `SEEDS_TEST` where that is the more cautious one
     p: float
+    p_seeds: float | None = None  # None: one side has a single training seed
 
     def describe(self) -> str:
         within = f" ({self.low:+.3f} to {self.high:+.3f})" if self.low < self.high else ""
-        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {self.test} {format_p(self.p)}"
+        seeds = f" (over seeds {format_p(self.p_seeds)})" if self.p_seeds is not None else ""
+        test = f"{self.test} {format_p(self.p)}{seeds}"
+        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {test}"
+
+    @property
+    def holds_for(self) -> str:
+        return "other tasks" if self.p_seeds is None else "other tasks and other training seeds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +143,18 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     mine, other_side = values[: len(ours)], values[len(ours) :]
     differences = [_mean(mine, task) - _mean(other_side, task) for task in both]
     bounds = (-1.0, 1.0) if everyone[0].is_share else None
+    if not all(map(math.isfinite, differences)):
+        return "the value of a task is no finite number"
     test, p = paired_test(differences)
     low, high = bootstrap_interval(differences, bounds=bounds)
     mean = math.fsum(differences) / len(differences)
-    return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p)
+    p_seeds = None
+    if len(mine) > 1 and len(other_side) > 1:
+        means = [[math.fsum(each[task] for task in both) / len(both) for each in side] for side in (mine, other_side)]
+        p_seeds, below, above = seeds_test(*means)
+        low, high, test = min(low, below), max(high, above), test if p >= p_seeds else SEEDS_TEST
+        p = max(p, p_seeds)
+    return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p, p_seeds=p_seeds)
 
 
 def other_prompts(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> bool:

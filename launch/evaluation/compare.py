@@ -136,7 +136,7 @@ def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list
         rows.append([setting.name, *shown, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
     wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
     table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
-    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}"]
+    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}{_scope(found)}"]
     tested = [line for setting in settings[1:] for line in _describe_tests(setting.name, found[setting.name])]
     return [
         *table,
@@ -144,6 +144,17 @@ def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list
         *tested,
         *(_describe_correlation(name, each) for name, each in correlations(settings).items()),
     ]
+
+
+def _scope(found: Mapping[str, Mapping[str, Cell]]) -> str:
+    """What a sign says of: a single seed tells nothing of another one."""
+    scopes = {each.paired.holds_for for row in found.values() for each in row.values() if each.paired}
+    if not scopes:
+        return ""
+    if scopes == {"other tasks"}:
+        return "; it holds for other tasks, not for other training seeds (two at least on both sides test that too)"
+    several = "the greater p of the tests over tasks and over seeds decides"
+    return f"; {several}" + ("; settings with a single seed: not for other seeds" if len(scopes) > 1 else "")
 
 
 def _describe_tests(name: str, row: Mapping[str, Cell]) -> list[str]:

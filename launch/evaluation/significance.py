@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+SEEDS_TEST = "Welch's t over seeds"
 FEW = 15  # differing tasks of which every combination of signs is counted
 _CHUNK = 4_000_000  # resampled values that exist at once
 
@@ -96,11 +97,12 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
 
     Two systems on the same tasks: what both find easy or hard cancels out. Differences of -1, 0 and 1 get McNemar's
     exact test; others, where at most `FEW` tasks differ, the exact test over all of their signs, else the t-test.
-    paired_test([1, 0, 0, 0, 1]) is ("McNemar", 0.5). Raises ValueError without values.
+    paired_test([1, 0, 0, 0, 1]) is ("McNemar", 0.5). Raises ValueError without values, and for one that is not finite.
     """
     from scipy import stats
 
     count = require_values(differences)
+    require_finite(differences)
     differ = [kept for each in differences if (kept := round(each, 12))]  # what is smaller is rounding
     if not differ:
         return "McNemar", 1.0
@@ -119,6 +121,25 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
     if min(differ) > 0 or max(differ) < 0:  # nearly equal differences have a huge t; signs alone allow no less
         p = max(p, 2.0 ** (1 - len(differ)))
     return "t", above_zero(p)
+
+
+def seeds_test(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Welch's t-test over the training seeds of two settings: (p, low, high), with the 95 % interval of the difference
+    of their means. Seeds without a spread have no t: p is the least that exchanging them allows, and the interval is
+    the difference. Raises ValueError for fewer than two seeds, and for a value that is not finite.
+    """
+    from scipy import stats
+
+    if min(len(ours), len(theirs)) < 2:
+        raise ValueError("a single seed: expected two at least on both sides")
+    require_finite([*ours, *theirs])
+    difference = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs)
+    if max(max(each) - min(each) for each in (ours, theirs)) < 1e-12:  # what is smaller is rounding
+        least = 1.0 if abs(difference) < 1e-12 else 2 / math.comb(len(ours) + len(theirs), len(ours))
+        return min(1.0, least), difference, difference
+    test = stats.ttest_ind(ours, theirs, equal_var=False)
+    interval = test.confidence_interval(0.95)
+    return above_zero(test.pvalue), float(interval.low), float(interval.high)
 
 
 def proportions_z_test(k1: float, n1: float, k2: float, n2: float) -> tuple[float, float]:
@@ -202,6 +223,11 @@ def require_values(values: Sequence[object]) -> int:
     if not values:
         raise ValueError("no values: expected at least one")
     return len(values)
+
+
+def require_finite(values: Sequence[float]) -> None:
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a value is not finite: expected numbers")
 
 
 def require_confidence(confidence: float) -> None:

@@ -121,7 +121,10 @@ def _of_change(run: RunDirectory, shown: Change, others: Sequence[Change], usual
     if way == 0:
         level: Level = "flat"
         more = _tasks_that_show(paired) if after.result.is_share else ""
-        text = f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){more}. {ends}."
+        decided = f"; the test decides, not the interval: {paired.test}, {p_value(paired.p)}" if shown.direction else ""
+        text = (
+            f"No difference can be shown with {plural(paired.tasks, 'task')} ({shown.moved()}){decided}{more}. {ends}."
+        )
     else:
         level = "good" if way > 0 else "bad"
         begin = "It learned" if level == "good" else "It got worse"

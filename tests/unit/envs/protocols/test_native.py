@@ -223,3 +223,51 @@ def test_a_family_is_found_by_what_it_writes(family: Family) -> None:
     call = ToolCall(name="probe_tool", arguments={"probe_key": "probe value"})
     assert family_of(family.write("", (call,)), call) is family
     assert family_of("probe_tool(probe_key='probe value')", call) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "arguments"),
+    [
+        ("mistral", '[TOOL_CALLS]f[CALL_ID]abc123def[ARGS]{"a": 1}', {"a": 1}),
+        ("mistral", '[TOOL_CALLS]f[CALL_ID]abc123def[ARGS] {"a": "[TOOL_CALLS]"}', {"a": "[TOOL_CALLS]"}),
+        ("mistral", '[TOOL_CALLS]f{"a": "[TOOL_CALLS][{"}', {"a": "[TOOL_CALLS][{"}),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": "[TOOL_CALLS]"}}]', {"a": "[TOOL_CALLS]"}),
+        ("mistral", '[THINK][TOOL_CALLS]g{}[/THINK][TOOL_CALLS]f{"a": "[/THINK]"}', {"a": "[/THINK]"}),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call><think>later</think>', {}),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call>\n</think>', {}),
+        ("qwen3_coder", "So:\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", {"a": 1}),
+        ("qwen3_coder", "<function=f></function>\n</tool_call>", {}),
+        ("mistral", '[TOOL_CALLS]f{"a": 1}[THINK]later[/THINK]', {"a": 1}),
+    ],
+)
+def test_one_call_of_other_versions(family: str, text: str, arguments: dict[str, Any]) -> None:
+    (call,) = read_calls(FAMILIES[family], text)
+    assert (call.name, call.arguments, call.problem) == ("f", arguments, "")
+
+
+def test_a_call_in_a_thought_of_magistral_is_none() -> None:
+    assert read_calls(FAMILIES["mistral"], "[THINK][TOOL_CALLS][..][/THINK]ok") == ()
+
+
+def test_ids_of_mistral_are_kept_and_its_newest_form_names_the_family() -> None:
+    text = '[TOOL_CALLS]f[CALL_ID]abc123def[ARGS]{"a": 1}'
+    (call,) = read_calls(FAMILIES["mistral"], text)
+    assert call.call_id == "abc123def"
+    assert family_of(text, call) is FAMILIES["mistral"]
+
+
+def test_values_that_python_writes_are_typed_by_the_schema() -> None:
+    properties = {"b": {"type": "boolean"}, "t": {"type": "string"}}
+    schema = {"function": {"name": "f", "parameters": {"properties": properties}}}
+    text = "<tool_call><function=f><parameter=b>True</parameter><parameter=t>True</parameter></function></tool_call>"
+    (call,) = read_calls(FAMILIES["qwen3_coder"], text, [schema])
+    assert call.arguments == {"b": True, "t": "True"}
+
+
+@pytest.mark.parametrize("text", ["{1, 2}", "{x | x > 3}", '{"answer": 5}', "{}"])
+def test_an_object_that_is_no_call_is_an_answer(text: str) -> None:
+    assert read_calls(FAMILIES["llama3"], text) == ()
+
+
+def test_a_mention_of_a_function_is_no_call() -> None:
+    assert read_calls(FAMILIES["qwen3_coder"], "Write <function=NAME> and then <function=f><parameter=") == ()

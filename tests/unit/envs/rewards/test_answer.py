@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from envs.rewards import make_reward
 from envs.rewards.answer import AnswerReward, AnswerRewardConfig, same_answer
-from envs.text.words import parse_number
+from envs.text.amounts import read_amount
 from rlsys.types import Reward
 from tests.made import transcript
 from tests.refused import refused
@@ -107,6 +107,9 @@ def test_a_task_without_answers_is_not_a_zero() -> None:
         ("0x18", None),
         ("1_000", None),
         ("\u0662\u0664", None),
+        ("\uff13\uff19\uff11", Fraction(391)),
+        ("\u22125", Fraction(-5)),
+        ("5\u00b2", None),
         ("nan", None),
         ("inf", None),
         ("", None),
@@ -114,7 +117,8 @@ def test_a_task_without_answers_is_not_a_zero() -> None:
     ],
 )
 def test_numbers_are_read_exactly_or_not_at_all(text: str, value: Fraction | None) -> None:
-    assert parse_number(text) == value
+    amount = read_amount(text)
+    assert (amount and amount.value) == value
 
 
 def test_texts_compare_without_case_and_numbers_without_rounding() -> None:
@@ -145,3 +149,66 @@ def test_reward_is_picked_by_name() -> None:
 def test_an_exclamation_mark_is_no_factorial() -> None:
     assert same_answer("Paris!", ("Paris",)) and same_answer("yes!", ("Yes.",))
     assert not same_answer("5!", ("5",)) and not same_answer("n!", ("n",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "391 dollars",
+        "$391$",
+        "$$391$$",
+        r"\(391\)",
+        r"\[391\]",
+        r"\boxed{391}",
+        r"$\boxed{391}$",
+        "x = 391",
+        "$x = 391$",
+        "= 391",
+    ]
+    + [
+        "The answer is 391.",
+        "Answer: **391**",
+        "the final answer is $391",
+        "391.0",
+        "391%",
+        r"\$391",
+        "`391`",
+        "391 USD",
+        "€391",
+    ],
+)
+def test_forms_of_a_right_number(text: str) -> None:
+    assert same_answer(text, ["391"])
+
+
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        (text, "391")
+        for text in ["391 cents", "391 thousand", "391 or 392", "391 dozen", "391k", "391!", "391^2", "782/2"]
+    ]
+    + [(text, "391") for text in ["17*23", "x > 391", "-391", "3.91e1", "391/1", "391 392", "391 apples", "391 half"]]
+    + [("0.5%", "0.5"), ("0.5", "0.5%"), ("1%", "0.1"), ("50 cents", "50"), ("391 euros", "$391"), ("$5", "5%")]
+    + [("x = 3", "y = 3"), ("4/8", "0.5"), ("1/0", "0"), ("1/2", "2"), ("50%", "$50")],
+)
+def test_a_wrong_or_doubtful_amount_is_not_paid(text: str, gold: str) -> None:
+    assert not same_answer(text, [gold])
+
+
+def test_fractions_and_per_cent() -> None:
+    for text, gold in [
+        ("1/2", "0.5"),
+        (r"\frac{1}{2}", "0.5"),
+        ("-3/4", "-0.75"),
+        ("0.5", "1/2"),
+        ("50%", "0.5"),
+        ("50", "50%"),
+    ]:
+        assert same_answer(text, [gold])
+    assert same_answer("4/8", ["4/8"]) and same_answer("391 apples", ["391 apples"])
+
+
+def test_the_last_number_is_read_whole() -> None:
+    for text, gold in [("so 1/2", "2"), ("it is 3e5", "3"), ("is 0.5%", "0.5"), ("is \u2212391", "391")]:
+        reward = AnswerReward(AnswerRewardConfig(reads="last_number"))
+        assert reward(transcript(("assistant", text), golds=(gold,))).parts["correct"] == 0

@@ -3,6 +3,7 @@
 import pytest
 
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
+from envs.text.choice import TRUE_FALSE, YES_NO, find_stated
 from rlsys.errors import BadInput
 from tests.made import transcript
 
@@ -27,7 +28,7 @@ def chose(*said) -> str | None:
         ("the answer is: B. Paris", "B"),
         ("**B. Paris**", "B"),
         ("It rains.\n(B. Paris)", "B"),
-        ("**A. Rome** is wrong. **B. Paris**", None),
+        ("**A. Rome** is wrong. **B. Paris**", "B"),
         ("\\boxed{B}", "B"),
         ("\\boxed{\\text{B}}", "B"),
         ("<answer>b</answer>", "B"),
@@ -53,6 +54,50 @@ def chose(*said) -> str | None:
         ("", None),
         ("**Z**", None),
         ("B is right. C", "C"),
+        ("answer: b", "B"),
+        ("Answer: (b)", "B"),
+        ("(b)", "B"),
+        ("B)", "B"),
+        ("[B]", "B"),
+        ("The answer is \\text{B}.", "B"),
+        ("**Answer:** B", "B"),
+        ("the answer is Paris", "B"),
+        ("**Paris**", "B"),
+        ("The answer is (B) Rome", None),
+        ("The answer is B or Rome", None),
+        ("I'd choose option B, since A is false.", "B"),
+        ("The answer is B, not A.", "B"),
+        ("The answer is B, A is wrong.", "B"),
+        ("Not A but B", "B"),
+        ("I choose B. It fits.", "B"),
+        ("**A** is tempting. The answer is B.", "B"),
+        ("The answer is B. **A** is tempting.", None),
+        ("Answer: A\nWait, B", None),
+        ("Answer: A\nB", None),
+        ("The answer is not B.", None),
+        ("The answer isn't B", None),
+        ("I would not pick B.", None),
+        ("It cannot be B", None),
+        ("**B** is wrong", None),
+        ("B is incorrect.", None),
+        ("B is not the answer", None),
+        ("B is ruled out", None),
+        ("Neither A nor B", None),
+        ("Anything but B", None),
+        ("If B, then it rains", None),
+        ("B? No.", None),
+        ("Not Paris", None),
+        ("The answer is not Paris", None),
+        ("The answer is a city", None),
+        ("<answer>B: or A, C, D</answer>", None),
+        ("<answer>B (or A)</answer>", None),
+        ("<answer>B: Rome</answer>", None),
+        ("<answer>B (not A)</answer>", "B"),
+        ("<answer>not B</answer>", None),
+        ("<answer>B: wrong</answer>", None),
+        ("<answer>A city</answer>", None),
+        ("<answer>[B]</answer>", "B"),
+        ("<answer>\\textbf{(B)} Paris</answer>", "B"),
     ],
 )
 def test_the_letter_that_is_chosen(text: str, letter: str | None) -> None:
@@ -82,3 +127,24 @@ def test_several_answers_may_be_right() -> None:
 def test_a_broken_task_is_no_zero(record, golds, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         REWARD(transcript("**B**", golds=golds, record=record))
+
+
+@pytest.mark.parametrize("flood", ["**A** ", "answer is A ", "wait B ", "A? ", "not A ", "(A) or ", "if "])
+def test_what_decides_stands_in_the_last_claims(flood: str) -> None:
+    assert chose(flood * 2_000 + "\nThe answer is C.") == "C"
+
+
+@pytest.mark.parametrize("text", ["not yes", "No evidence says yes.", "<answer>not yes</answer>", "I do not think yes"])
+def test_a_denied_word_is_not_stated(text: str) -> None:
+    assert find_stated(text, YES_NO) is None
+
+
+def test_words_are_stated() -> None:
+    for text, word in [
+        ("Yes", "yes"),
+        ("So: no.", "no"),
+        ("There is nothing wrong: yes", "yes"),
+        ("not now. no", "no"),
+    ]:
+        assert (find_stated(text, YES_NO) or ("",))[0] == word
+    assert (find_stated("That is not true", TRUE_FALSE) or ("",))[0] == "false"

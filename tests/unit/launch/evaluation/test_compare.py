@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from launch.cli import run
-from launch.evaluation.against import against
+from launch.evaluation.against import Paired, against, pair_settings
 from launch.evaluation.compare import ComparedSetting, cells, increases, lines
 from launch.evaluation.played import EvalResult, Number, differ
 from launch.evaluation.report import averages, steps_of
+from launch.evaluation.significance import paired_test
 
 # Table 2 of arXiv 2506.00845, Qwen2.5-7B-Instruct.
 ZERO = [0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450]
@@ -229,3 +231,49 @@ def test_what_cannot_be_compared(
     odd.write_text('{"plays": {"a": {}}, "episodes": {"a": 1}, "failures": {"a": 0}}')
     assert run(["compare", *(each.format(zero=zero, odd=odd, over=over) for each in given)]) == 2
     assert line in capsys.readouterr().err
+
+
+def test_equal_settings_with_a_seed_effect_rarely_differ() -> None:
+    """Nominal .05. The test over tasks alone finds one in a fifth of them and more."""
+    generator = np.random.default_rng(3)
+    tasks, trials, shown, by_tasks = 200, 120, 0, 0
+    for _ in range(trials):
+        ease = generator.beta(2, 2, tasks)
+        sides = []
+        for _ in range(2):
+            chances = [np.clip(ease + generator.normal(0, 0.05), 0, 1) for _ in range(4)]
+            sides.append([of_tasks((generator.random(tasks) < chance).astype(float).tolist()) for chance in chances])
+        found = pair_settings(*sides)
+        assert isinstance(found, Paired) and found.p_seeds is not None and found.p >= found.p_seeds
+        alone = [
+            sum(each.tasks[t] for each in sides[0]) - sum(each.tasks[t] for each in sides[1]) for t in sides[0][0].tasks
+        ]
+        shown, by_tasks = shown + (found.p < 0.05), by_tasks + (paired_test(alone)[1] < 0.05)
+    assert shown <= 0.1 * trials < 0.2 * trials <= by_tasks
+
+
+def test_a_difference_beyond_the_spread_of_seeds_is_shown() -> None:
+    high, low = [
+        [of_tasks([1.0] * (90 + n) + [0.0] * (10 - n)) for n in range(3)],
+        [of_tasks([1.0] * (40 + n) + [0.0] * (60 - n)) for n in range(3)],
+    ]
+    found = pair_settings(high, low)
+    assert isinstance(found, Paired) and found.p < 0.01 and found.low > 0 and found.holds_for.endswith("seeds")
+    alone = pair_settings(high[:1], low)
+    assert isinstance(alone, Paired) and alone.p_seeds is None and "seeds" not in alone.holds_for
+    equal = pair_settings(high[:1] * 2, low[:1] * 2)  # no spread: exchanging two and two seeds allows no less
+    assert isinstance(equal, Paired) and equal.p_seeds == pytest.approx(1 / 3)
+
+
+def test_what_is_not_finite_is_an_error() -> None:
+    assert "finite" in str(pair_settings([of_tasks([1.0, math.nan])], [of_tasks([1.0, 0.0])]))
+    with pytest.raises(ValueError, match="finite"):
+        paired_test([1.0, math.nan])
+
+
+def test_the_table_says_what_its_signs_hold_for() -> None:
+    one, other = of_tasks([1.0] * 20), of_tasks([0.0] * 20)
+    single = [ComparedSetting(name="a", seeds=[{"x": one}]), ComparedSetting(name="b", seeds=[{"x": other}])]
+    several = [ComparedSetting(name="a", seeds=[{"x": one}] * 2), ComparedSetting(name="b", seeds=[{"x": other}] * 2)]
+    assert "not for other training seeds" in "\n".join(lines(single, 0.05, "paired"))
+    assert "not for other" not in "\n".join(lines(several, 0.05, "paired"))
