@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from envs.text.words import last_boxed_span, normalize_answer
+from envs.text.words import last_boxed_span, last_boxed_spans, normalize_answer
 
 LAST_WORDS = 400  # characters of the last line that are read as the last sentence
 
@@ -45,9 +45,10 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     The first of these that is there decides, and says nothing when it names no option, or two: the last box, the last
     **B**, the last "answer is B", the only letter in the last sentence.
     """
-    box = last_boxed_span(text)
-    if box is not None:
-        return find_named(text[box[0] : box[1]], options), box
+    boxes = last_boxed_spans(text)
+    if boxes:
+        named = {find_named(text[start:end], options) for start, end in boxes}
+        return named.pop() if len(named) == 1 else None, boxes[-1]
     for pattern in (_BOLD, _ANSWER_IS):
         matches = [each for each in pattern.finditer(text) if each[1] in options and not _is_article(each)]
         if matches:
