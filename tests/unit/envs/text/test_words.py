@@ -65,5 +65,5 @@ def test_joined_boxes_are_one_list_and_a_thought_has_no_box() -> None:
     assert last_boxed(r"<think>Maybe \boxed{7}?</think> I do not know.") is None
     assert last_boxed(r"<think>Maybe \boxed{7}?") is None
     assert last_boxed(r"<think>\boxed{7}</think> \boxed{8}") == "8"
-    few, many = (lines_run(lambda: last_boxed(r"\boxed{2}, " * times)) for times in (400, 4000))
+    few, many = (lines_run(lambda times=times: last_boxed(r"\boxed{2}, " * times)) for times in (400, 4000))
     assert many < 20 * few
