@@ -1,5 +1,7 @@
 """envs.text.words: the last box, braces matched, nothing guessed."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,5 +67,5 @@ def test_joined_boxes_are_one_list_and_a_thought_has_no_box() -> None:
     assert last_boxed(r"<think>Maybe \boxed{7}?</think> I do not know.") is None
     assert last_boxed(r"<think>Maybe \boxed{7}?") is None
     assert last_boxed(r"<think>\boxed{7}</think> \boxed{8}") == "8"
-    few, many = (lines_run(lambda times=times: last_boxed(r"\boxed{2}, " * times)) for times in (400, 4000))
+    few, many = (lines_run(partial(last_boxed, r"\boxed{2}, " * times)) for times in (400, 4000))
     assert many < 20 * few
