@@ -17,7 +17,7 @@ from envs.rewards.maths.compare import decide
 from envs.rewards.transcript import Piece, answers, model_pieces, num_tokens
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
-from envs.text.words import last_boxed_span
+from envs.text.words import last_boxed_spans
 from rlsys.errors import BadInput, require, require_bounds
 from rlsys.types import Reward, TokenStream, Transcript
 
@@ -189,10 +189,10 @@ class LongCotReward(SumOfFindings):
 def _find_boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
     """The last boxed answer of the last message that has one."""
     for piece in reversed(pieces):
-        box = last_boxed_span(piece.text)
-        if box is not None:
-            content = piece.text[box[0] : box[1]].strip()
-            return content or None, Span(message=piece.message, start=box[0], end=box[1])
+        boxes = last_boxed_spans(piece.text)
+        if boxes:
+            content = ", ".join(piece.text[start:end].strip() for start, end in boxes)
+            return content or None, Span(message=piece.message, start=boxes[0][0], end=boxes[-1][1])
     return None, None
 
 

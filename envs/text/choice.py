@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from envs.text.words import last_boxed_span, normalize_answer
+from envs.text.words import last_boxed_span, last_boxed_spans, normalize_answer
 
 MAX_CLAIMS = 16  # of one kind that are read, from the end
 LAST_WORDS = 400  # characters of a line that are read as a sentence, or as what stands around a letter
@@ -85,9 +85,10 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     bold words where they are what just one option says. A clause that denies a letter (`not B`, `B is wrong`) or
     supposes it (`if B`) does not name it; another letter behind the claim, with a word such as "wait", undoes it.
     """
-    box = last_boxed_span(text)
-    if box is not None:
-        return find_named(text[box[0] : box[1]], options), box
+    boxes = last_boxed_spans(text)
+    if boxes:
+        named = {find_named(text[start:end], options) for start, end in boxes}
+        return named.pop() if len(named) == 1 else None, boxes[-1]
     claims, bolds = _claims(text, options), _bolds(text, options)
     if claims or bolds:
         letter, at = (claims or bolds)[-1]

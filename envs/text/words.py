@@ -11,6 +11,9 @@ _STEP = re.compile(r"\b(?:GOOD|BAD)\b")
 _OUTCOME = re.compile(r"\b(?:YES|NO)\b")
 # A command with its opening brace, any other escape (so that `\{` is no brace), or a brace.
 _TOKEN = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,8}\{?|\\.|[{}]", re.DOTALL)
+MAX_JOIN = 32  # characters between two boxes of one answer
+_JOIN = re.compile(r"[\s$,;]*(?:(?:\\text\s?\{\s?)?(?:and|or)\s?\}?)?[\s$,;]*")
+THOUGHT_OPEN, THOUGHT_CLOSE = "<think>", "</think>"
 _COMMAND = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 
@@ -39,48 +42,67 @@ def _last(words: re.Pattern[str], text: str) -> str | None:
     return found[-1] if found else None
 
 
+def answer_start(text: str) -> int:
+    """Where the answer begins behind a thought: after the last `</think>`; the end of a text that never closes it."""
+    closed = text.rfind(THOUGHT_CLOSE)
+    if closed >= 0:
+        return closed + len(THOUGHT_CLOSE)
+    return len(text) if text.lstrip().startswith(THOUGHT_OPEN) else 0
+
+
 def last_boxed_span(text: str) -> tuple[int, int] | None:
     """Where the content of the last `\\boxed{...}` stands, braces matched. None without a box, and when the last one is
     never closed: nothing is guessed. One pass, linear.
 
-    A box inside another is part of that one. `\\boxed X` without braces holds up to the next `$` of its line, else up
-    to the next space.
+    A box inside another is part of that one, and one inside a thought is no answer. `\\boxed X` without braces holds up
+    to the next `$` of its line, else up to the next space.
     """
-    begin = _COMMAND.search(text)
+    spans = last_boxed_spans(text)
+    return spans[-1] if spans else None
+
+
+def last_boxed_spans(text: str) -> list[tuple[int, int]]:
+    """The last box, and the boxes that it is joined to: `\\boxed{2}$ and $\\boxed{3}` are one answer."""
+    begin = _COMMAND.search(text, answer_start(text))
     if begin is None:
-        return None
-    braces: list[int] = []  # where the content of each open box starts; -1 for another brace
+        return []
+    braces: list[tuple[int, int]] = []  # where each open box, and its content, starts; -1 for another brace
     open_boxes = 0  # of these, how many are boxes
     last_start = -1  # of the last box that is not inside a closed one
-    last: tuple[int, int] | None = None
+    run: list[tuple[int, int]] = []
     bare = -1  # where the last box without braces begins: it is read once, for each may reach to the end of the text
     for token in _TOKEN.finditer(text, begin.start()):
         kind = token.group()
         if kind == "{":
-            braces.append(-1)
+            braces.append((-1, -1))
         elif kind == "}":
-            start = braces.pop() if braces else -1
+            opening, start = braces.pop() if braces else (-1, -1)
             if start >= 0:
                 open_boxes -= 1
-                last_start, last = start, (start, token.start())
+                while run and run[-1][0] > start:  # inside this one
+                    run.pop()
+                if run and (opening - run[-1][1] > MAX_JOIN or not _JOIN.fullmatch(text, run[-1][1] + 1, opening)):
+                    run = []
+                run.append((start, token.start()))
+                last_start = start
         elif _COMMAND.match(kind):
             last_start = token.end()
             if kind.endswith("{"):
-                braces.append(token.end())
+                braces.append((token.start(), token.end()))
                 open_boxes += 1
             elif open_boxes == 0:
                 bare = token.end()
     if bare == last_start:
-        last = _bare(text, bare)
-    return last if last is not None and last[0] == last_start else None
+        span = _bare(text, bare)
+        run = [span] if span is not None else []
+    return run if run and run[-1][0] == last_start else []
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last box, stripped; of a box that holds nothing but a box, the inner content."""
-    span = last_boxed_span(text)
-    if span is None:
-        return None
-    return unbox(text[span[0] : span[1]])
+    """The content of the last box, stripped; of a box that holds nothing but a box, the inner content. Boxes joined by
+    a comma, `and` or `or` are one list."""
+    spans = last_boxed_spans(text)
+    return ", ".join(unbox(text[start:end]) for start, end in spans) if spans else None
 
 
 def unbox(content: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from envs.services.judge.request import Verdict
-from envs.text.words import last_boxed, outcome_verdict, step_verdict
+from envs.text.words import answer_start, last_boxed, outcome_verdict, step_verdict
 
 Parse = Callable[[str], Verdict | None]
 
@@ -26,10 +26,7 @@ _AROUND = " \t\r\n.!*\"'`"
 
 def answer_of(text: str) -> str:
     """Without what a reasoning model thought before; nothing while it has not stopped thinking."""
-    _, closed, answer = text.rpartition("</think>")
-    if closed:
-        return answer
-    return "" if text.lstrip().startswith("<think>") else text
+    return text[answer_start(text) :]
 
 
 def _make_verdict(value: str | None, accepting: str) -> Verdict | None:

@@ -1,5 +1,7 @@
 """envs.text.words: the last box, braces matched, nothing guessed."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,3 +58,14 @@ def test_megabytes_of_braces_take_one_pass() -> None:
 def test_twice_the_text_is_twice_the_work(flood: str) -> None:
     once, twice = (lines_run(lambda n=n: last_boxed_span(flood * n)) for n in (500, 1000))
     assert twice < 2.1 * once + 20
+
+
+def test_joined_boxes_are_one_list_and_a_thought_has_no_box() -> None:
+    assert last_boxed(r"The roots are $\boxed{2}$ and $\boxed{3}$.") == "2, 3"
+    assert last_boxed(r"First \boxed{2}, then at last we have \boxed{3}.") == "3"
+    assert last_boxed(r"\boxed{7 \boxed{2}, \boxed{3}}") == r"7 \boxed{2}, \boxed{3}"
+    assert last_boxed(r"<think>Maybe \boxed{7}?</think> I do not know.") is None
+    assert last_boxed(r"<think>Maybe \boxed{7}?") is None
+    assert last_boxed(r"<think>\boxed{7}</think> \boxed{8}") == "8"
+    few, many = (lines_run(partial(last_boxed, r"\boxed{2}, " * times)) for times in (400, 4000))
+    assert many < 20 * few
