@@ -72,14 +72,10 @@ def _words(kind: str, role: str, at: int) -> list[str]:
 
 def parse_pair(text: str) -> Pair:
     """Of "rollout:kill,weights:hang,7"."""
-    try:
-        first, second, gap = text.split(",")
-        pair = Pair(*first.split(":"), *second.split(":"), int(gap))  # type: ignore[call-arg]
-    except (TypeError, ValueError):
-        pair = None
-    if pair not in list_pairs():
-        raise argparse.ArgumentTypeError(f"expected ROLE:KIND,ROLE:KIND,SECONDS, such as {list_pairs()[0]}: {text}")
-    return pair
+    named = {str(pair): pair for pair in list_pairs()}
+    if text not in named:
+        raise argparse.ArgumentTypeError(f"expected ROLE:KIND,ROLE:KIND,SECONDS, such as {next(iter(named))}: {text}")
+    return named[text]
 
 
 def list_pairs() -> list[Pair]:
@@ -89,7 +85,7 @@ def list_pairs() -> list[Pair]:
 
 def draw_pairs(count: int, seed: int) -> list[Pair]:
     """Roles are dealt out: the first of a pair and the second of the next are drawn from decks of all of them."""
-    rng, decks, pairs = Random(seed), ([], []), list[Pair]()
+    rng, decks, pairs = Random(seed), (list[str](), list[str]()), list[Pair]()
     for _ in range(count):
         roles = [_deal(rng, deck) for deck in decks]
         kinds = [rng.choice(KINDS) for _ in roles]

@@ -168,8 +168,8 @@ def main() -> None:
         with Report(options) as report, Grader() as grader:
             report.head(*(each.name for each in fields(Copies)))
             for file in options.copies:
-                row = copies(file.stem, read_source(str(file)), grader)
-                report.row(*(getattr(row, each.name) for each in fields(Copies)))
+                copied = copies(file.stem, read_source(str(file)), grader)
+                report.row(*(getattr(copied, each.name) for each in fields(Copies)))
         return
     file = HELD_OUT if options.held_out else FRESH if options.fresh else TYPED if options.typed else TABLE
     table = cases(options.cases) if options.cases else pairs(file)

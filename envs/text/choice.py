@@ -87,8 +87,8 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     """
     boxes = last_boxed_spans(text)
     if boxes:
-        named = {find_named(text[start:end], options) for start, end in boxes}
-        return named.pop() if len(named) == 1 else None, boxes[-1]
+        boxed = {find_named(text[start:end], options) for start, end in boxes}
+        return boxed.pop() if len(boxed) == 1 else None, boxes[-1]
     claims, bolds = _claims(text, options), _bolds(text, options)
     if claims or bolds:
         letter, at = (claims or bolds)[-1]
