@@ -188,6 +188,8 @@ OTHERS = {
     "transports": "needs a Ray cluster of two nodes",
     "soak": "a verdict takes a quarter of an hour",
     "faults": "trains under faults for an hour and a half",
+    "growth": "asks how memory and seconds grow with sizes; it has no other side",
+    "fault_pairs": "asks whether runs go on, not about speed",
     "mutants": "asks about the tests, not about speed",
     "tamper": "asks about the audit, not about speed; it takes a finished run",
     "maths": "asks about correctness, not about speed",

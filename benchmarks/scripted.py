@@ -307,10 +307,12 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     directory, weights = RunDir(folder / "run"), WeightFolder(folder / "versions")
     directory.write("config.yaml", to_yaml(config))
     distributing = DistributorOptions(env_vars={}, start_timeout_s=900.0, fetch_timeout_s=900.0)
+    renderer = SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7), vocabulary_size=WORDS)
+    renderer.under = lambda args: renderer
     given: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, script.ranks), ranks, actor=ScriptedRank),
         "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
-        "renderer": SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7), vocabulary_size=WORDS),
+        "renderer": renderer,
         "tracker": Book(note),
         "gauges": SimpleNamespace(set=lambda row: None, set_held_out=lambda name, values: None),
         "device": DEVICES["cpu"],

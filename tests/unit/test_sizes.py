@@ -152,7 +152,7 @@ TABLE = (
         "the longest answer at the rate of a full engine; a hang is found the same day"),
     Row("hung group", lambda case: deadlines.hung_s(episode_s(case), start_of_engine(case.rl, case.device).value).value,
         (3584, 3584, 1200), (1792, 1792, 600), 2 * HOUR, "an episode's time; it holds up a step"),
-    Row("evaluation", evaluation_s, (5376, 5376, 3600), (1146, 1417, 300), 3 * HOUR,
+    Row("evaluation", evaluation_s, (5376, 5376, 2400), (1146, 1417, 300), 3 * HOUR,
         "two waves of 448 or 551 s after 8k tokens of those under way; a few steps later it is of another model"),
     Row("start of an engine", lambda case: start_of_engine(case.rl, case.device).value, (757, 2266, 308),
         (392, 895, 63), 3 * HOUR, "its bytes at 100 MB/s, and 240 s to compile, 60 on CPUs"),

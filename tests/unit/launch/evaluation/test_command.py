@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     monkeypatch.setattr("launch.checks.preflight.check", lambda *_, **__: None)
     monkeypatch.setattr("launch.checks.models.check_partition", lambda *_: None)
     monkeypatch.setattr("launch.run.engines.check_digests", lambda _: None)
-    monkeypatch.setattr("launch.commands.eval.ChatRenderer", lambda _: None)
+    monkeypatch.setattr("launch.commands.eval.ChatRenderer", lambda _: SimpleNamespace(under=lambda args: None))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     yield engines
 

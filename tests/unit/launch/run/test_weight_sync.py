@@ -194,10 +194,10 @@ def test_a_version_that_does_not_come_however_often_it_is_sent_ends_the_run() ->
     assert len(play_gone(1000, then).exported) == 1 + SENT_AGAIN
 
 
-def test_a_learner_that_is_gone_too_is_found_dead_and_not_asked() -> None:
-    async def then(pool: RolloutPool, sync: Any, left: list[int]) -> None:
+def test_a_learner_that_is_gone_too_is_found_dead_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
         update = await sync.export(1)
-        sync._learner.died = LearnerLost("learner sending version 1 again: a rank died")
+        monkeypatch.setattr(Exporter, "died", LearnerLost("learner sending version 1 again: a rank died"))
         with pytest.raises(LearnerLost):
             await sync.publish(update)
 
