@@ -209,8 +209,7 @@ class WeightDistributor:
     async def _fill(self, delivery: _Delivery, node: str) -> None:
         await self._up(node)
         published = delivery.published
-        if delivery.relay.lacking(node):
-            await self._look(delivery, node)
+        await self._look(delivery, node)  # also for what its ranks wrote: a weight store may have died since
         lacking = delivery.relay.lacking(node)
         if not lacking:
             return  # its ranks wrote all of it, or an earlier weight store brought it

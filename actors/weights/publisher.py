@@ -23,6 +23,8 @@ from rlsys.system.weight_folder import WeightFolder
 
 log = logging.getLogger("rlsys.pool")
 
+LOOK_S = 0.5  # between two looks whether any worker has a version
+
 
 @dataclass(slots=True)
 class Pace:
@@ -69,7 +71,7 @@ class WeightPublisher:
 
         A worker that is late serves nothing new until it holds the newest version; half of them are waited for. Raises
         RunFailed when an engine, loaded twice, still computes something else than the learner. A version that is on no
-        node any more (`gone`) is waited for: `again` brings it.
+        node any more (`gone`) is waited for until `again` brings it: `WeightSync.publish` sees to that.
         """
         assert self._distributor is not None
         self._begin(publication)
@@ -90,10 +92,11 @@ class WeightPublisher:
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
-    async def again(self, publication: WeightUpdate) -> None:
+    def again(self, publication: WeightUpdate) -> None:
         """Deliver the current version once more, as it was sent once more. Those that have it notice nothing."""
         self._begin(publication)
-        await asyncio.gather(*(self._roster.run_in_background(self._refit(member)) for member in self._roster.up))
+        for member in self._roster.up:  # none waits for the slowest: each opens by itself
+            self._roster.run_in_background(self._refit(member))
 
     def _begin(self, publication: WeightUpdate) -> None:
         self.current, self.lost = publication, (None, "")
@@ -108,12 +111,8 @@ class WeightPublisher:
 
     async def unless_stranded(self, task: asyncio.Task[Any]) -> None:
         """Until a task is over that needs the current version, or no worker can serve it any more."""
-        while not (task.done() or self.stranded):
-            gone = asyncio.ensure_future(self.gone.wait())
-            try:
-                await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                gone.cancel()
+        while not (task.done() or self.stranded):  # a worker that is lost with its node tells nobody
+            await asyncio.wait({task}, timeout=LOOK_S)
 
     @property
     def carried(self) -> tuple[int, float]:

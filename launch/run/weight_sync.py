@@ -102,8 +102,12 @@ class WeightSync:
         return WeightUpdate(published=published, probe=probe.samples, expected=expected, limit=0.0), values
 
     async def _send(self, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
-        folder = await self._pool.publisher.folder_on(self._learner.node_ids)
-        return await self._learner.export(folder, version, probe)
+        try:
+            folder = await self._pool.publisher.folder_on(self._learner.node_ids)
+            return await self._learner.export(folder, version, probe)
+        except RunFailed:  # where a rank's node is gone, its weight store may be the first to say so
+            await self._learner.check(f"sending version {version}")
+            raise
 
     async def through(self, waiting: Awaitable[T]) -> T:
         """Await what needs engines, while the learner's weights do not change.
@@ -142,9 +146,8 @@ class WeightSync:
                     raise RunFailed(f"version {version} reaches no rollout worker: {publisher.lost[1]}")
                 return  # the others serve: the next version comes with their work
             self._again += 1
-            await self._learner.check(f"sending version {version} again")
             published, _ = await self._send(version, probe)
-            await publisher.again(replace(publication, published=published))
+            publisher.again(replace(publication, published=published))
 
     async def publish(self, publication: WeightUpdate) -> dict[str, float]:
         """Deliver an exported version to every engine, and measure the gap."""

@@ -105,7 +105,8 @@ class Generate(Stage):
                 await run.tasks.until(generate_taught(tasks, plan, recipe, played, renderer, run.progress))
             elif missing:
                 await first_delivery(run)
-                await run.tasks.until(generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress))
+                playing = generate_missing(run.pool, tasks, plan, recipe, played, tokenizer, run.progress)
+                await run.tasks.until(run.sync.through(playing))
             counts = await asyncio.to_thread(write_out, played, output, recipe, len(tasks))
         finally:
             played.close()

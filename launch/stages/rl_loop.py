@@ -102,7 +102,7 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
             evaluations.due(stepper.wait_live)
             run.tasks.check_stop()
         await run.tasks.until(stepper.wait_written())
-        await run.tasks.until(evaluations.wait())
+        await run.tasks.until(run.sync.through(evaluations.wait()))
     except StopRequested:
         evaluations.cancel()
         await stepper.stop()
@@ -275,7 +275,8 @@ class Stepper:
         if self._writing is not None:
             _, late = await asyncio.wait({self._writing}, timeout=self.run.tasks.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
-            self.run.tasks.gave_up = self.run.tasks.gave_up or bool(late)
+            lost = bool(late) or self._writing.cancelled() or self._writing.exception() is not None
+            self.run.tasks.gave_up = self.run.tasks.gave_up or lost
 
     async def feed(self) -> None:
         """Start what an earlier process left open, then every further sequence of the stage, as slots come free."""

@@ -32,6 +32,7 @@ class Disks:
     tokens: set[str] = field(default_factory=set)
     hosts: set[Any] = field(default_factory=set)
     kept: list[tuple[str, int]] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)  # versions whose files were removed where they were written
     fetching: Counter[str] = field(default_factory=Counter)
     most: int = 0
     start: Callable[[Any], Awaitable[None]] | None = None
@@ -60,7 +61,8 @@ class FakeStore:
         return f"grpc://{self.node}"
 
     def list_present(self, published: WeightManifest) -> list[int]:
-        own = {number for number, part in enumerate(published.parts) if part.node == self.node}
+        there = published.version not in self.disks.gone
+        own = {number for number, part in enumerate(published.parts) if there and part.node == self.node}
         brought = {number for version, number in self.disks.parts.get(self.node, ()) if version == published.version}
         return sorted(own | brought)
 
@@ -199,6 +201,19 @@ def test_what_was_sent_for_one_node_comes_to_no_second_one(disks: Disks) -> None
         with pytest.raises(RunFailed, match="version 2, sent when the run had one node, is not on node b"):
             await distributor.bring(version, "b")
         assert not disks.fetched and distributor.transfer_progress() == (0, 0.0)
+
+    run(scenario)
+
+
+def test_what_went_between_its_export_and_its_delivery_is_not_taken_for_there(disks: Disks) -> None:
+    async def scenario(distributor: WeightDistributor) -> None:
+        for digest, says in ((None, "is not on node a"), (1, "lies on no node that can send it")):
+            disks.gone = {3}
+            with pytest.raises(RunFailed, match=says):
+                await distributor.bring(sent(3, "a", digest=digest), "a")
+            disks.gone = set()
+            again = sent(3, "a", digest=digest)  # as it was exported once more
+            assert (await distributor.bring(again, "a")).parts == again.parts
 
     run(scenario)
 

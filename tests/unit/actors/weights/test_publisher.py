@@ -99,7 +99,7 @@ def test_a_version_that_is_gone_is_waited_for_until_it_is_sent_again() -> None:
         publishing = asyncio.create_task(publisher.publish(first))
         await until(lambda: publisher.gone.is_set())
         assert publisher.stranded and publisher.lost == (1, "no way there") and not publishing.done()
-        await publisher.again(version(1))
+        publisher.again(version(1))
         assert len(await publishing) == 2 and not publisher.stranded and not publisher.gone.is_set()
         assert pool.restarts == {"w0": 0, "w1": 0}
 

@@ -149,6 +149,11 @@ class Exporter(Learner):
         if self.died is not None:
             raise self.died
 
+    async def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+        if self.died is not None:
+            raise RunFailed("its node has no weight store")
+        return await super().export(folder, version, probe)
+
 
 def play_gone(tries: int, then: Callable[[RolloutPool, Any, Any], Awaitable[None]], workers: int = 2) -> Exporter:
     """`then` gets a pool whose workers find a version nowhere `tries` times, its sync, and the learner."""
@@ -194,7 +199,9 @@ def test_a_version_that_does_not_come_however_often_it_is_sent_ends_the_run() ->
     assert len(play_gone(1000, then).exported) == 1 + SENT_AGAIN
 
 
-def test_a_learner_that_is_gone_too_is_found_dead_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_that_is_gone_too_is_found_dead_though_its_node_says_so_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
         update = await sync.export(1)
         monkeypatch.setattr(Exporter, "died", LearnerLost("learner sending version 1 again: a rank died"))
