@@ -18,7 +18,7 @@ from launch.config.layers import CONFIGS, list_files
 from launch.observe.progress import Bar
 from launch.submit import folder as folders
 from launch.submit import job as jobs
-from launch.submit.server import Server, choose_token
+from launch.submit.server import Server, use_token
 from launch.submit.session import follow_job, stop_job, ways
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
@@ -64,21 +64,15 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput("stands alone, with --address", key=f"--{asked[0]}")
     address = jobs.check_address(options.address)
     if options.attach is not None:
-        server = open_server(address)[0]
+        use_token()
+        server = Server(address)
         return follow_job(server, options.attach, server.state(options.attach).run_dir)
     if options.stop is not None:
-        return stop_job(open_server(address)[0], options.stop)
+        use_token()
+        return stop_job(Server(address), options.stop)
     if options.config is None:
         raise BadInput("is needed, or --attach or --stop", key="CONFIG")
     return submit(options, address)
-
-
-def open_server(address: str) -> tuple[Server, str]:
-    """The cluster's job server, and what is said of the token for it."""
-    mode, token = choose_token(os.environ)
-    if mode is not None:
-        os.environ[jobs.AUTH_MODE] = mode  # before Ray is imported: it is read once
-    return Server(address), token
 
 
 def submit(options: argparse.Namespace, address: str) -> int:
@@ -98,12 +92,12 @@ def submit(options: argparse.Namespace, address: str) -> int:
         run_dir=run_dir,
         stop_wait=stop_wait_s(limit_s),
     )
-    mode, token = choose_token(os.environ)
+    token = use_token()
     sent = check_upload(folder, config) if job.upload else f"runs in {folder}, nothing is uploaded"
     if options.dry_run:
-        print(jobs.describe_command(job, {**os.environ, **({jobs.AUTH_MODE: mode} if mode is not None else {})}))
+        print(jobs.describe_command(job, os.environ))
         return 0
-    server, token = open_server(address)
+    server = Server(address)
     if job.upload and (shared := server.shared_machine()) is not None:
         raise BadInput(
             f"two nodes of the cluster are on one machine ({shared}): Ray unpacks the folder a second time under the "

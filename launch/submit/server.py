@@ -60,6 +60,15 @@ def choose_token(environment: Mapping[str, str]) -> tuple[str | None, str]:
     return None, "no token"
 
 
+def use_token() -> str:
+    """Set RAY_AUTH_MODE where a token is there. Before anything of Ray is imported: it is read once. Returns what is
+    said of it."""
+    mode, said = choose_token(os.environ)
+    if mode is not None:
+        os.environ[AUTH_MODE] = mode
+    return said
+
+
 class Server:
     """Every call raises Unreachable where nothing answers, and BadInput where the answer is a refusal."""
 

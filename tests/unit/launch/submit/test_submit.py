@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import signal
 import threading
@@ -182,6 +183,26 @@ def test_a_token_that_is_there_is_used_and_never_shown(tmp_path: Path) -> None:
     assert choose_token({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"})[0] == "disabled"
     with pytest.raises(BadInput, match="no token"):
         choose_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
+
+
+def test_the_token_is_chosen_before_the_folder_is_looked_at_which_imports_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object) -> str:
+        seen.append(os.environ.get("RAY_AUTH_MODE"))
+        raise BadInput("this far")
+
+    seen: list[str | None] = []
+    (tmp_path / "token").write_text("secret")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("RAY_AUTH_MODE", "")  # put back afterwards
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setattr("launch.commands.submit.check_upload", look)
+    monkeypatch.setattr("launch.doctor.examine.examine_cluster", look)
+    assert rlsys(["submit", "quickstart", "--address", "http://a:1", "--run-dir", "/shared/r"]) == 2
+    os.environ.pop("RAY_AUTH_MODE")
+    assert rlsys(["doctor", "--cluster"]) == 2
+    assert seen == ["token", "token"]
 
 
 # -- following ----------------------------------------------------------------------------------------------------
