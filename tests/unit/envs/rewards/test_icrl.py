@@ -140,8 +140,8 @@ def test_what_the_interpreter_says_is_not_the_models() -> None:
 
 
 def test_algebra_is_left_to_the_grader() -> None:
-    said, golds = transcript(PROGRAM + "<answer>\\boxed{2(x+1)}</answer>", golds=("2x+2",)), ("2x+2",)
-    assert CODE.grading(said) == Grading(given="2(x+1)", golds=golds)
+    said, golds = transcript(PROGRAM + "<answer>\\boxed{(x+1)^2}</answer>", golds=("x^2+2x+1",)), ("x^2+2x+1",)
+    assert CODE.grading(said) == Grading(given="(x+1)^2", golds=golds)
     with refused(says="needs a grader"):
         CODE(said)
     assert CODE(replace(said, correct=True)).parts["accuracy"] == 0.8

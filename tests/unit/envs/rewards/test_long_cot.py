@@ -118,13 +118,13 @@ def test_only_what_needs_algebra_goes_to_the_grader() -> None:
     for text in (RIGHT, WRONG, NONE):
         scored = transcript(text, golds=("24",), num_tokens=7168)
         assert asyncio.run(verdict(reward, scored)) == (scored, None)
-    open_question = transcript("\\boxed{2^{10}}", golds=("1024",), num_tokens=7168)
-    assert reward.grading(open_question) == Grading(given="2^{10}", golds=("1024",))
+    open_question = transcript("\\boxed{\\sqrt{576}}", golds=("24",), num_tokens=7168)
+    assert reward.grading(open_question) == Grading(given="\\sqrt{576}", golds=("24",))
     filled, asked = asyncio.run(verdict(reward, open_question))
-    assert asked == ("2^{10}", ("1024",)) and filled.correct is True and reward(filled).value == 1.5
+    assert asked == ("\\sqrt{576}", ("24",)) and filled.correct is True and reward(filled).value == 1.5
     with refused(where="task t", says="the answer needs a grader"):
         reward(open_question)
-    at_the_limit = transcript("\\boxed{2^{10}}", golds=("1024",), num_tokens=14336)
+    at_the_limit = transcript("\\boxed{\\sqrt{576}}", golds=("24",), num_tokens=14336)
     assert reward.grading(at_the_limit) is None and reward(at_the_limit).value == -10
 
 

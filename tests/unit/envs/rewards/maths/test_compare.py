@@ -45,7 +45,7 @@ SAME = [
     (r"6\pi", r"6\pi \text{ square inches}"),
     (r"100\pi\text{ cm}^3", r"100\pi \text{ cubic cm}"),
     (r"5\sqrt{3}\text{ cm}", r"5\sqrt{3}"),
-    ("12", "12_8"),
+    ("12_8", "12"),
     ("5 cm", "5"),
     ("5", r"5\text{ cm}"),
     ("5 cm", r"5 \text{ centimeters}"),
@@ -142,22 +142,27 @@ DIFFERENT = [
     ("(" * 5000 + "5" + ")" * 5000, "5"),
 ]
 ALGEBRA = [
-    ("sqrt(8)", r"\sqrt8", True),
-    ("2(x+1)", "2x+2", True),
+    (r"\sqrt{8}", r"2\sqrt{2}", True),
+    ("sqrt(8)", r"2\sqrt2", True),
+    ("(x+1)^2", "x^2+2x+1", True),
     (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
     ("yx", "xy", True),
     ("2^{10}", "1024", True),
-    (r"\log_{2}{8}", r"\log_3 27", True),
-    (r"(2^2, 1)", "(4, 1)", True),
+    (r"\log_{2}{8}", "3", True),
+    (r"(\sqrt{4}, 1)", "(2, 1)", True),
     (r"\{\sqrt{2}, -\sqrt{2}\}", r"\pm\sqrt{2}", True),
-    (r"\begin{pmatrix} 2^2 \\ 1 \end{pmatrix}", r"\begin{pmatrix} 4 \\ 1 \end{pmatrix}", True),
+    (r"\begin{pmatrix} \sqrt{4} \\ 1 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}", True),
+    ("x=5", "y=5", False),
     ("x+1", "x+2", False),
-    ("3x", "3y", False),
-    ("5!", r"5\pi!", False),
+    (r"\sqrt{2}", "1.41", False),
+    ("3x", "3", False),
+    ("5m", "5", False),
+    ("5!", "5", False),
+    ("x", "5", False),
     (r"\infty", r"-\infty", False),
-    ("}{", "x", False),
-    (r"\frac{", "x", False),
-    (r"\sqrt" + "{" * 40 + "5" + "}" * 40, "x^3", False),
+    ("}{", "5", False),
+    (r"\frac{", "5", False),
+    (r"\sqrt" + "{" * 40 + "5" + "}" * 40, "5", False),
 ]
 
 
@@ -294,4 +299,4 @@ def test_what_is_told_at_once_is_seldom_wrong_and_no_less_than_before() -> None:
     ]
     wrong = [pair for pair, verdict in told if verdict is not pair.equal]
     assert len(told) >= 1678 and not [pair for pair in wrong if not pair.equal and pair.given != "ten percent"], wrong
-    assert len(wrong) <= 22, wrong
+    assert len(wrong) <= 19, wrong
