@@ -35,7 +35,8 @@ from actors.chat import (
 )
 from actors.end_tokens import read_ends
 from actors.template_args import check_arguments
-from envs.protocols.native import FAMILIES, THOUGHT, THOUGHT_CLOSE, Family, read_calls
+from envs.protocols.native import FAMILIES, Family, read_calls
+from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation
 from rlsys.types import Completion, Ints, Message, ToolCall, ToolOffer, TurnStop
@@ -116,7 +117,7 @@ class ChatRenderer:
         system = Message(role="system", content=MARK)
         if self._moves([ASKED], "."):
             return ("turns",)
-        found = ["thoughts"] if self._moves([ASKED], f"{THOUGHT}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
+        found = ["thoughts"] if self._moves([ASKED], f"{THOUGHT_OPEN}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
         for what, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
             with contextlib.suppress(Exception):  # many templates know no system, or no tools: none can be played
                 found += [what] if self._moves(prompt, ".", offer) else []
@@ -149,7 +150,7 @@ class ChatRenderer:
     @cached_property
     def opened_thought(self) -> str:
         """The thought that it opens there (`<think>` and a line break), which the model then does not write itself."""
-        _, mark, rest = self.opening.rpartition(THOUGHT)
+        _, mark, rest = self.opening.rpartition(THOUGHT_OPEN)
         return "" if THOUGHT_CLOSE in rest else mark + rest * bool(mark)
 
     @cached_property
@@ -385,9 +386,9 @@ class ChatRenderer:
 
     def _without_opened(self, message: Message) -> Message:
         """What the model says after a thought that the template has opened: its tag stands there once."""
-        if not self.opened_thought or not message.content.startswith(THOUGHT):
+        if not self.opened_thought or not message.content.startswith(THOUGHT_OPEN):
             return message
-        rest = message.content.removeprefix(THOUGHT).removeprefix(self.opened_thought.removeprefix(THOUGHT))
+        rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(self.opened_thought.removeprefix(THOUGHT_OPEN))
         return replace(message, content=rest)
 
     def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:

@@ -59,9 +59,9 @@ def alone(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]
 
     def child() -> None:
         began_mb, began = psutil.Process().memory_info().rss / 2**20, time.process_time()
-        told = work(*arguments)
+        result = work(*arguments)
         seconds = time.process_time() - began
-        theirs.send((seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - began_mb, told))
+        theirs.send((seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - began_mb, result))
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
@@ -116,12 +116,10 @@ def measure_episodes(report: Report, options: argparse.Namespace) -> None:
     for tokens in options.tokens:
         groups = max(1, options.written // (GROUP * tokens))
         with tempfile.TemporaryDirectory() as folder:
-            making = alone(
-                lambda groups, tokens: [made_group(n, tokens) and None for n in range(groups)], groups, tokens
-            )
+            making_s, _, _ = alone(make_groups, groups, tokens)
             seconds, peak, _ = alone(write_episodes, Path(folder), groups, tokens)
         whole = groups * GROUP * tokens
-        seconds -= making[0]
+        seconds -= making_s
         report.row(tokens, groups * GROUP, seconds, 1e6 * seconds / whole, peak, peak * 2**20 / whole)
 
 

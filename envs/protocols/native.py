@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.types import ToolCall
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -28,7 +29,6 @@ FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
 PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
 TOOL_CALLS, CALL_ID_MARK, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 PYTHON_TAG = "<|python_tag|>"
-THOUGHT, THOUGHT_CLOSE = "<think>", "</think>"
 THINK, THINK_CLOSE = "[THINK]", "[/THINK]"  # of Magistral
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_HEAD = MAX_NAME + len(CALL_ID_MARK) + 40 + len(ARGS)  # characters of a name with an id, before its arguments
@@ -58,7 +58,7 @@ class Family:
     write: Callable[[str, Sequence[ToolCall]], str]
     opening: str
     end: Callable[[str, int], int]
-    thoughts: tuple[tuple[str, str], ...] = ((THOUGHT, THOUGHT_CLOSE),)
+    thoughts: tuple[tuple[str, str], ...] = ((THOUGHT_OPEN, THOUGHT_CLOSE),)
     typed: bool = True  # arguments are JSON; False: texts, which the tool's schema gives types
 
 
@@ -380,7 +380,7 @@ MISTRAL = Family(
     write=_write_mistral,
     opening=TOOL_CALLS,
     end=_end_mistral,
-    thoughts=((THOUGHT, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
+    thoughts=((THOUGHT_OPEN, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
 )
 LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_end_llama)
 

@@ -42,9 +42,9 @@ from dataclasses import replace
 from envs.protocols.direct import BOXED_ANSWER, COT, DIRECT, ask_with
 from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, Protocol, parse_tags
 from envs.protocols.research import show_contents, write_boxed
+from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.types import Message
 
-THOUGHT_OPEN, THOUGHT_CLOSE = "<think>", "</think>"
 OVER_LIMIT = "No more passages. Write the answer now, enclosed by <answer> and </answer>."
 _AT_ONCE = f"Answer the question with the help of the passages, without explaining anything. {BOXED_ANSWER}"
 _THINKING = (

@@ -44,8 +44,8 @@ configuration is the run's `config.yaml`.
 | reward | `{reward}` |
 | algorithm | `{algorithm}` |
 | a message ends at | {stop} |
-{told}{adapter}"""
-TOLD = "| arguments of the chat template | {args} |\n"
+{arguments}{adapter}"""
+ARGUMENTS = "| arguments of the chat template | {args} |\n"
 ADAPTER = "| an adapter | of rank {rank}, on the model `{base}`, which is loaded with it |\n"
 USE = """
 ## Use
@@ -95,8 +95,8 @@ def write_card(
     """Into a model's folder. prompt: of `a_prompt`. evaluations: lines of evaluations.jsonl, oldest first."""
     messages, stop = prompt
     adapter = read_adapter(folder)
-    of, protocol, told = stage.config, _protocol(stage), template_args(stage)
-    shared = told if all(args_of(one.env) == told for one in of.by_env.values()) else {}
+    of, protocol, args = stage.config, _protocol(stage), template_args(stage)
+    shared = args if all(args_of(one.env) == args for one in of.by_env.values()) else {}
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
@@ -104,7 +104,7 @@ def write_card(
         model=f"`{path}`" if (path := config.recipe.model.path) else "random weights",
         library="transformers" if adapter is None else "peft",
         adapter="" if adapter is None else ADAPTER.format(base=adapter.base, rank=adapter.rank),
-        told=TOLD.format(args=f"`{json.dumps(told)}`") if told else "",
+        arguments=ARGUMENTS.format(args=f"`{json.dumps(args)}`") if args else "",
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",

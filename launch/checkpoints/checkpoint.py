@@ -171,7 +171,7 @@ def verify(folder: Path, say: Callable[[str], None], *, within: str = "") -> boo
     if model_step(folder / "hf") not in (None, content.get("step")):
         raise Damaged(f"{folder}: damaged: {STATE} is of step {content.get('step')}")
     if files is None:
-        if content.get("chain"):  # whoever chains the journal saves digests too
+        if content.get("chain"):  # a run that chains its journal saves digests too
             raise Damaged(f"{folder / STATE}: damaged: the digests of the files are missing")
         return False
     for path in sorted(folder.rglob("*")):

@@ -96,9 +96,9 @@ async def play_each(
             for group in done:
                 each = playing.pop(group)
                 room += each.plan.group_size
-                told = finished(each, group.result())
-                if told is not None:
-                    await told
+                writing = finished(each, group.result())
+                if writing is not None:
+                    await writing
     finally:
         for group in playing:
             group.cancel()

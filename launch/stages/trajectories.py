@@ -22,8 +22,8 @@ SLICES, SLICE = 64, 2**14  # how many places of a file of weights are read, and 
 def tokenizer_id(renderer: Any) -> str:
     """The same for tokenizers that give the same text the same tokens in the same chat."""
     tokenizer = renderer.tokenizer
-    told = [renderer.template_args] if renderer.template_args else []
-    whole = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template, *told])
+    args = [renderer.template_args] if renderer.template_args else []
+    whole = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template, *args])
     return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
 
