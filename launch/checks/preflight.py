@@ -19,6 +19,7 @@ from envs.rewards.asks import NeedsJudging
 from envs.services.judge.judge import open_judge
 from envs.services.judge.templates import Prompts
 from launch.checks import hub, models
+from launch.checks.chat_template import read_template
 from launch.checks.deadlines import episode
 from launch.checks.gpu_memory import (
     BYTES,
@@ -331,6 +332,7 @@ def check_device(config: ClusterConfig) -> None:
 def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
+    read_template(recipe.model)
     if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
         models.check_partition(recipe, recipe.model.path)
         models.check_window(recipe, recipe.model.path, learner=True)

@@ -133,3 +133,9 @@ def test_a_dry_run_shows_the_end_of_what_is_trained(
     for place, text in zip(at, ("chosen", "", "chosen", "rejected"), strict=True):
         context, trained = told[place + 1], next(line for line in told[place + 1 :] if line.startswith("trained |"))
         assert context.startswith("shown") and (not text or trained == f"trained | {text}<|im_end|>")
+
+
+def test_a_file_that_is_not_there_is_refused_by_a_dry_run_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "quickstart", "model.chat_template=/nowhere.jinja", "--dry-run"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "model.chat_template" in line and "/nowhere.jinja" in line
