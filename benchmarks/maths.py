@@ -1,10 +1,14 @@
 """How often the maths verifier is wrong, by family of answers: `python benchmarks/maths.py`.
 
 Reads tests/data/maths_pairs.jsonl, where each line is `{"family", "given", "gold", "equal", "blind"}`: what a teacher
-would say of `given` where `gold` is the answer key. Blind pairs were written before the rules that decide them.
-`--held-out` reads tests/data/maths_held_out.jsonl, on which no rule was tuned; `--fresh` maths_fresh.jsonl, written
-before its writer had read a rule or a table, judged once, and tuned on since; `--cases FOLDER` the tests of another
-grader, in the form of Math-Verify's: functions under `pytest.mark.parametrize("gold, pred, expected", [...])`.
+would say of `given` where `gold` is the answer key, and of some with a `question` from which it may have been copied.
+Blind pairs were written before the rules that decide them. `--held-out` reads tests/data/maths_held_out.jsonl, on which
+no rule was tuned; `--fresh` maths_fresh.jsonl, written before its writer had read a rule or a table, judged once, and
+tuned on since; `--typed` maths_typed.jsonl, written before the rules of typed.py and form.py, none of which was tuned
+on its blind half; `--cases FOLDER` the tests of another grader, in the form of Math-Verify's: functions under
+`pytest.mark.parametrize("gold, pred, expected", [...])`.
+`--copies FILE ...` asks of public question sets instead, in any format that tasks come in, how often a formula of the
+question itself is paid, where it is not the key letter by letter, and how often the key is.
 """
 
 from __future__ import annotations
@@ -18,11 +22,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from envs.rewards.maths.compare import decide, equivalent
+from envs.rewards.maths.grader import Grader
 from envs.rewards.maths.text import clean, is_prose
+from envs.tasks.formats import read_source
+from rlsys.rollout import EpisodeBroken
+from rlsys.types import Task
 
 TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
 HELD_OUT = TABLE.with_name("maths_held_out.jsonl")
 FRESH = TABLE.with_name("maths_fresh.jsonl")
+TYPED = TABLE.with_name("maths_typed.jsonl")
 _MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
 
@@ -33,6 +42,7 @@ class Pair:
     gold: str
     equal: bool
     blind: bool
+    question: str = ""  # that an answer may have copied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,19 @@ class Rates:
     missed: int
     unequal: int
     accepted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Of a set: its questions, those with a formula, the keys that are right, and the copies of a formula that are."""
+
+    set: str
+    questions: int
+    with_formula: int
+    keys: int
+    longest: int
+    last: int
+    first: int
 
 
 def pairs(table: Path = TABLE) -> list[Pair]:
@@ -85,8 +108,13 @@ def answer_of(text: str) -> str:
 
 
 def wrong(table: Iterable[Pair]) -> list[Pair]:
-    """The pairs that `equivalent` judges otherwise than the table."""
-    return [pair for pair in table if equivalent(pair.given, pair.gold) is not pair.equal]
+    """The pairs that are judged otherwise than the table says."""
+    return [pair for pair in table if _is_equal(pair) is not pair.equal]
+
+
+def _is_equal(pair: Pair) -> bool:
+    verdict = decide(pair.given, (pair.gold,), pair.question)
+    return equivalent(pair.given, pair.gold) if verdict is None or not pair.question else verdict
 
 
 def rates(table: list[Pair], wrongly: list[Pair]) -> list[Rates]:
@@ -104,6 +132,28 @@ def rates(table: list[Pair], wrongly: list[Pair]) -> list[Rates]:
     ]
 
 
+def copies(name: str, tasks: Iterable[Task], grader: Grader) -> Copies:
+    counts = dict.fromkeys([each.name for each in fields(Copies) if each.name != "set"], 0)
+    for task in tasks:
+        formulas = [next(part for part in match.groups() if part) for match in _MATHS.finditer(task.question)]
+        picked = (max(formulas, key=len), formulas[-1], formulas[0]) if formulas else ()
+        counts["questions"] += 1
+        counts["with_formula"] += bool(formulas)
+        counts["keys"] += any(_is_right(grader, rf"\boxed{{{gold}}}", gold) for gold in task.answers)
+        for which, formula in zip(("longest", "last", "first"), picked, strict=False):
+            itself = any(clean(formula) == clean(gold) for gold in task.answers)
+            refused = itself or decide(formula, task.answers, task.question) is False
+            counts[which] += not refused and any(_is_right(grader, formula, gold) for gold in task.answers)
+    return Copies(set=name, **counts)
+
+
+def _is_right(grader: Grader, given: str, gold: str) -> bool:
+    try:
+        return grader.grade_blocking(given, gold)
+    except EpisodeBroken:  # nothing is paid for a key that cannot be graded
+        return False
+
+
 def shares(every: Rates) -> str:
     missed, accepted = 100 * every.missed / every.equal, 100 * every.accepted / every.unequal
     return f"missed {missed:.1f} % of the equal, accepted {accepted:.1f} % of the unequal"
@@ -117,9 +167,18 @@ def main() -> None:
     given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
     given.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
     given.add_argument("--fresh", action="store_true", help="the pairs of a writer who had read no rule and no table")
+    given.add_argument("--typed", action="store_true", help="the pairs in plain text, and copied questions")
     given.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
+    given.add_argument("--copies", type=Path, nargs="+", help="public question sets: what copying the question earns")
     options = given.parse_args()
-    file = HELD_OUT if options.held_out else FRESH if options.fresh else TABLE
+    if options.copies:
+        with Report(options) as report, Grader() as grader:
+            report.head(*(each.name for each in fields(Copies)))
+            for file in options.copies:
+                copied = copies(file.stem, read_source(str(file)), grader)
+                report.row(*(getattr(copied, each.name) for each in fields(Copies)))
+        return
+    file = HELD_OUT if options.held_out else FRESH if options.fresh else TYPED if options.typed else TABLE
     table = cases(options.cases) if options.cases else pairs(file)
     table = [pair for pair in table if pair.blind or not options.blind]
     started = time.perf_counter()

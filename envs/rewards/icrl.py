@@ -72,13 +72,14 @@ class IcrlReward(SumOfFindings):
         if self._tool == "search" or transcript.correct is not None:
             return None
         given, golds = self.given(transcript), answers(transcript.task)
-        return Grading(given=given, golds=golds) if given and decide(given, golds) is None else None
+        is_open = given and decide(given, golds, transcript.task.question) is None
+        return Grading(given=given, golds=golds) if is_open else None
 
     def _right(self, transcript: Transcript) -> bool:
         golds, given = answers(transcript.task), self.given(transcript)
         if transcript.correct is not None or not given:
             return bool(transcript.correct)
-        verdict = decide(given, golds) if self._tool == "code" else exact_match(given, golds)
+        verdict = decide(given, golds, transcript.task.question) if self._tool == "code" else exact_match(given, golds)
         if verdict is None:
             raise BadInput(
                 "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"

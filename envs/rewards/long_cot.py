@@ -153,7 +153,7 @@ class LongCotReward(SumOfFindings):
         if self._is_decided(transcript):
             return None
         given, _ = _find_boxed(model_pieces(transcript))
-        if given is None or decide(given, answers(transcript.task)) is not None:
+        if given is None or decide(given, answers(transcript.task), transcript.task.question) is not None:
             return None
         return Grading(given=given, golds=answers(transcript.task))
 
@@ -202,7 +202,7 @@ def _verdict(transcript: Transcript, given: str | None) -> bool:
     golds = answers(transcript.task)
     if given is None:
         return False
-    verdict = decide(given, golds)
+    verdict = decide(given, golds, transcript.task.question)
     if verdict is None:
         raise BadInput(
             "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"

@@ -52,7 +52,7 @@ def test_a_worker_that_answered_lives_on_when_its_alarm_would_have_rung() -> Non
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdin is not None and worker.stdout is not None
         assert worker.stdout.readline() == '"ready"\n'
-        print('["1+1", "2"]', file=worker.stdin, flush=True)
+        print('["2^2", "4"]', file=worker.stdin, flush=True)
         assert worker.stdout.readline() == "true\n"
         with pytest.raises(subprocess.TimeoutExpired):
             worker.wait(1.5)
@@ -60,7 +60,7 @@ def test_a_worker_that_answered_lives_on_when_its_alarm_would_have_rung() -> Non
         assert worker.wait(30) == 0
 
 
-@pytest.mark.parametrize("given", [HANGS, "(10^9)!", "(10^{9})! + x"])
+@pytest.mark.parametrize("given", [HANGS, "(10^9)!", "\\sqrt{(10^{9})!}"])
 def test_an_answer_that_cannot_be_graded_is_wrong_and_counted(grader: Grader, given: str) -> None:
     hopeless, respawns, timeouts = grader.hopeless, grader.respawns, grader.timeouts
     assert asyncio.run(grader.grade(given, "17")) is False
@@ -126,7 +126,7 @@ def test_a_worker_that_dies_is_a_failure_of_the_infrastructure(grader: Grader) -
 def test_an_answer_that_takes_too_much_memory_is_wrong() -> None:
     with Grader(workers=1, deadline_s=20, memory_mb=100) as grader:
         assert grader.grade_blocking(*ROOT)
-        assert grader.grade_blocking("2^{600000000} + x", "17") is False
+        assert grader.grade_blocking("2^{600000000}", "17") is False
         assert (grader.hopeless, grader.timeouts, grader.respawns) == (1, 0, 1)
         assert grader.grade_blocking("\\sqrt{18}", "3\\sqrt{2}")
         with pytest.raises(GoldUngradable, match="more than 100 MB of memory while grading"):

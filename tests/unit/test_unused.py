@@ -27,7 +27,6 @@ CALLED_BY_LIBRARIES = {
 }
 ON_PAGES = {  # for scripts of a user's own: pages that say so
     "unpack_floats": "docs/run-directory.md",
-    "grade_blocking": "docs/rewards/maths.md",
 }
 A_NAME = re.compile(r"[\w.:/-]+")  # of a text that may name code: "rl_load", "launch.cli:main"
 IN_TEXT = re.compile(r"\w+")

@@ -42,7 +42,7 @@ _LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
 _CONSTANT = re.compile(r"\+\s?(?:[cCkK]|\\text\s?\{\s?(?:[cC]onst(?:ant)?\.?|[cC])\s?\})$")
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREES = re.compile(r"([0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\})\s?\^\\circ")
-_FUNCTION_NAMES = frozenset("fghFGHPQ")
+_FUNCTION_NAMES = frozenset((*"fghuFGHPQ", "delta", "zeta", r"\zeta", "Gamma", r"\Gamma"))
 _RELATIONS = {"<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne, "=": sympy.Eq}
 
 
@@ -265,8 +265,10 @@ def _evaluate(parsed: Any) -> Any:
 
 
 def _is_product(part: Any) -> bool:
-    """a(b + c) is a product, f(x) a function."""
-    return isinstance(part, AppliedUndef) and part.func.__name__ not in _FUNCTION_NAMES and len(part.args) == 1
+    """a(b + c) is a product; f(x) is a function, and so is y(2x)."""
+    if not isinstance(part, AppliedUndef) or len(part.args) != 1:
+        return False
+    return part.func.__name__ not in _FUNCTION_NAMES and not (part.args[0].is_Mul and part.args[0].free_symbols)
 
 
 def _product(part: Any) -> Any:

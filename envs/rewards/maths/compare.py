@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypeVar
 
 from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
+from envs.rewards.maths.form import is_copied, is_reordered, is_rewritten, is_solved, is_unevaluated
 from envs.rewards.maths.measure import ratio
 from envs.rewards.maths.numerals import same_based
 from envs.rewards.maths.quantity import quantity, same_quantity
@@ -29,6 +31,7 @@ from envs.rewards.maths.structure import (
     spans,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
+from envs.rewards.maths.typed import split_modulus
 from envs.rewards.maths.units import infer_unit, same_unit, split_unit
 from envs.rewards.maths.words import choice, extract_statement, same_choices, same_words
 
@@ -37,12 +40,14 @@ MAX_ELEMENTS = 64
 MAX_DEPTH = 8
 
 Verdict = bool | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
     """How two cleaned texts without structure are compared, given and gold: by their looks, or with algebra."""
 
+    equal: Callable[[str, str], Verdict]  # in any form
     same: Callable[[str, str], Verdict]
     rounds: Callable[[str, str], Verdict]  # exact, decimal: is the decimal the exact one, rounded?
 
@@ -55,14 +60,30 @@ _LABEL = re.compile(
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,9},(?:[0-9]{2}|[0-9]{4,9})(?![0-9])[^,]*$")  # 1,2 is a list, 1,222 1222
 _DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(?![0-9])[^,]*$")
+_NATURAL = re.compile(r"\\log(?![a-zA-Z])(?!\s?_)\s?")  # the only logarithm, where the key's is natural
+_ARGUMENT = re.compile(r"([A-Za-z])\(([a-z])\)")  # of f(t) = t^2, which is f(x) = x^2
+_OTHERWISE = re.compile(r"\b(?:otherwise|else)\b")
+_UNIT = re.compile(r"(?<![A-Za-z])([ijk])(?![A-Za-z])")
+_COMPONENTS = re.compile(r"(?:[^ijk]{0,40}[ijk](?![A-Za-z])){2,3}")  # i + 2j + 3k
 _EITHER = re.compile(r"\bor\b|\u6216|\\(?:lor|vee)(?![a-zA-Z])|\|")  # `B or D` chooses neither
 _WORD = re.compile(r"[A-Za-z]{3}")
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
-def decide(given: str, golds: Sequence[str]) -> Verdict:
-    """Whether `given` is one of `golds`; None where only algebra can tell. Raises nothing."""
-    return _any(_compare(given, gold, PLAIN) for gold in golds)
+def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
+    """Whether `given` is one of `golds`; None where only algebra can tell. Raises nothing.
+
+    What stands in `question` already is none of them where a number was to be converted, or where only algebra would
+    find the key in it.
+    """
+    return _any(_decide(given, gold, question) for gold in golds)
+
+
+def _decide(given: str, gold: str, question: str) -> Verdict:
+    verdict = _compare(given, gold, PLAIN)
+    if verdict is False or not question or not is_copied(given, question) or given.strip() == gold.strip():
+        return verdict
+    return not is_rewritten(given, gold) if verdict else None if is_reordered(given, gold) else False
 
 
 def equivalent(given: str, gold: str) -> bool:
@@ -83,7 +104,7 @@ def read(gold: str) -> bool:
 def _read(text: str, depth: int) -> None:
     found, held = relation(text), collection(text)
     if found is None and (held is None or depth == 0):
-        ALGEBRA.same("1", split_unit(text)[0])
+        ALGEBRA.equal("1", split_unit(text)[0])
         return
     for part in found.sides if found is not None else held.elements if held is not None else ():
         if part != text:
@@ -110,12 +131,18 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
             return several and not either
     if is_prose(given) and is_prose(gold) and same_words(given, gold):
         return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
+    if r"\ln" in gold and r"\log" not in gold and r"\ln" not in given:
+        given = _NATURAL.sub(r"\\ln ", given)
+    (given, modulus), (gold, asked) = split_modulus(given), split_modulus(gold)
+    if modulus and modulus != asked and (asked or not (given.isdecimal() and int(given) < int(modulus))):
+        return False
     verdict = _same_moment(given, gold)
     if verdict is None:
         verdict = same_based(_value(given), _value(gold))
     if verdict is not None:
         return verdict
-    if parse_labelled(given) is not None or parse_labelled(gold) is not None:
+    cases = r"{cases}" in given or r"{cases}" in gold
+    if cases or parse_labelled(given) is not None or parse_labelled(gold) is not None:
         return _same(given, gold, means, MAX_DEPTH)
     verdict = _statement(given, gold, means, MAX_DEPTH)
     what = extract_statement(given) if verdict is False and is_prose(given) and not extract_statement(gold) else ""
@@ -180,15 +207,27 @@ def _same_equation(
     """`x = 5` and `5 = x` are 5 with a name; `2x = 4` is x = 2 scaled, which only algebra sees."""
     name, values = _named_values(*given)
     key, targets = _named_values(*gold)
+    ours, theirs = _ARGUMENT.fullmatch(name), _ARGUMENT.fullmatch(key)
+    if ours is not None and theirs is not None and ours[1] == theirs[1] and ours[2] != theirs[2]:
+        argument = re.compile(rf"(?<![A-Za-z]){ours[2]}(?![A-Za-z])")
+        if not any(re.search(rf"(?<![A-Za-z]){theirs[2]}(?![A-Za-z])", value) for value in values):
+            name, values = key, tuple(argument.sub(theirs[2], value) for value in values)
     if given[1] is None or gold[1] is None:
         if gold[1] is not None and not key:
             return False
-        return _all(_any(_same(value, target, means, depth) for target in targets) for value in values)
+        return _same_chain(values, targets, means, depth)
     if name and key and (name == key or _WORD.search(name) or _WORD.search(key)):
-        return _all(_any(_same(value, target, means, depth) for target in targets) for value in values)
-    if len(given[1].sides) != 2 or len(gold[1].sides) != 2:
+        return _same_chain(values, targets, means, depth)
+    if len(given[1].sides) != 2 or len(gold[1].sides) != 2 or (is_solved(gold[0]) and name != key):
         return False
-    return flat(given[0]) == flat(gold[0]) or means.same(given[0], gold[0])
+    return flat(given[0]) == flat(gold[0]) or means.equal(given[0], gold[0])
+
+
+def _same_chain(values: Sequence[str], targets: Sequence[str], means: Means, depth: int) -> Verdict:
+    """`2 + 3 = 5` for 5: every side is right, and one of them is worked out."""
+    loose = replace(means, same=means.equal)
+    right = [_any(_same(value, target, loose, depth) for target in targets) for value in values]
+    return _all([*right, _any(_same(value, target, means, depth) for target in targets for value in values)])
 
 
 def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ...]]:
@@ -204,6 +243,8 @@ def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ..
 
 def _same_region(given: str, gold: str, means: Means, depth: int) -> Verdict:
     """Inequalities, each against another one, an interval or a union."""
+    if is_solved(gold) and not is_solved(given):
+        return False
     ours, theirs = named_interval(given), named_interval(gold)
     if ours is not None and theirs is not None and ours[0] != theirs[0]:
         return False
@@ -233,6 +274,8 @@ def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
         if verdict is not None:
             return verdict
         ours, theirs = collection(given), collection(gold)
+        if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _COMPONENTS.fullmatch(given):
+            ours = collection(_UNIT.sub(r"\\unitvector{\1}", given))
         if ours is not None and theirs is None and ours.kind.startswith("matrix"):
             theirs = named_matrix(gold, ours.kind)
         elif theirs is not None and ours is None and theirs.kind.startswith("matrix"):
@@ -299,6 +342,8 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
         return _all(held + asked)
     if len(given.elements) != len(gold.elements):
         return False
+    if "cases" in kinds:
+        return _pair_cases(given.elements, gold.elements, means, depth)
     if "list" in kinds:
         return _pair_members(given.elements, gold.elements, means, depth)
     pairs = list(zip(given.elements, gold.elements, strict=True))
@@ -306,15 +351,50 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     if verdict or given.kind != "ratio":
         return verdict
     first, target = f"({given.elements[0]})", f"({gold.elements[0]})"  # 4:10 is 2:5: the cross products agree
-    return _all(means.same(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
+    return _all(means.equal(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
 def _pair_members(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
+    if _name_all(golds) and not any(map(_left, given)):  # the names that were left out are an order
+        return _all(_same(value, _named(gold), means, depth) for value, gold in zip(given, golds, strict=True))
+    return _match(given, golds, lambda one, other: _member(one, other, means, depth))
+
+
+def _left(member: str) -> str:
+    """What an equation names by its left side, `x_1` as `x`; "" where it names nothing."""
+    found = relation(member)
+    return found.sides[0].partition("_")[0].strip() if found is not None and found.operators == ("=",) else ""
+
+
+def _named(member: str) -> str:
+    found = relation(member)
+    return found.sides[1] if found is not None else member
+
+
+def _name_all(members: Sequence[str]) -> bool:
+    names = [_left(member) for member in members]
+    return len(names) > 1 and all(names) and len(set(names)) == len(names)
+
+
+def _pair_cases(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+    """The same values under the same conditions; `otherwise` is what the others leave."""
+    ours, theirs = (list(zip(cells[::2], cells[1::2], strict=True)) for cells in (given, golds))
+
+    def same(one: tuple[str, str], other: tuple[str, str]) -> Verdict:
+        conditions = [_OTHERWISE.search(case[1]) is not None for case in (one, other)]
+        holds = True if any(conditions) else _statement(one[1], other[1], means, depth)
+        return _all([_same(one[0], other[0], means, depth), holds])
+
+    return _match(sorted(ours, key=lambda case: _OTHERWISE.search(case[1]) is not None), theirs, same)
+
+
+def _match(given: Sequence[T], golds: Sequence[T], same: Callable[[T, T], Verdict]) -> Verdict:
+    """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
     left = list(range(len(golds)))
     unknown = False
     for each in given:
-        verdicts = [_member(each, golds[at], means, depth) for at in left]
+        verdicts = [same(each, golds[at]) for at in left]
         if True in verdicts:
             del left[verdicts.index(True)]
         elif None in verdicts:
@@ -330,6 +410,16 @@ def _member(given: str, gold: str, means: Means, depth: int) -> Verdict:
     if name and key and name.partition("_")[0] != key.partition("_")[0]:
         return False
     return _statement(value, target, means, depth)
+
+
+def _finished(equal: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
+    """The same, of an answer in the form that the key has."""
+
+    def same(given: str, gold: str) -> Verdict:
+        verdict = _plain(given, gold)
+        return verdict if verdict is not None else not is_unevaluated(given, gold) and equal(given, gold)
+
+    return same
 
 
 def _plain(given: str, gold: str) -> Verdict:
@@ -369,8 +459,8 @@ def _algebra_rounds(exact: str, decimal: str) -> Verdict:
     return verdict
 
 
-PLAIN = Means(_plain, _plainly_rounds)
-ALGEBRA = Means(_with_algebra, _algebra_rounds)
+PLAIN = Means(_plain, _finished(_plain), _plainly_rounds)
+ALGEBRA = Means(_with_algebra, _finished(_with_algebra), _algebra_rounds)
 
 
 def _any(verdicts: Iterable[Verdict]) -> Verdict:

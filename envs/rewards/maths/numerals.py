@@ -140,15 +140,17 @@ def parse_based(text: str) -> tuple[str, int] | None:
 
 
 def same_based(given: str, gold: str) -> bool | None:
-    """Whether they are the same digits, and the same base where both name one; None where neither does."""
+    """Whether they are the same digits, and the same base, which may be left out of `given` alone; None where neither
+    names one."""
     ours, theirs = parse_based(given), parse_based(gold)
     if ours is None and theirs is None:
         return None
     if ours is not None and theirs is not None:
         return ours == theirs
-    known, other = (ours, gold) if ours is not None else (theirs, given)
-    digits = re.sub(r"\\text\s?\{(.*)\}", r"\1", other).strip("() ").upper()
-    return known is not None and digits.lstrip("0") == known[0].lstrip("0")
+    if theirs is None:  # a base that no key names is another number, unless its digits are no decimal ones
+        return ours is not None and ours[0] == gold.upper() and (ours[1] == 10 or not gold.isdecimal())
+    digits = re.sub(r"\\text\s?\{(.*)\}", r"\1", given).strip("() ").upper()
+    return digits.lstrip("0") == theirs[0].lstrip("0")
 
 
 def _valid(digits: str, base: int) -> tuple[str, int] | None:

@@ -11,6 +11,10 @@ from envs.rewards.maths.quantity import quantity
 from envs.rewards.maths.text import is_prose, split_name
 
 _MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
+_CASES = re.compile(r"(?:[A-Za-z](?:\([a-z]\))?\s?=\s?)?\\begin\s?\{cases\}(.*)\\end\s?\{cases\}", re.DOTALL)
+_CONDITION = re.compile(
+    r"&\s?(?:\\text\s?\{\s?(?:if|for|when|where)\s?\}|(?:if|for|when)\s)?|\\text\s?\{\s?(?:if|for|when)\s?\}"
+)
 _UNIT_VECTOR = re.compile(r"\\unitvector\{([ijk])\}")
 _POINT = re.compile(r"[A-Z]\s?(?=\([^(),]*[0-9][^(),]*,)")  # P(1,2)
 _TRANSPOSED = re.compile(
@@ -36,7 +40,8 @@ _INFINITY = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1, r"- \infty": -1}
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    # "()", "(]", "[)", "[]" in order; "set", "list", "union" in any; "ratio"; "parts"; "matrix 2x3", row by row
+    # "()", "(]", "[)", "[]" in order; "set", "list", "union" in any; "ratio"; "parts"; "matrix 2x3", row by row;
+    # "cases", value and condition by turns
     kind: str
     elements: tuple[str, ...]
 
@@ -56,7 +61,9 @@ class Relation:
 
 
 def collection(text: str) -> Collection | None:
-    """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, or a matrix."""
+    """What a cleaned text holds, where it is a list, a set, a tuple or interval, a union, a matrix or cases."""
+    if r"{cases}" in text:
+        return _cases(text)
     if "matrix}" in text or "[" in text or r"\unitvector" in text or "^" in text[-12:]:
         matrix = _matrix(text) or _components(text)
         if matrix is not None:
@@ -90,6 +97,18 @@ def collection(text: str) -> Collection | None:
     return None
 
 
+def _cases(text: str) -> Collection | None:
+    """`\\begin{cases} x & x > 0 \\\\ ...`, in any order; a list where the rows are equations without conditions."""
+    match = _CASES.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row.strip(" ,.") for row in match[1].split(r"\\") if row.strip(" ,.")]
+    cells = [_CONDITION.split(row, maxsplit=1) for row in rows]
+    if all(len(row) == 2 for row in cells):
+        return Collection("cases", tuple(cell.strip(" ,.") for row in cells for cell in row))
+    return Collection("list", tuple(row.replace("&", "") for row in rows)) if all(map(relation, rows)) else None
+
+
 def _matrix(text: str) -> Collection | None:
     """Of `\\begin{pmatrix}..` in any brackets but those of a determinant, or of `[[1,2],[3,4]]`."""
     if text[:1] in _BRACKETS and _closes(text, 0) == len(text) - 1:
@@ -111,9 +130,9 @@ def _matrix(text: str) -> Collection | None:
 def _transpose(body: str) -> Collection | None:
     """Of a matrix, and of a row such as `(1, 2, 3)`, which becomes a column."""
     held = collection(body)
-    if held is None or not ((held.kind == "()" and len(held.elements) > 1) or held.kind.startswith("matrix")):
+    if held is None or not ((held.kind in ("()", "[]") and len(held.elements) > 1) or held.kind.startswith("matrix")):
         return None
-    if held.kind == "()":
+    if held.kind in ("()", "[]"):
         return _cells([[element] for element in held.elements])
     columns = int(held.kind.rpartition("x")[2])
     return _cells([list(held.elements[at::columns]) for at in range(columns)])

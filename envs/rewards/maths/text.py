@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from fractions import Fraction
 from functools import lru_cache
 
 from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.numerals import in_digits
+from envs.rewards.maths.typed import join_lines, write_latex, write_roots
 from envs.text.words import last_boxed
 
 _CHARACTERS = str.maketrans(
@@ -22,7 +24,7 @@ _CHARACTERS = str.maketrans(
         "\u2032": "'", "\u2033": "''", "\u27e8": r"\langle ", "\u27e9": r"\rangle ", "\u2a7d": r"\le ",
         "\u2a7e": r"\ge ", "\u03b8": r"\theta ", "\u2061": "", "\u200b": "", "\u2019": "'",
         "\u00a2": " cents", "\u3002": ".", "\u3001": ", ", "\u03a9": r"\Omega ", "\u2126": r"\Omega ",
-        "\u00b5": r"\mu ", "\u03bc": r"\mu ",
+        "\u2014": "-", "\u2234": r"\therefore ", "\u21d2": r"\implies ", "\u00b5": r"\mu ", "\u03bc": r"\mu ",
     }
 )  # fmt: skip
 _SUPERSCRIPT = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
@@ -71,6 +73,8 @@ _COMMANDS = _rules(
     (r"\\(?:textdollar|dollar)(?![a-zA-Z])\s?", "\u00a4"),
     (r"\\mathbb\s?([A-Z])", r"\\mathbb{\1}"),
     (r"\\frac\s?([0-9])\s?([0-9])", r"\\frac{\1}{\2}"),
+    (r"\\frac\s?([0-9])\s?(?=\{)", r"\\frac{\1}"),
+    (r"\\frac(\s?\{[^{}]*\}\s?)([0-9])", r"\\frac\1{\2}"),
     (r"(?:\\\\\s*)+$", ""),
 )
 _SIZES = "hundred|thousand|million|billion|trillion|dozen|lakh|crore|gross|score|mn|bn"
@@ -106,6 +110,7 @@ _CLOCK = re.compile(r"(?<=[0-9])\s?(?:\\text\s?\{\s?)?([apAP])\.?\s?[mM]\.?\s?\}
 _POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
 _POWERS_OF_TEN |= {"mn": 6, "bn": 9}
 _COUNTED = {"dozen": 12, "gross": 144, "score": 20}
+_DOZENS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s(dozen|gross|score)s?(?![a-zA-Z])")
 _SIZE = re.compile(rf"(?<=[0-9}}])\s({_SIZES})s?(?![a-zA-Z])")
 _AND_OR = re.compile(
     r"(?:\s?,)?\s?\\text\s?\{\s?(and|or)\s?\}\s?|(?:\s?,)?\s(and|or)\s|(?<=[)0-9}])(and|or)(?=[(0-9\\])"
@@ -160,8 +165,14 @@ def clean(text: str) -> str:
     if "boxed" in text or "fbox" in text:
         text = last_boxed(text) or text
     if not text.isascii():
-        text = _ascii(spell_out(text))
-    text = _strip_delimiters(text).replace(r"\$", "\u00a4").replace("$", "\u00a4").replace("~", " ").replace(";", ",")
+        text = _ascii(write_roots(spell_out(text)))
+    text = (
+        write_latex(join_lines(_strip_delimiters(text)))
+        .replace(r"\$", "\u00a4")
+        .replace("$", "\u00a4")
+        .replace("~", " ")
+        .replace(";", ",")
+    )
     text = text.replace("{,}", ",").replace("{:}", ":").replace(r"\colon", ":")
     if "," in text and ("." in text or "\u20ac" in text):
         text = _DECIMAL_COMMA.sub(lambda number: number.group().replace(".", "").replace(",", "."), text)
@@ -227,7 +238,7 @@ def _words(text: str) -> str:
         text = number
     for pattern, by in _PLAIN_WORDS:
         text = pattern.sub(by, text)
-    text = _CLOCK.sub(lambda match: rf" \text{{{match[1].lower()}m}}", _SIZE.sub(_size, text))
+    text = _CLOCK.sub(lambda match: rf" \text{{{match[1].lower()}m}}", _SIZE.sub(_size, _DOZENS.sub(_count, text)))
     joins = {"and": r" \cap ", "or": r" \cup "} if _INEQUALITY.search(text) else {"and": ", ", "or": ", "}
     text = _AND_OR.sub(lambda match: joins[match[1] or match[2] or match[3]], text)
     whole = _ALL_TEXT.fullmatch(text.strip())
@@ -241,9 +252,11 @@ def _words(text: str) -> str:
     return text
 
 
+def _count(match: re.Match[str]) -> str:
+    return str(Fraction(match[1]) * _COUNTED[match[2]])
+
+
 def _size(match: re.Match[str]) -> str:
-    if match[1] in _COUNTED:
-        return rf"\cdot {_COUNTED[match[1]]}"
     return rf"\cdot 10^{{{_POWERS_OF_TEN[match[1]]}}}"
 
 

@@ -121,7 +121,8 @@ def test_digits_and_their_base(text: str, found: tuple[str, int] | None) -> None
     assert parse_based(text) == found
 
 
-def test_a_base_may_be_left_out_on_one_side() -> None:
-    assert same_based("1101_2", "1101") is same_based("01101", "1101_2") is same_based(r"\text{ff}", "FF_{16}") is True
+def test_a_base_may_be_left_out_where_the_key_names_it() -> None:
+    assert same_based("11_2", "11") is same_based("2024_5", "2024") is False
+    assert same_based("11_{10}", "11") is same_based("01101", "1101_2") is same_based(r"\text{ff}", "FF_{16}") is True
     assert same_based("1101_2", "1101_3") is same_based("1101_2", "1100") is same_based("11_2", "3") is False
     assert same_based("11", "11") is None

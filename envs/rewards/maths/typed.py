@@ -1,0 +1,99 @@
+"""Mathematics as it is typed or dressed, in LaTeX: `sin(x)`, `2**10`, `0.(27)`, `C(10,3)`, `]2,5]`, `\\underline{5}`.
+
+One table of rewritings, each linear in a text that is bounded by MAX_ANSWER.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_TRIGONOMETRY = "sin|cos|tan|cot|sec|csc"
+_INVERSE = re.compile(rf"\\?(?<![A-Za-z])a(?:rc)?({_TRIGONOMETRY})(?![A-Za-z])")
+# With brackets these are functions; the names of _BARE also without.
+_CALLED = "exp|det|gcd|lcm|max|min|sec|zeta|Gamma|delta"
+_BARE = rf"arc(?:{_TRIGONOMETRY})|(?:sin|cos|tan)h?|cot|csc|ln|lg|log"
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_DOTS = r"(?:\.\.\.|\\[lc]?dots(?![a-zA-Z]))"
+_END = r"\s?([^\s,()\[\]][^,()\[\]]*),([^,()\[\]]*[^\s,()\[\]])\s?"
+
+
+def _rules(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), by) for pattern, by in rules)
+
+
+_TYPED = _rules(
+    (r"^(?:(?:\\(?:therefore|implies|Rightarrow|Longrightarrow|rightarrow|to)(?![a-zA-Z])|=(?!=))\s?)+", ""),
+    (r"\\(?:text)?color(?:box)?\s?\{[^{}]*\}(?!\s?$)|\\(?:underline|underbar|bm|uline)(?=\s?\{)", ""),
+    (r"(?<=[0-9A-Za-z)}])(\s?)\*\*\1(?=[0-9A-Za-z({\\-])", "^"),
+    (r"\^\s?\(([^()]*)\)", r"^{\1}"),
+    (r"\bplus(?: or |/|-)minus\b\s?|\+\s?/\s?-|(?<![0-9A-Za-z)}])\+-", r"\\pm "),
+    (r"\.([0-9]*)\(([0-9]+)\)", r".\1\\overline{\2}"),
+    (r"\.([0-9]*)\\dot\s?\{?([0-9])\}?([0-9]*)\\dot\s?\{?([0-9])\}?", r".\1\\overline{\2\3\4}"),
+    (rf"(\.[0-9]*?)(?:([0-9])\2{{2,}}|([0-9]{{2,9}}?)\3+)\s?{_DOTS}", r"\1\\overline{\2\3}"),
+    (r"\.([0-9]+)\s(?:repeating|recurring)$", r".\\overline{\1}"),
+    (r"\{\s?([^{}]*?)\s?\\over(?![a-zA-Z])\s?([^{}]*)\}", r"\\frac{\1}{\2}"),
+    (r"\{\s?([^{}]*?)\s?\\choose(?![a-zA-Z])\s?([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (r"(?<![A-Za-z\\])C\s?\(\s?([0-9]+)\s?,\s?([0-9]+)\s?\)", r"\\binom{\1}{\2}"),
+    (r"(?:\{\})?[_^]\s?\{?([0-9]+)\}?\s?C\s?_\s?\{?([0-9]+)\}?", r"\\binom{\1}{\2}"),
+    (r"(?<![0-9A-Za-z.])([0-9]+)C([0-9]+)(?![0-9A-Za-z_]|\s?_)", r"\\binom{\1}{\2}"),
+    (r"(?<![A-Za-z\\])(?:cbrt\s?\(([^()]*)\)|\\cbrt\s?\{([^{}]*)\})", r"\\sqrt[3]{\1\2}"),
+    (r"(?<![A-Za-z\\])abs\s?\(([^()]*)\)", r"|\1|"),
+    (rf"(?<![A-Za-z\\])sqrt\s?({_NUMBER})", r"\\sqrt{\1}"),
+    (r"\\?(?<![A-Za-z])log\s?_?\s?\{?([0-9]+)\}?\s?\(([^()]*)\)", r"\\log_{\1}(\2)"),
+    (rf"(?<![A-Za-z\\])({_BARE})(?=[\s({{^_|\\0-9]|x(?![A-Za-z]))\s?", r"\\\1 "),
+    (rf"(?<![A-Za-z\\])({_CALLED})\s?(?=\(|\^[^()]*\()", r"\\\1"),
+    (r"\\l(?:n|og_\s?(?:e(?![a-z])|\{\s?e\s?\}))(?![a-zA-Z])", r"\\ln "),
+    (r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
+    (r"(?<![0-9A-Za-z)])\]" + _END + r"(?=[\]\[])", r"(\1,\2"),  # ]2,5]
+    (r"([(\[]" + _END + r")\[", r"\1)"),
+    (r"(?<=[)\]])\s?U\s?(?=[(\[])", r"\\cup "),
+    (r"\b([0-9]+)\s?h(?:ours?|rs?)?(?:\s?and)?\s?([0-9]+)\s?m(?:in(?:ute)?s?)?\.?$", r"\1 h \2 min"),
+    (r"(?<=[0-9])\s?\\q?quad(?![a-zA-Z])\s?(?=-?[0-9]|[a-z]\s?=)", ", "),
+)
+_LIKELY = re.compile(r"[*(\[\\^]|\.\.|[a-z]{2}|[0-9}]\s?[CUh]|^[=\]]|\+-|\+\s?/")
+_RESIDUE = re.compile(r"\s?\(?\s?\\?(?:p?mod|bmod)\s?\{?\s?([0-9]{1,9})\s?\}?\s?\)?$")
+_CONGRUENT = re.compile(r"^\\?[A-Za-z]\s?\\equiv(?![a-zA-Z])\s?")
+_MINUTES = re.compile(
+    rf"({_NUMBER})\s?\^\s?\{{?\\circ\s?\}}?\s?({_NUMBER})\s?(?:'|\^\s?\{{?\\prime\s?\}}?)(?!')"
+    rf"(?:\s?({_NUMBER})\s?(?:''|\"|\^\s?\{{?\\prime\s?\\prime\s?\}}?))?"
+)
+_ROOTS = {"\u221a": r"\sqrt", "\u221b": r"\sqrt[3]", "\u221c": r"\sqrt[4]"}
+_ROOT = re.compile(rf"([\u221a\u221b\u221c])\s?(?:\(([^()]*)\)|({_NUMBER}|[A-Za-z]))")
+_LINE = re.compile(r"[^A-Za-z]*(?:[A-Za-z]{1,2}[^A-Za-z]+)*[A-Za-z]{0,2}")
+
+
+def write_roots(text: str) -> str:
+    """The signs of roots, with what they stand before, as `\\sqrt{18}`."""
+    return _ROOT.sub(lambda root: rf"{_ROOTS[root[1]]}{{{root[2] or root[3]}}}", text)
+
+
+def join_lines(text: str) -> str:
+    """Several lines of mathematics, or `2 \\\\ 3`, as a list."""
+    if r"\begin" in text or not ("\n" in text or r"\\" in text):
+        return text
+    lines = [line.strip(" ,;") for line in re.split(r"\n|\\\\(?![a-zA-Z])", text) if line.strip(" ,;")]
+    return ", ".join(lines) if len(lines) > 1 and all(map(_LINE.fullmatch, lines)) else text
+
+
+def write_latex(text: str) -> str:
+    if _LIKELY.search(text) is None:
+        return text
+    text = _INVERSE.sub(r"\\arc\1", text)
+    for pattern, by in _TYPED:
+        text = pattern.sub(by, text)
+    return _MINUTES.sub(_degrees, text) if r"\circ" in text else text
+
+
+def _degrees(angle: re.Match[str]) -> str:
+    degrees, minutes, seconds = (Fraction(part or 0) for part in angle.groups())
+    value = degrees + minutes / 60 + seconds / 3600
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}^\circ "
+
+
+def split_modulus(text: str) -> tuple[str, str]:
+    """`x \\equiv 3 \\pmod{7}` gives ("3", "7"), a text without a modulus (text, "")."""
+    residue = _RESIDUE.search(text) if "mod" in text else None
+    if residue is None or not text[: residue.start()].strip():
+        return text, ""
+    return _CONGRUENT.sub("", text[: residue.start()]).strip(), residue[1]

@@ -1,0 +1,72 @@
+"""Mathematics as it is typed or dressed is the same as in LaTeX."""
+
+import pytest
+
+from envs.rewards.maths.compare import decide, equivalent
+from envs.rewards.maths.text import clean
+from envs.rewards.maths.typed import split_modulus
+from tests.work import lines_run
+
+SAME = [
+    ("sin(x)", r"\sin x"),
+    ("ln(2)", r"\ln 2"),
+    (r"\log 2", r"\ln 2"),
+    ("atan(2)", r"\arctan 2"),
+    ("log2(3)", r"\log_2 3"),
+    ("exp(2*x)", "e^{2x}"),
+    ("2*x**2 + 3*x", "2x^2+3x"),
+    ("0.(27)", r"\frac{3}{11}"),
+    ("0.333...", r"\frac13"),
+    (r"0.\dot{1}2\dot{3}", r"\frac{41}{333}"),
+    ("0.3 repeating", r"\frac13"),
+    (
+        r"\begin{cases} -x & \text{if } x<0 \\ x & \text{otherwise} \end{cases}",
+        r"\begin{cases} x, & x\ge 0, \\ -x, & x<0. \end{cases}",
+    ),
+    (r"x \equiv 3 \pmod{7}", "3 mod 7"),
+    ("+/- 2", r"\pm 2"),
+    (r"\textcolor{red}{5}", "5"),
+    (r"\therefore x = 5", "5"),
+    (r"{10 \choose 3}", r"\binom{10}{3}"),
+    ("_{10}C_3", r"\binom{10}{3}"),
+    ("∛2", r"\sqrt[3]{2}"),
+    (r"45^\circ 30'", r"45.5^\circ"),
+    ("x=2\nx=3", "2, 3"),
+    ("]2,5]", "(2,5]"),
+    ("(-inf,1) U (2,inf)", r"(-\infty,1)\cup(2,\infty)"),
+    ("[1,2,3]^T", r"\begin{pmatrix}1\\2\\3\end{pmatrix}"),
+    ("i + 2j + 3k", "(1,2,3)"),
+    ("2h30m", r"150\text{ min}"),
+    ("f(t)=t^2", "f(x)=x^2"),
+]
+DIFFERENT = [
+    ("2sin(x)", "sin(2x)"),
+    ("u(t)-u(1)", "u(t-1)"),
+    (r"2\zeta(1)", r"\zeta(2)"),
+    ("3, 2", "x=2, y=3"),
+    ("11_2", "11"),
+    ("f(t)=x^2", "f(x)=x^2"),
+    (r"n \bmod 2", "n"),
+    (r"\begin{cases} x & x<0 \\ -x & x\ge 0 \end{cases}", r"\begin{cases} x & x\ge 0 \\ -x & x<0 \end{cases}"),
+    ("**5** or **6**", "5"),
+]
+
+
+@pytest.mark.parametrize(("given", "gold"), SAME)
+def test_the_same_answer(given: str, gold: str) -> None:
+    assert equivalent(given, gold)
+
+
+@pytest.mark.parametrize(("given", "gold"), DIFFERENT)
+def test_another_answer(given: str, gold: str) -> None:
+    assert not equivalent(given, gold)
+
+
+def test_a_modulus_stands_apart() -> None:
+    assert split_modulus(r"x \equiv 3 \pmod{7}") == ("3", "7") and split_modulus("3") == ("3", "")
+    assert clean("the max of 5") == "the max of 5"
+
+
+@pytest.mark.parametrize("flood", ["(", "]1,", "0.3", r"\dot", "sin", "{1\n", "1C", "i+"])
+def test_a_flood_is_read_in_a_bounded_number_of_steps(flood: str) -> None:
+    assert lines_run(lambda: decide(flood * (1999 // len(flood)), ["5"])) < 400_000
