@@ -31,14 +31,14 @@ _ARITHMETIC = [
     re.compile(pattern)
     for pattern in (
         r"(?<=[0-9A-Za-z)}\]|!'])\s?[+-](?!\s?\\?infty)",
-        r"[0-9}]\s?(?:\\cdot|\\times|\\div|\*|/(?=\s?[0-9.]+\s?[*\\]))\s?(?=[0-9(]|\\frac)|\)\s?\(\s?-?[0-9.]+\s?\)",
+        r"[0-9}%]\s?(?:\\cdot|\\times|\\div|\*|/(?=\s?[0-9.]+\s?[*\\]))\s?(?=[0-9(]|\\frac)|\)\s?\(\s?-?[0-9.]+\s?\)",
         r"(?:\\frac[^a-z]*|/[^+\-/]*)(?:\\frac|/)|\\frac\s?\{[^{}/]*/|\\frac\s?\{[^{}]*\}\s?\{[^{}/]*/",
     )
 ]
 _EXPONENT = re.compile(r"\^\s?\{[^{}]*\}")
 _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]*\}|\\(?!theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma)[A-Za-z]+")
 _CONSTANTS = re.compile(r"\\pi(?![a-z])|(?<![A-Za-z\\])[ei](?![A-Za-z])")
-_SET = re.compile(r"(?<=\\)[dt](?=frac|binom)|[\s${}]|\\(?:left|right|displaystyle|text|mathrm|[,;:!\[\]()])(?![a-z])")
+_SET = re.compile(r"(?<=\\)[dt](?=frac|binom)|[\s${}()]|\\(?:left|right|displaystyle|text|mathrm|[,;:!\[\]()])(?![a-z])")
 
 
 def is_unevaluated(given: str, gold: str) -> bool:
