@@ -56,6 +56,14 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
     assert opened.faults() == []
 
 
+def test_what_is_paid_but_wrong_is_a_click_away(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#t")
+    opened.page.click("#paid")
+    opened.page.wait_for_function("byId('filter').value === `play=none&reward>${store.paid}&correct=0`")
+    opened.wait_text("#found", r"\d+ of 102")
+    assert opened.faults() == []
+
+
 def test_tokens_take_the_colour_of_what_is_asked_and_make_the_text(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t/step-000003:6.1")
     opened.wait("#episode .card.model")

@@ -12,10 +12,12 @@ import pytest
 from launch.cli import run as rlsys
 from launch.evaluation.significance import paired_test
 from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.episodes import read_episodes
 from launch.report.build import build_report
 from launch.report.charts import POINTS
 from launch.report.facts import Stage, main_stage
 from launch.report.headline import headline
+from launch.report.packing import make_pack
 from launch.report.redact import redact
 from launch.report.verdict import Verdict, judge, tasks_needed
 from launch.report.words import number, p_value, round_count, share
@@ -264,6 +266,24 @@ def test_cost_counts_the_time_that_a_run_was_held(tmp_path: Path) -> None:
     rows = dict(build_report([run], [None], price=3.0)["tables"]["cost"]["rows"])
     assert rows["GPU hours"] == number(8 * 48 / 3600)
     assert rows["cost, at 3 for a GPU hour"] == f"{3 * 8 * 48 / 3600:,.2f}"
+
+
+def test_the_table_of_paid_wrong_answers_is_what_the_lists_link_shows(tmp_path: Path) -> None:
+    """Three right ones of 1.0; two wrong ones of 0.1 for their form, and one of 0.9."""
+    run = opened(tmp_path)
+    wrong = [
+        episode(sequence=1, sibling=n, reward=paid, parts={"correct": 0.0}) for n, paid in enumerate((0.1, 0.9, 0.1))
+    ]
+    jsonl(run.path / "trajectories" / "step-000005.jsonl", [*(episode(sibling=n) for n in range(3)), *wrong])
+    episodes = read_episodes(run)
+    shown = build_report([run], [episodes])["tables"]["paid"]
+    assert [cells[0] for cells in shown["rows"]] == ["step-000005:1.1"] and "(1 episode paid more than 0.5" in shown[
+        "title"
+    ]
+    index = make_pack([episodes], None).index()
+    columns = index["columns"]
+    places = zip(columns["reward"], columns["correct"], columns["sibling"], strict=True)
+    assert [place for place in places if place[0] > index["paid"] and not place[1]] == [(0.9, 0, 1)]
 
 
 def test_a_report_of_one_directory_is_always_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
