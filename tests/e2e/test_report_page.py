@@ -239,3 +239,22 @@ def test_terms_of_a_filter(visit: Any, report: str) -> None:
     )
     found = {term: opened.page.evaluate("term => filterColumns(readFilter(term))", term) for term in TERMS}
     assert found == TERMS
+
+
+@pytest.mark.parametrize("link", ["", "#t", "#t/step-000003:6.1", "#g/step-000003:6"])
+def test_a_phone_shows_the_name_of_the_run_and_no_wider_page(visit: Any, report: str, link: str) -> None:
+    opened = visit(f"{report}{link}", is_mobile=True, has_touch=True)
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    opened.page.reload()
+    opened.wait("body[data-ready]")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 390
+    inside = "e => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= 390"
+    assert opened.page.locator("h1").evaluate(inside)
+    if link == "#t":
+        opened.wait("#shelf .row")
+        shown = [each.inner_text() for each in opened.page.locator("#columns .cell:visible").all()]
+        assert shown == ["step", "task", "episode", "reward", "right"]
+    if not link:
+        lines = "e => e.getClientRects().length && Math.round(e.getBoundingClientRect().height / 19)"
+        assert max(each.evaluate(lines) for each in opened.page.locator(".table th:visible").all()) <= 3
+    assert opened.faults() == []

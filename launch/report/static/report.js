@@ -6,7 +6,6 @@ const POLL = [2000, 30000]; // milliseconds between two looks at a run: at first
 function openReport() {
   for (const part of document.querySelectorAll("[data-share]")) {
     part.style.flexGrow = part.dataset.share;
-    part.classList.toggle("narrow", Number(part.dataset.share) < 0.07);
   }
   for (const key of document.querySelectorAll("button.key")) key.addEventListener("click", () => copy(key.textContent, "the key"));
   for (const section of document.querySelectorAll("details.section")) {

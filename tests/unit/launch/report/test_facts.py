@@ -14,7 +14,7 @@ from launch.evaluation.significance import paired_test
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import read_episodes
 from launch.report.build import build_report
-from launch.report.charts import POINTS
+from launch.report.charts import POINTS, colour_labels
 from launch.report.facts import Stage, main_stage
 from launch.report.headline import headline
 from launch.report.packing import make_pack
@@ -266,6 +266,43 @@ def test_cost_counts_the_time_that_a_run_was_held(tmp_path: Path) -> None:
     rows = dict(build_report([run], [None], price=3.0)["tables"]["cost"]["rows"])
     assert rows["GPU hours"] == number(8 * 48 / 3600)
     assert rows["cost, at 3 for a GPU hour"] == f"{3 * 8 * 48 / 3600:,.2f}"
+
+
+def test_a_label_has_one_colour_in_all_charts_of_a_page(tmp_path: Path) -> None:
+    found = build_report([opened(tmp_path)], [None])
+    series = [each for chart in found["charts"].values() for each in chart["series"]]
+    plays = {each["colour"] for each in series if each["label"].removeprefix("held-out ") == "greedy"}
+    assert len(plays) == 1 and {each["chart"] for each in owners(found, "greedy")} >= {"held_out", "right"}
+    phases = {each["label"]: each["colour"] for each in found["charts"]["seconds"]["series"]}
+    assert {
+        each["label"]: each["colour"] for each in found["time"]["parts"] if each["label"] in phases
+    }.items() <= phases.items()
+
+
+def owners(found: dict[str, Any], label: str) -> list[dict[str, Any]]:
+    pairs = ((name, each) for name, chart in found["charts"].items() for each in chart["series"])
+    return [{"chart": name} for name, each in pairs if each["label"].removeprefix("held-out ") == label]
+
+
+def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_chart() -> None:
+    def chart(*labels: str) -> dict[str, Any]:
+        return {"series": [{"label": each} for each in labels]}
+
+    charts = {
+        "a": chart("greedy", "sampled"),
+        "b": chart("x", "held-out sampled"),
+        "c": chart("x", "greedy"),
+        "d": chart(*"abcdefghij"),
+    }
+    colour_labels(charts)
+    drawn = {name: [each["colour"] for each in own["series"]] for name, own in charts.items()}
+    assert drawn == {"a": [0, 1], "b": [0, 1], "c": [1, 0], "d": [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]}
+
+
+def test_a_caption_names_the_stage_where_a_curve_is_of_several(tmp_path: Path) -> None:
+    charts = build_report([opened(tmp_path)], [None])["charts"]
+    assert charts["seconds"]["summary"].startswith("rl, update: first ")
+    assert charts["reward"]["summary"].startswith("first ")
 
 
 def test_the_table_of_paid_wrong_answers_is_what_the_lists_link_shows(tmp_path: Path) -> None:
