@@ -241,6 +241,31 @@ def test_terms_of_a_filter(visit: Any, report: str) -> None:
     assert found == TERMS
 
 
+def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#t?sort=-reward")
+    opened.page.wait_for_function("[...listed.rows.keys()].every(place => store.told.has(place))")
+    place = opened.page.evaluate("[...listed.rows.keys()][2]")
+    told = opened.page.evaluate(
+        "place => store.episode(place).then(e => [e.task.question, e.messages.at(-1).content])", place
+    )
+    row = opened.page.locator("#shelf .row").nth(2)
+    question, said = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
+    assert question and told[0].startswith(question.strip()[:40]) and told[1].endswith(said.strip()[-20:])
+    assert opened.faults() == []
+
+
+def test_of_siblings_the_rarest_come_first_and_equal_ones_are_one(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#g/step-000003:6")
+    opened.wait("#group .sibling")
+    columns = {"reward": [1.1, 1.1, 0.1, 1.1, None, 1.1], "failure": [None] * 6}
+    opened.page.evaluate("columns => { for (const name in columns) store.columns.set(name, columns[name]); }", columns)
+    assert opened.page.evaluate("rarestFirst([0, 1, 2, 3, 4, 5])") == [2, 4, 0, 1, 3, 5]
+    episodes = [{"messages": [text]} for text in "ababaa"]
+    kinds = opened.page.evaluate("episodes => kindsOf([0, 1, 2, 3, 4, 5], episodes).map(e => [e[0], e[2]])", episodes)
+    assert kinds == [[0, [5]], [1, [3]], [2, []], [4, []]]
+    assert opened.faults() == []
+
+
 @pytest.mark.parametrize("link", ["", "#t", "#t/step-000003:6.1", "#g/step-000003:6"])
 def test_a_phone_shows_the_name_of_the_run_and_no_wider_page(visit: Any, report: str, link: str) -> None:
     opened = visit(f"{report}{link}", is_mobile=True, has_touch=True)

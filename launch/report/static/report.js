@@ -75,7 +75,7 @@ async function renew() {
   byId("data-page").textContent = news.getElementById("data-page").textContent;
   charts.forEach(({ plot }) => plot.destroy());
   charts.clear();
-  Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
+  Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), told: new Map(), blocks: new Map() });
   await openPage();
   const view = document.body.dataset.view; // who reads a trajectory keeps reading it
   if (view === "report") {

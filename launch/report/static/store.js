@@ -24,7 +24,7 @@ async function unpacked(name) {
 }
 
 const store = {
-  size: 0, total: 0, paid: 0, reasons: [], columns: new Map(), starts: [], places: new Map(), groups: new Map(),
+  size: 0, total: 0, paid: 0, reasons: [], columns: new Map(), starts: [], places: new Map(), groups: new Map(), told: new Map(),
   blocks: new Map(), opening: null, pieces: null,
 
   // Columns and where to find each line; the lines themselves are read when they are looked at.
