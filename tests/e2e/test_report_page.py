@@ -254,6 +254,16 @@ def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: st
     assert opened.faults() == []
 
 
+@pytest.mark.parametrize("link", ["#t/step-000003:99.0", "#g/step-000003:99"])
+def test_a_link_to_what_is_not_there_leads_to_its_file(visit: Any, report: str, link: str) -> None:
+    opened = visit(f"{report}{link}")
+    opened.page.click("text=those of step-000003")
+    opened.wait_text("#found", r"12 of 102")
+    opened.go("#t/step-999999:0.0")
+    opened.wait("#episode :text('is not among')")
+    assert opened.page.locator("#episode a").count() == 0 and opened.faults() == []
+
+
 def test_of_siblings_the_rarest_come_first_and_equal_ones_are_one(visit: Any, report: str) -> None:
     opened = visit(f"{report}#g/step-000003:6")
     opened.wait("#group .sibling")

@@ -58,7 +58,7 @@ async function showGroup(id) {
   const places = store.groups.get(id);
   const view = byId("group");
   if (!places) {
-    fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the groups of this page.`), make("p", { class: "quiet" }, keptSentence()));
+    fill(view, drawMissing(id, "groups"));
     return;
   }
   findInList(places);

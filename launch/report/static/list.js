@@ -52,7 +52,9 @@ async function tellRows() {
     const lines = await store.lines(block).catch(() => []);
     if (turn !== listed.telling) return;
     for (const place of unknown.filter((each) => store.blockOf(each) === block)) {
-      const episode = asEpisode(lines[place - store.starts[block]] ?? "{}");
+      const line = lines[place - store.starts[block]];
+      if (line === undefined) continue; // the server did not answer: asked again with the next rows
+      const episode = asEpisode(line);
       const asked = asText(episode.task.question) || (episode.prompt.at(-1)?.content ?? "");
       const last = episode.messages.findLast((each) => each.role === "assistant")?.content ?? "";
       store.told.set(place, { question: asked.trim().slice(0, TOLD), said: last.trim().slice(-TOLD) });
@@ -136,6 +138,14 @@ function keptSentence() {
   if (!store.total) return "No trajectories are in this page.";
   return store.size === store.total ? `All ${count(store.total)} that were written are here.`
     : `${count(store.size)} of ${count(store.total)} that were written are here, in whole groups: ${reasons}.`;
+}
+
+// Of a link whose trajectory or group is not here: what is, of the same file where there is any.
+function drawMissing(id, what) {
+  const file = id.replace(/:[^:]*$/, ""), such = store.names?.find((each) => each.startsWith(`${file}:`));
+  return [make("p", { class: "empty" }, `${shorten(id, 200)} is not among the ${what} of this page.`),
+    such ? make("p", {}, make("a", { href: `#t?${encodeFilter(`file=${file.replace(/^r\d+\//, "")}`)}` }, `those of ${file}`), `, such as ${such}`) : null,
+    make("p", { class: "quiet" }, keptSentence())];
 }
 
 // Where the list stands while one of these places is read: at the first of them that it has.
