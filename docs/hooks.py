@@ -1,4 +1,4 @@
-"""Hooks of the site (mkdocs.yml): pages that lie outside of docs/ are brought in, and links follow them."""
+"""Hooks of the site (mkdocs.yml): the README is its home, pages from outside of docs/ are brought in, links follow."""
 
 import os
 import re
@@ -9,7 +9,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 BROUGHT = {
-    ROOT / "README.md": "project/rlsys.md",
+    ROOT / "README.md": "index.md",
+    ROOT / "docs" / "README.md": "pages.md",
     ROOT / "launch" / "locks" / "README.md": "project/locks.md",
     ROOT / "deploy" / "README.md": "project/deploy.md",
     **{

@@ -14,6 +14,7 @@ form for. What the function raises is its answer to the model, as an error; a co
 
 from __future__ import annotations
 
+import inspect
 import json
 import secrets
 import sys
@@ -25,6 +26,7 @@ from envs.tools.line_process import CallBroke, Command, LineProcess
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, schema_of
 from rlsys.choices import load_own, own_folders
+from rlsys.errors import BadInput
 
 WORKER = Path(__file__).with_name("function_worker.py")
 
@@ -32,13 +34,24 @@ WORKER = Path(__file__).with_name("function_worker.py")
 def read_schema(key: str, path: str, name: str) -> Schema:
     """Of the function at a dotted path. Raises BadInput for what is none, naming the `key` of the configuration."""
 
-    def read(found: Any) -> Schema:
-        if not callable(found):
-            raise TypeError("not a function")
-        return schema_of(found, name)
-
-    schema: Schema = load_own(key, path, read, kind="module.function")
+    found = load_own(key, path, kind="module.function")
+    if expected := _wanted(found):
+        raise BadInput(key=key, found=path, expected=expected)
+    schema: Schema = load_own(key, path, lambda function: schema_of(function, name), kind="module.function")
     return schema
+
+
+def _wanted(found: Any) -> str:
+    """What should stand in the place of something that is no tool; empty of one that is."""
+    if not callable(found):
+        return "a function"
+    if inspect.isclass(found):
+        return "a function; a class would only be made an object of"
+    call = inspect.unwrap(found)
+    calls = (call, type(call).__call__)
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in calls):
+        return "a function that returns its result; this one yields"
+    return ""
 
 
 class FunctionPeer:

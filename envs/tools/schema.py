@@ -12,6 +12,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Schema = Mapping[str, Any]  # {"type": "function", "function": {"name": .., "description": .., "parameters": {..}}}
@@ -29,6 +30,7 @@ _NAMES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", boo
     dict: "object",
     type(None): "null",
 }
+TYPED = ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref")  # keys that say what a value may be
 MAX_DEPTH = 4  # of the values that are looked at
 SHOWN = 60  # characters of a value in an error text
 _ARGUMENT = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)")
@@ -42,13 +44,14 @@ def make_schema(name: str, description: str, parameters: Mapping[str, Any]) -> S
 
 
 def schema_of(function: Callable[..., Any], name: str) -> Schema:
-    """From its signature and its docstring, whose `Args:` describe the arguments, a line each.
+    """From its signature and its docstring, whose `Args:` describe the arguments, a line each. function: also a partial
+    one, or an object that is called.
 
     Raises TypeError for a function whose arguments cannot all be given by name.
     """
-    said = inspect.getdoc(function) or ""
+    written, said = _written(function)
     described = {found[1]: found[2] for line in said.splitlines() if (found := _ARGUMENT.fullmatch(line))}
-    hints = get_type_hints(function)
+    hints = get_type_hints(written)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for key, parameter in inspect.signature(function).parameters.items():
@@ -61,6 +64,30 @@ def schema_of(function: Callable[..., Any], name: str) -> Schema:
             required.append(key)
     description = " ".join(said.partition("\n\n")[0].split())
     return make_schema(name, description, {"type": "object", "properties": properties, "required": required})
+
+
+def _written(function: Any) -> tuple[Any, str]:
+    """What has its annotations, and its docstring."""
+    function = inspect.unwrap(function)
+    if isinstance(function, partial):
+        return _written(function.func)
+    if inspect.isroutine(function):
+        return function, inspect.getdoc(function) or ""
+    call = type(function).__call__  # of an object
+    return call, inspect.cleandoc(call.__doc__) if call.__doc__ else inspect.getdoc(function) or ""
+
+
+def undescribed(schema: Schema) -> str:
+    """What a model is not told of a tool: "no description, no type of city, days"; empty where it is told all. The
+    schema may be a stranger's."""
+    said = schema.get("function")
+    said = said if isinstance(said, Mapping) else {}
+    parameters = said.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else {}
+    known = properties.items() if isinstance(properties, Mapping) else ()
+    bare = [str(key) for key, each in known if not (isinstance(each, Mapping) and any(key in each for key in TYPED))]
+    missing = [] if said.get("description") else ["no description"]
+    return ", ".join([*missing, *([f"no type of {', '.join(bare)}"] if bare else [])])
 
 
 def kind_of_hint(hint: Any) -> dict[str, Any]:

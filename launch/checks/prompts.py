@@ -6,6 +6,7 @@ marks as plain words. What can be seen of that without the model is said here.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from envs import make_world
 from envs.base import World
+from envs.tools.schema import undescribed
 from launch.checks import models
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import args_of, offer_of
-from rlsys.types import Sample, Task
+from rlsys.types import Sample, Task, ToolOffer
 from rlsys.untrusted import describe_exception, visible
 
 if TYPE_CHECKING:
@@ -128,7 +130,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     renderer = renderer.under(args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
     some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
-    made: list[tuple[tuple[int, ...], Sequence[str]]] = []
+    made: list[tuple[tuple[int, ...], Sequence[str], ToolOffer | None]] = []
     broken: list[BadInput] = []
     started = time.monotonic()
     for task in some:
@@ -147,13 +149,20 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     spoilt = [f"{cannot}{each}" for each in broken[:1]]
     if not made:
         return spoilt
-    ids, stop = made[0]
+    ids, stop, offer = made[0]
     ends = ", ".join(map(visible, [*end_texts(renderer), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
-    return [*lines, _lengths([len(ids) for ids, _ in made], window, whole), *spoilt]
+    return [*lines, *_undescribed(offer), _lengths([len(ids) for ids, *_ in made], window, whole), *spoilt]
+
+
+def _undescribed(offer: ToolOffer | None) -> list[str]:
+    """Tools that the model has to guess at."""
+    schemas = [json.loads(each) for each in (offer.schemas if offer is not None else ())]
+    lacking = [(str(each["function"]["name"]), undescribed(each)) for each in schemas]
+    return [visible(f"tool {name}: the model reads {lacks} of it") for name, lacks in lacking if lacks]
 
 
 def _lengths(counts: Sequence[int], window: int, whole: bool) -> str:
@@ -168,8 +177,9 @@ def _lengths(counts: Sequence[int], window: int, whole: bool) -> str:
 
 def _prompt(
     renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConfig, model: str
-) -> tuple[tuple[int, ...], Sequence[str]]:
-    """Its tokens, without what a world looks up when an episode begins, and the strings at which a message ends."""
+) -> tuple[tuple[int, ...], Sequence[str], ToolOffer | None]:
+    """Its tokens, without what a world looks up when an episode begins, the strings at which a message ends, and the
+    tools."""
     try:
         env = world.env(task)
         messages, stop, offer = env.first_messages(), env.stop_strings, offer_of(env)
@@ -183,7 +193,7 @@ def _prompt(
     try:
         if offer is not None:
             renderer.check_offer(offer)
-        return renderer.prompt_ids(messages, offer), stop
+        return renderer.prompt_ids(messages, offer), stop, offer
     except BadInput as error:
         raise BadInput(error, key="model.path", found=model) from error
     except Exception as error:

@@ -267,7 +267,10 @@ def finish(
     progress.doing("computing intervals")
     results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
     papers = {name: papers_of(each) for name, each in plays.items()}
-    ours = {name: replace(each.played, prompts=plays[name].digest()) for name, each in results.items()}
+    ours = {
+        name: replace(each.played, prompts=plays[name].digest(), way=plays[name].way())
+        for name, each in results.items()
+    }
     together, more = of_several(plays, ours, earlier)
     found = report(about, plays, results) | more
     for line in [*table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:

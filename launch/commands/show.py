@@ -21,11 +21,11 @@ from rlsys.jsonl import json_object
 
 HELP = "show trajectories of a run in the terminal: one, the siblings of a task, or a list by conditions"
 EXAMPLES = """examples:
-  rlsys show runs/q step-000212:3.1                       one trajectory: group 3, sibling 1 of step 212
-  rlsys show runs/q step-000212:3                         all siblings of that task
+  rlsys show runs/q step-000240:1248.5                    one trajectory: group 1248, sibling 5 of step 240
+  rlsys show runs/q step-000240:1248                      all siblings of that task
   rlsys show runs/q --step 201-245 --correct 0            a list
   rlsys show runs/q --end malformed --reward -1:0 --limit 10
-  rlsys show runs/q step-000212:3.1 --json | rlsys score runs/q/config.yaml --input - --explain
+  rlsys show runs/q step-000240:1248.5 --json | rlsys score runs/q/config.yaml --input - --explain
 
 `rlsys view` shows the same in a browser; its links hold these names.
 """

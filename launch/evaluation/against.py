@@ -14,6 +14,8 @@ from typing import Any
 
 from launch.evaluation.played import EvalResult, Number, Test, differ, read_played
 from launch.evaluation.significance import SEEDS_TEST, bootstrap_interval, paired_test, seeds_test
+from rlsys.errors import MOST_SHOWN
+from rlsys.untrusted import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class Difference:
     unpaired: Unpaired | None = None  # None: not asked for, or no accuracies
     paired: Paired | None = None
     why_not: str | None = None  # why it is not paired
-    other_prompts: bool = False
+    other_way: str = ""
+    other_tasks: str = ""  # of an unpaired test
 
     def json(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
@@ -72,9 +75,7 @@ class Difference:
             text += f"; {self.paired.describe()}"
         if self.why_not:
             text += f"; not tested: {self.why_not}"
-        if self.other_prompts:
-            text += "; warning: it was evaluated in another way (prompts)"
-        return text
+        return text + "".join(f"; warning: {each}" for each in (self.other_way, self.other_tasks) if each)
 
 
 def read_earlier(path: str) -> dict[str, EvalResult]:
@@ -107,7 +108,8 @@ def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: N
         unpaired=unpaired,
         paired=found if isinstance(found, Paired) else None,
         why_not=found if isinstance(found, str) else None,
-        other_prompts=other_prompts([ours], [earlier]),
+        other_way=other_way([ours], [earlier]),
+        other_tasks=other_tasks([ours], [earlier]) if unpaired else "",
     )
 
 
@@ -157,14 +159,32 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p, p_seeds=p_seeds)
 
 
-def other_prompts(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> bool:
-    """Whether they were evaluated in another way: other sampling, limits, seeds, tasks or reward.
+def other_way(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+    """Whether they were evaluated in another way (sampling, limits, environment, reward), by the keys that differ.
 
-    Digests of different versions say nothing about one another.
+    Empty: they were not. Which tasks were drawn, how many, and with which seeds are no part of it.
     """
-    mine, other = ({each.prompts for each in side if each.prompts} for side in (ours, theirs))
-    comparable = len({digest.rpartition(":")[0] for digest in mine | other}) == 1
-    return bool(comparable and mine and other) and not (mine <= other or other <= mine)
+    everyone = [*ours, *theirs]
+    if len({each.prompts for each in everyone}) == 1:
+        return ""
+    if not all(each.way for each in everyone):
+        return "whether they were evaluated in the same way is not known: an earlier rlsys has not written it"
+    first, keys = everyone[0].way, dict.fromkeys(key for each in everyone for key in each.way)
+    other = [visible(key) for key in keys if any(each.way.get(key) != first.get(key) for each in everyone)]
+    more = f" and {len(other) - MOST_SHOWN} more" if len(other) > MOST_SHOWN else ""
+    return f"evaluated in another way: {', '.join(other[:MOST_SHOWN])}{more}" if other else ""
+
+
+def other_tasks(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+    """What an unpaired test takes for granted, where it is over other tasks on each side. Empty: over the same."""
+    known = all(each.contents for each in (*ours, *theirs))
+    mine, other = (
+        {what for each in side for what in (each.contents.values() if known else each.tasks)} for side in (ours, theirs)
+    )
+    if mine == other:
+        return ""
+    counts = f"of {len(mine)} and {len(other)} tasks {len(mine & other)} are in both"
+    return f"{counts}: the test takes them as drawn from one source"
 
 
 def _others(everyone: Sequence[EvalResult]) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from launch.evaluation.against import Paired, other_prompts, pair_settings
+from launch.evaluation.against import Paired, other_tasks, other_way, pair_settings
 from launch.evaluation.played import EvalResult, Number, Test, differ, is_share
 from launch.evaluation.report import averages
 from launch.evaluation.significance import Correlation, mean_and_spread, pearson
@@ -34,7 +34,8 @@ class Cell:
     better: bool = False
     paired: Paired | None = None  # over tasks, whose values are means over seeds
     why_not: str | None = None  # why it is not tested
-    other_prompts: bool = False
+    other_way: str = ""
+    other_tasks: str = ""  # of an unpaired test
 
     def describe(self, alpha: float) -> str:
         mark = "" if self.p is None or self.p >= alpha else "+" if self.better else "-"
@@ -70,10 +71,10 @@ def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str,
     if setting is first or not theirs:
         return cell
     sides = [[plays[play] for plays in each.seeds if play in plays] for each in (setting, first)]
-    cell = replace(cell, other_prompts=other_prompts(*sides))
+    cell = replace(cell, other_way=other_way(*sides))
     if test == "paper":
         p = differ(_pool(ours), _pool(theirs))[1] if is_share(key) else None
-        return replace(cell, p=p, better=value > _pool(theirs).value)
+        return replace(cell, p=p, better=value > _pool(theirs).value, other_tasks=other_tasks(*sides))
     found = pair_settings(*sides)
     if isinstance(found, str):
         return replace(cell, why_not=found)
@@ -161,8 +162,11 @@ def _describe_tests(name: str, row: Mapping[str, Cell]) -> list[str]:
     """What the table has no room for."""
     found = [f"{name}, {play}: {each.paired.describe()}" for play, each in row.items() if each.paired]
     found += [f"{name}, {play}: not tested: {each.why_not}" for play, each in row.items() if each.why_not]
-    if other := [play for play, each in row.items() if each.other_prompts]:
-        found.append(f"warning: {name} was evaluated in another way than the first (prompts): {', '.join(other)}")
+    for key in ("other_way", "other_tasks"):
+        warnings = dict.fromkeys(text for each in row.values() if (text := getattr(each, key)))
+        for text in warnings:
+            of = ", ".join(play for play, each in row.items() if getattr(each, key) == text)
+            found.append(f"warning: {name} against the first, {of}: {text}")
     return found
 
 

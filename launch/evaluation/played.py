@@ -36,7 +36,8 @@ class EvalResult:
     tasks: Mapping[str, float]  # the measure, by task
     group: str = ""  # eval.sets.NAME.group
     contents: Mapping[str, str] = field(default_factory=dict)  # by task what it asks; {} in files of before
-    prompts: str = ""  # of what was evaluated in which way
+    prompts: str = ""  # a digest of which prompts were played in which way
+    way: Mapping[str, Any] = field(default_factory=dict)  # how, whichever tasks they were; {} in files of before
 
     @property
     def key(self) -> str:
@@ -110,4 +111,5 @@ def _parse_result(found: Mapping[str, Any], name: str) -> EvalResult:
         group=group,
         contents=contents,
         prompts=str(play.get("prompts", "")),
+        way=dict(play.get("way", {})),
     )

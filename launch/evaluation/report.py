@@ -70,9 +70,9 @@ def of_several(
 
 def _play(play: Play, result: Result) -> dict[str, Any]:
     sampling = {"samples": play.samples, "seeds": play.seeds, "temperature": play.temperature, "group": play.of.group}
-    found = {"prompts": play.digest(), "measure": result.measure, "partial": result.partial} | sampling
+    found = {"prompts": play.digest(), "way": play.way(), "measure": result.measure, "partial": result.partial}
     values = asdict(result)
-    return found | {key: values[key] for key in MORE} | {"paper": papers_of(play)}
+    return found | sampling | {key: values[key] for key in MORE} | {"paper": papers_of(play)}
 
 
 def papers_of(play: Play) -> dict[str, float]:

@@ -8,10 +8,11 @@ environments each has such a set, with its name.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from envs import REWARDS, WORLDS, make_world
 from envs.base import World
@@ -31,10 +32,15 @@ from rlsys.untrusted import visible
 # Keys of a set that stand in the place of the same ones of `eval`.
 SAMPLING = ("tasks", "greedy", "samples", "seeds", "temperature", "top_p", "max_turn_tokens", "max_response_tokens")
 
-DIGEST_VERSION = 2  # one more whenever `Play.identity` says other things of the same evaluation
-FILES = ("data", "eval_data")  # of an environment's tasks, wherever they lie
+DIGEST_VERSION = 3  # one more whenever `Play.identity` says other things of the same evaluation
+FILES = ("env.data", "env.eval_data")  # what is read from them counts, wherever they lie
+# Keys of an environment that say which tasks there are, and nothing of how one of them is played.
+DRAWN = (
+    *FILES, "env.data_split", "env.data_tasks", "env.eval_split", "env.train_tasks", "env.held_out_tasks", "env.seed",
+)  # fmt: skip
 LEVEL = "level"  # `eval.by` of a task without such a field: what its environment says of it
 MOST_VALUES = 40  # of `eval.by`; a number for each would say nothing
+ASK = "what the tasks ask"
 WITHOUT = "none"  # of a task that lacks the field of `eval.by`
 
 
@@ -123,17 +129,26 @@ class Play:
         top_p = config.top_p if config.top_p is not None and self.temperature else plan.top_p
         return replace(plan, top_p=top_p, priority=True)
 
+    def way(self) -> dict[str, Any]:
+        """How an episode is played and graded, whichever tasks and seeds are drawn. As JSON has it."""
+        plan = self.plan()
+        keys = ("temperature", "top_p", "max_turn_tokens", "max_response_tokens")
+        limits = {f"eval.{key}": getattr(plan, key) for key in keys}
+        parts = {key: value for key, value in self._parts().items() if key not in DRAWN}
+        found: dict[str, Any] = limits | {"engine.max_model_len": plan.max_context} | parts
+        return cast(dict[str, Any], json.loads(json.dumps(found, default=str)))
+
     def identity(self) -> dict[str, Any]:
-        """What must be the same for two evaluations to have played the same prompts in the same way."""
+        """What must be the same for two evaluations to have played the same prompts in the same way: the way, and what
+        was drawn."""
         recipe, config = self.of.recipe, self.of.recipe.eval
-        same: dict[str, Any] = {"seed": recipe.seed, "split": self.of.split, "drawn": self.of.drawn}
-        same |= {f"eval.{key}": getattr(config, key) for key in (*SAMPLING, "seed")}
-        same |= {f"rollout.{key}": getattr(recipe.rollout, key) for key in ("max_turn_tokens", "max_response_tokens")}
-        same |= {"engine.max_model_len": recipe.engine.max_model_len}
-        for key, part in (("env", recipe.env), ("reward", recipe.reward)):
-            same |= identity_of(key, part)
-        files = {f"env.{name}": None for name in FILES if f"env.{name}" in same}  # what is read from them counts
-        return same | files | {"what the tasks ask": self.of.contents}
+        drawn = {key: value for key, value in self._parts().items() if key in DRAWN and key not in FILES}
+        drawn |= {"seed": recipe.seed, "split": self.of.split, "drawn": self.of.drawn}
+        drawn |= {f"eval.{key}": getattr(config, key) for key in ("tasks", "seed")}
+        return self.way() | drawn | {"eval.samples": self.samples, "eval.seeds": self.seeds} | {ASK: self.of.contents}
+
+    def _parts(self) -> dict[str, Any]:
+        return identity_of("env", self.of.recipe.env) | identity_of("reward", self.of.recipe.reward)
 
     def digest(self) -> str:
         """Of two with one version before the colon: equal where `identity` is. Before there were versions: no colon."""

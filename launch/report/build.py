@@ -18,7 +18,7 @@ from launch.reading.settings import group_runs
 from launch.report.advice import ORDER
 from launch.report.advise import advise
 from launch.report.chart_table import SECTIONS
-from launch.report.charts import make_charts
+from launch.report.charts import COLOURS, colour_labels, make_charts
 from launch.report.compare import MOST_DRAWN, Groups, compare_tables, few_seeds, merge_seeds
 from launch.report.cost import make_cost
 from launch.report.facts import all_stages, main_stage
@@ -33,7 +33,7 @@ from rlsys.untrusted import visible
 
 FORMAT = 1
 EVENTS = 200  # the newest: a page's table, and events.jsonl has all
-REST = 7  # colour of phases that the chart of seconds has no line for
+REST = COLOURS  # the grey of phases that the chart of seconds has no line for
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s\"']+")
 Report = dict[str, Any]
 
@@ -65,6 +65,7 @@ def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, pric
     if cost is not None:
         tables["cost"] = cost
     charts = make_charts([run], [""])
+    colour_labels(charts)
     return {
         "format": FORMAT,
         "title": visible(run.path.name),
@@ -87,6 +88,7 @@ def _of_several(
     label_of = {run: each.label for each in groups for run in each.runs}
     labels = [label_of[run] for run in runs]
     charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
+    colour_labels(charts)
     advice: list[dict[str, Any]] = [each.to_json() for each in few_seeds(groups)]
     for at, (run, verdict, own) in enumerate(zip(runs, verdicts, episodes, strict=True)):
         for each in advise(run, verdict, own):
@@ -111,10 +113,9 @@ def _of_several(
 
 
 def _coloured(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
-    """With the colour of each phase in the chart of seconds: the place of its line there. The rest is grey."""
-    labels = list(dict.fromkeys(each["label"] for each in charts.get("seconds", {}).get("series", ())))
-    places = {label: min(at, REST) for at, label in enumerate(labels)}
-    parts = [{**each, "colour": places.get(each["label"], REST)} for each in time["parts"]]
+    """With the colour of each phase in the chart of seconds. The rest is grey."""
+    colours = {each["label"]: each["colour"] for each in charts.get("seconds", {}).get("series", ())}
+    parts = [{**each, "colour": colours.get(each["label"], REST)} for each in time["parts"]]
     return {**time, "parts": parts}
 
 

@@ -24,6 +24,8 @@ from launch.report.words import mean, number, total
 POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
 SERIES = 12  # of a chart and a run
 DIGITS = 6  # of a number in a chart
+COLOURS = 8  # of report.css
+HELD_OUT = "held-out "  # before the name of a play, beside training
 MARKS = 200  # lines of events in a chart: more cover it
 
 
@@ -61,6 +63,21 @@ def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str
         if any(any(value is not None for value in each["y"]) for each in series):
             found[name] = _chart(spec, drawn, series)
     return found
+
+
+def colour_labels(charts: dict[str, Any]) -> None:
+    """Give each series the number of its colour: the same for the same label in all charts of a page."""
+    known: dict[str, int] = {}
+    for chart in charts.values():
+        labels = list(dict.fromkeys(each["label"].removeprefix(HELD_OUT) for each in chart["series"]))
+        own: dict[str, int] = {}
+        before = [each for each in known if each in labels]  # those that have a colour take it first, the oldest before
+        for label in (*before, *(each for each in labels if each not in known)):
+            free = [at for at in range(COLOURS) if at not in own.values()] or [len(own) % COLOURS]
+            own[label] = known[label] if known.get(label) in free else free[0]
+            known.setdefault(label, own[label])
+        for each in chart["series"]:
+            each["colour"] = own[each["label"].removeprefix(HELD_OUT)]
 
 
 def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
@@ -278,7 +295,7 @@ def _held_out(drawn: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[
             continue
         intervals = [each.interval or (each.value, each.value) for each in shown]
         yield {
-            "label": drawn.label or (f"held-out {play}" if only_shares else play),
+            "label": drawn.label or (f"{HELD_OUT}{play}" if only_shares else play),
             "run": drawn.at,
             "stage": shown[-1].of.stage,
             "kind": "dots",
@@ -310,7 +327,8 @@ def _marks(drawn: Drawn) -> list[dict[str, Any]]:
 
 
 def _summary(series: Sequence[Mapping[str, Any]]) -> str:
-    """In words, for those who cannot see the chart: of the first line of the last stage; of dots their ends."""
+    """In words, for those who cannot see the chart: of the first line of the last stage, which is named where the curve
+    is of several; of dots their ends."""
     if len({each["run"] for each in series}) > 1:
         return ""
     lines = [each for each in series if each["kind"] != "dots"] or list(series)[:1]
@@ -319,6 +337,7 @@ def _summary(series: Sequence[Mapping[str, Any]]) -> str:
     if not known:
         return ""
     count = 1 if shown["kind"] == "dots" else ends_of(len(known))
-    what = "" if len({each["label"] for each in lines}) == 1 else f"{shown['label']}: "
+    named = [str(shown[key]) for key in ("stage", "label") if len({each[key] for each in lines}) > 1]
+    what = f"{', '.join(named)}: " if named else ""
     of = f" {count} of {len(known)}" if count > 1 else ""
     return f"{what}first{of}: {number(mean(known[:count]))}; last{of and f' {count}'}: {number(mean(known[-count:]))}"

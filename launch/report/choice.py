@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ NAME = re.compile(r"(?P<file>[^:]+):(?P<sequence>\d+)(?:\.(?P<sibling>\d+))?")
 RANGE = re.compile(r"(?P<low>-?[\d.]+)(?:[:-](?P<high>-?[\d.]+))?")
 WORDS = {"task": "task_id", "end": "end", "failed": "failure", "play": "play"}
 ANY, NO = "any", "none"
+STEP = "step-"  # how a file of a step begins
+MOST_SPANS = 8  # in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def read_range(text: str, key: str) -> Range:
 
 
 def name_of(episodes: Listed, row: int) -> str:
-    """ "step-000212:3.1": the file, the group in it, the sibling."""
+    """ "step-000240:1248.5": the file, the group in it, the sibling."""
     columns = episodes.columns
     file = episodes.texts["file"][int(columns["file"][row])]
     return f"{stem(file)}:{columns['sequence'][row]}.{columns['sibling'][row]}"
@@ -49,23 +51,48 @@ def stem(file: str) -> str:
 
 
 def find_named(episodes: Listed, name: str) -> list[int]:
-    """The row of a trajectory, or those of a group. Raises BadInput for a name that none has."""
+    """The row of a trajectory, or those of a group. Raises BadInput for a name that none has, with what there is."""
     match = NAME.fullmatch(name)
-    if match is None:
-        raise BadInput(key="ID", found=name, expected="FILE:GROUP.SIBLING, such as step-000212:3.1, or FILE:GROUP")
-    stems = [stem(file) for file in episodes.texts["file"]]
-    if match["file"] not in stems:
-        known = f"{stems[0]} to {stems[-1]}" if stems else "no file of trajectories"
-        raise BadInput(key="ID", found=name, expected=f"a file of the run ({known})")
+    file = match["file"] if match is not None else name
+    stems = [stem(each) for each in episodes.texts["file"]]
+    if file not in stems:
+        raise BadInput(key="ID", found=name, expected=f"a file of the run: {_files(stems)}")
     columns = episodes.columns
-    chosen = (columns["file"] == stems.index(match["file"])) & (columns["sequence"] == int(match["sequence"]))
+    chosen = columns["file"] == stems.index(file)
+    groups = np.unique(columns["sequence"][chosen]).tolist()
+    if match is None or int(match["sequence"]) not in groups:
+        such = f"such as {name_of(episodes, int(np.flatnonzero(chosen)[0]))}"
+        raise BadInput(key="ID", found=name, expected=f"a group of {file}: it has {_spans(groups)}, {such}")
+    chosen &= columns["sequence"] == int(match["sequence"])
     siblings = columns["sibling"][chosen].tolist()
     if match["sibling"] is not None:
         chosen &= columns["sibling"] == int(match["sibling"])
     if not chosen.any():
-        known = f"sibling {', '.join(map(str, siblings[:16]))}" if siblings else "a group that was written"
-        raise BadInput(key="ID", found=name, expected=known)
+        raise BadInput(key="ID", found=name, expected=f"a sibling of that group: it has {_spans(siblings)}")
     return np.flatnonzero(chosen).tolist()
+
+
+def _files(stems: Sequence[str]) -> str:
+    """ "step-000201 to step-000245, eval-rl-before-greedy"."""
+    numbers = [int(each.removeprefix(STEP)) for each in stems if each.startswith(STEP)]
+    others = [each for each in stems if not each.startswith(STEP)]
+    steps = [_spans(numbers, lambda number: f"{STEP}{number:06}")] if numbers else []
+    more = [f"{len(others) - MOST_SPANS} more"] if len(others) > MOST_SPANS else []
+    return ", ".join([*steps, *others[:MOST_SPANS], *more]) or "it has written none"
+
+
+def _spans(numbers: Sequence[int], show: Callable[[int], str] = str) -> str:
+    """ "1690 to 1697, 1700": what is there, in order."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [show(low) if low == high else f"{show(low)} to {show(high)}" for low, high in spans]
+    if len(shown) > MOST_SPANS:
+        shown = [*shown[: MOST_SPANS - 1], "...", shown[-1]]
+    return ", ".join(shown)
 
 
 def find_like(episodes: Listed, ranges: Mapping[str, Range], words: Mapping[str, str]) -> list[int]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.evaluation.against import Paired, other_prompts, pair_settings
+from launch.evaluation.against import Paired, other_way, pair_settings
 from launch.evaluation.played import EvalResult
 from launch.evaluation.significance import mean_and_spread
 from launch.reading.directory import RunDirectory
@@ -112,7 +112,7 @@ def _tests(groups: Groups) -> dict[str, Any] | None:
             found = pair_settings(theirs[play], first[play])
             pair = f"{other.label} against {groups[0].label}"
             if isinstance(found, Paired):
-                remark = "evaluated in another way" if other_prompts(theirs[play], first[play]) else ""
+                remark = other_way(theirs[play], first[play])
                 moved = [f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}"]
                 rows.append([pair, play, found.tasks, *moved, found.test, p_value(found.p), remark])
             else:

@@ -15,7 +15,6 @@ from rlsys.errors import BadInput
 Column = npt.NDArray[Any]
 NONE = -1  # in columns of numbers: unknown
 
-PAID = 0.5  # reward above which an episode that a grader calls wrong is worth a look
 SHARES = {"evaluation": 0.5, "failure": 0.25, "highest reward": 0.05, "lowest reward": 0.05, "paid but wrong": 0.15}
 SPREAD = "spread over the steps"
 
@@ -80,7 +79,7 @@ def choose(episodes: Listed, room: Room | None) -> Kept:
     total, sizes = len(episodes), room.sizes(episodes) if room is not None else np.zeros(len(episodes))
     if room is None or sizes.sum() <= room.most:
         return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
-    groups = _group(episodes.columns, sizes)
+    groups = _group(episodes.columns, sizes, paid_above(episodes))
     taken = np.zeros(len(groups.size), bool)
     reasons: Counter[str] = Counter()
 
@@ -105,7 +104,17 @@ def choose(episodes: Listed, room: Room | None) -> Kept:
     return Kept(np.flatnonzero(taken[groups.of_row]).tolist(), total, dict(reasons))
 
 
-def _group(columns: Mapping[str, Column], sizes: Column) -> _Groups:
+def paid_above(episodes: Listed) -> float:
+    """The reward above which a wrong answer is paid like a right one: half of what right ones of training usually get.
+
+    Not what a wrong answer in the right form gets. 0 where none was right, or where right ones usually get nothing.
+    """
+    columns = episodes.columns
+    right = columns["reward"][(columns["play"] == NONE) & (columns["correct"] == 1) & np.isfinite(columns["reward"])]
+    return max(round(float(np.median(right)) / 2, 6), 0.0) if len(right) else 0.0
+
+
+def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups:
     keys = columns["file"].astype(np.int64) * 2**32 + columns["sequence"]
     _, first, of_row, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     reward = columns["reward"]
@@ -114,7 +123,7 @@ def _group(columns: Mapping[str, Column], sizes: Column) -> _Groups:
     np.fmin.at(lowest, of_row, reward)
     failed, wrong = np.zeros(len(count), bool), np.zeros(len(count), bool)
     np.logical_or.at(failed, of_row, columns["failure"] != NONE)
-    np.logical_or.at(wrong, of_row, (reward > PAID) & (columns["correct"] == 0))
+    np.logical_or.at(wrong, of_row, (reward > paid) & (columns["correct"] == 0))
     at_first = {name: columns[name][first] for name in ("step", "play", "file")}
     return _Groups(
         of_row=of_row,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from launch.report.kept import NONE, Kept, Listed, Room, choose
+from launch.report.kept import NONE, Kept, Listed, Room, choose, paid_above
 
 BLOCK = 512 * 1024  # bytes of lines
 TEXT = 300  # characters of a text of a column
@@ -78,6 +78,7 @@ class Pack:
             "count": sum(sizes),
             "total": sum(each.total for each in self.kept),
             "reasons": list(reasons.items()),
+            "paid": min(map(paid_above, self.runs), default=0.0),
             "starts": np.cumsum([0, *sizes])[:-1].tolist(),
             "columns": columns,
         }

@@ -15,11 +15,12 @@ from launch.reading.episodes import Episodes
 from launch.report.advice import Advice
 from launch.report.by_env import rows_by_env
 from launch.report.facts import Stage, count_groups, nodes_of
+from launch.report.kept import paid_above
 from launch.report.rules import EXAMPLES
 from launch.report.seconds import fates_of, label_of, phases_of
 from launch.report.split import MEMORY, slope_of
 from launch.report.verdict import compare_ends, points_of
-from launch.report.words import mean, number, p_value, plain, score, share, total
+from launch.report.words import mean, number, p_value, plain, plural, score, share, total
 
 INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
 MOST = 1_000  # rows of a table
@@ -178,12 +179,13 @@ def _advice(looked: Looked) -> dict[str, Any] | None:
 
 
 def _paid(looked: Looked) -> dict[str, Any] | None:
-    """The best paid training episodes whose answer is wrong: where a reward is gamed, it shows here first."""
+    """The best paid training episodes whose answer is wrong: where a reward is gamed, it shows here first. The list
+    shows the same by its link "paid but wrong"."""
     episodes = looked.episodes
     if episodes is None or not len(episodes):
         return None
-    columns = episodes.columns
-    wrong = np.flatnonzero(episodes.in_training & (columns["correct"] == 0) & (columns["reward"] > 0))
+    columns, paid = episodes.columns, paid_above(episodes)
+    wrong = np.flatnonzero(episodes.in_training & (columns["correct"] == 0) & (columns["reward"] > paid))
     order = wrong[np.lexsort((wrong, -columns["reward"][wrong]))][:EXAMPLES]
     rows = [
         [
@@ -194,7 +196,8 @@ def _paid(looked: Looked) -> dict[str, Any] | None:
         for row in order.tolist()
     ]
     links = [[at, f"#t/{row[0]}"] for at, row in enumerate(rows)]
-    title = f"Paid most with a wrong answer ({len(wrong):,} episodes are paid more than 0 for one)"
+    than = f"{number(paid)} for one, half of what a right one usually gets" if paid else "0 for one"
+    title = f"Paid most with a wrong answer ({plural(len(wrong), 'episode')} paid more than {than})"
     return table(title, ("episode", "reward", "tokens", "end", "task"), rows, links)
 
 

@@ -152,7 +152,7 @@ def closing_line(run: Run, status: str) -> str:
     newest = run.dir.newest()
     saved = f" from step {step_of(newest)}" if newest is not None else " from the beginning"
     path = shorten_path(run.dir.path)
-    shows = f"`rlsys report {path}` shows it, `rlsys show {path} NAME:SEQUENCE.SIBLING` one episode"
+    shows = f"`rlsys report {path}` shows it, `rlsys show {path} FILE:GROUP.SIBLING` one episode"
     then = shows if status == "done" else f"the same command continues it{saved}"
     taken = f"{status} after {run.state.step} steps in {run.wall_s:.0f} s"
     return f"{taken}{fell}{change}; see {path}; {then}"

@@ -8,6 +8,8 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +27,8 @@ TALKATIVE = (  # modules of Ray that set a level of their own
     "ray._private.runtime_env.packaging",
     "ray._private.runtime_env.working_dir",
 )
+PORT = 8265  # of the dashboard, where `ray start` is not told another one
+OTHER = "what listens there is another server"
 TOKEN_FILE = "~/.ray/auth_token"
 
 
@@ -92,9 +96,10 @@ class Server:
         self.address = address
         try:
             self._client = _asked(lambda: Client(address))
-        except Unreachable as error:
-            way = "`ray start --head` prints the address of its dashboard; in Kubernetes, kubectl port-forward"
-            raise BadInput(f"no Ray dashboard answers ({error}): {way}", key="--address", found=address) from error
+        except (Unreachable, LookupError, TypeError) as error:  # the latter of another server's JSON
+            reason = error if isinstance(error, Unreachable) else OTHER
+            way = f"its port is {PORT}, or as `ray start --head` printed it; in Kubernetes, kubectl port-forward"
+            raise BadInput(f"no Ray dashboard answers ({reason}): {way}", key="--address", found=address) from error
         theirs = self._client._server_ray_version
         if theirs != ray.__version__:
             need = "the version of launch/locks on every node"
@@ -166,7 +171,11 @@ def _asked(call: Callable[[], T]) -> T:
 def _first_cause(error: BaseException) -> str:
     cause: BaseException = error
     while cause.__context__ is not None or cause.__cause__ is not None:
+        if isinstance(cause, JSONDecodeError):
+            return OTHER
         cause = cause.__cause__ or cause.__context__ or cause
+    if isinstance(cause, HTTPException) and not isinstance(cause, ConnectionError):  # its text is what was answered
+        return "what listens there speaks no HTTP, as Ray's own port does not"
     return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 

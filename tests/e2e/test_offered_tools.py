@@ -302,7 +302,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         make_offered(function("nothing_here"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="cannot be given by name"):
         make_offered(function("takes"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="not a function"):
+    with pytest.raises(BadInput, match="expected a function"):
         make_offered(function("NOT_A_FUNCTION"), "env.tools.0.", None, 1)  # type: ignore[arg-type]
     assert list_tools.cache_info().maxsize == 64
 

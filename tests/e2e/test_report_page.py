@@ -56,6 +56,14 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
     assert opened.faults() == []
 
 
+def test_what_is_paid_but_wrong_is_a_click_away(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#t")
+    opened.page.click("#paid")
+    opened.page.wait_for_function("byId('filter').value === `play=none&reward>${store.paid}&correct=0`")
+    opened.wait_text("#found", r"\d+ of 102")
+    assert opened.faults() == []
+
+
 def test_tokens_take_the_colour_of_what_is_asked_and_make_the_text(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t/step-000003:6.1")
     opened.wait("#episode .card.model")
@@ -231,3 +239,57 @@ def test_terms_of_a_filter(visit: Any, report: str) -> None:
     )
     found = {term: opened.page.evaluate("term => filterColumns(readFilter(term))", term) for term in TERMS}
     assert found == TERMS
+
+
+def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#t?sort=-reward")
+    opened.page.wait_for_function("[...listed.rows.keys()].every(place => store.told.has(place))")
+    place = opened.page.evaluate("[...listed.rows.keys()][2]")
+    told = opened.page.evaluate(
+        "place => store.episode(place).then(e => [e.task.question, e.messages.at(-1).content])", place
+    )
+    row = opened.page.locator("#shelf .row").nth(2)
+    question, said = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
+    assert question and told[0].startswith(question.strip()[:40]) and told[1].endswith(said.strip()[-20:])
+    assert opened.faults() == []
+
+
+@pytest.mark.parametrize("link", ["#t/step-000003:99.0", "#g/step-000003:99"])
+def test_a_link_to_what_is_not_there_leads_to_its_file(visit: Any, report: str, link: str) -> None:
+    opened = visit(f"{report}{link}")
+    opened.page.click("text=those of step-000003")
+    opened.wait_text("#found", r"12 of 102")
+    opened.go("#t/step-999999:0.0")
+    opened.wait("#episode :text('is not among')")
+    assert opened.page.locator("#episode a").count() == 0 and opened.faults() == []
+
+
+def test_of_siblings_the_rarest_come_first_and_equal_ones_are_one(visit: Any, report: str) -> None:
+    opened = visit(f"{report}#g/step-000003:6")
+    opened.wait("#group .sibling")
+    columns = {"reward": [1.1, 1.1, 0.1, 1.1, None, 1.1], "failure": [None] * 6}
+    opened.page.evaluate("columns => { for (const name in columns) store.columns.set(name, columns[name]); }", columns)
+    assert opened.page.evaluate("rarestFirst([0, 1, 2, 3, 4, 5])") == [2, 4, 0, 1, 3, 5]
+    episodes = [{"messages": [text]} for text in "ababaa"]
+    kinds = opened.page.evaluate("episodes => kindsOf([0, 1, 2, 3, 4, 5], episodes).map(e => [e[0], e[2]])", episodes)
+    assert kinds == [[0, [5]], [1, [3]], [2, []], [4, []]]
+    assert opened.faults() == []
+
+
+@pytest.mark.parametrize("link", ["", "#t", "#t/step-000003:6.1", "#g/step-000003:6"])
+def test_a_phone_shows_the_name_of_the_run_and_no_wider_page(visit: Any, report: str, link: str) -> None:
+    opened = visit(f"{report}{link}", is_mobile=True, has_touch=True)
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    opened.page.reload()
+    opened.wait("body[data-ready]")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == 390
+    inside = "e => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= 390"
+    assert opened.page.locator("h1").evaluate(inside)
+    if link == "#t":
+        opened.wait("#shelf .row")
+        shown = [each.inner_text() for each in opened.page.locator("#columns .cell:visible").all()]
+        assert shown == ["step", "task", "episode", "reward", "right"]
+    if not link:
+        lines = "e => e.getClientRects().length && Math.round(e.getBoundingClientRect().height / 19)"
+        assert max(each.evaluate(lines) for each in opened.page.locator(".table th:visible").all()) <= 3
+    assert opened.faults() == []

@@ -48,6 +48,7 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr  # --quiet would hide warnings from --strict
     pages = {page: page.read_text() for page in tmp_path.rglob("*.html")}
+    assert '<h1 id="rlsys">' in pages[tmp_path / "index.html"] and tmp_path / "pages.html" in pages
     assert len(pages) > 40 and tmp_path / "recipes" / "swirl.html" in pages
     assert {str(page): found for page, text in pages.items() if (found := asked(text))} == {}
     assert [page for page, text in pages.items() if 'class="mermaid"' in text] == []  # drawn by a script from elsewhere
@@ -80,6 +81,6 @@ def navigation(entries: list[object]) -> Iterator[str]:
 def test_the_navigation_has_the_pages_of_the_index_in_its_order() -> None:
     pages = [*navigation(load_config(str(ROOT / "mkdocs.yml")).nav or [])]
     listed = re.findall(r"\]\(([^)#:]+\.md)\)", (ROOT / "docs" / "README.md").read_text().partition("\n## ")[2])
-    ours = [page for page in pages if (ROOT / "docs" / page).exists() and page != "README.md"]
+    ours = [page for page in pages if (ROOT / "docs" / page).exists()]
     sections = [page for page in ours if not page.startswith("rewards/") or page == "rewards/README.md"]
     assert [page for page in listed if not page.startswith("../")] == sections

@@ -53,14 +53,14 @@ function restack(plot, planned, hidden) {
 // uPlot's own lists of series, data and bands. Stacked areas are painted from the highest to the lowest.
 function plan(chart) {
   const { xs, steps, series } = aligned(chart);
-  const labels = [...new Set(series.map((own) => own.label))];
+  const labels = [...new Set(series.map((own) => own.label))], colours = labels.map((label, at) => series.find((own) => own.label === label).colour ?? at);
   const longest = Math.max(0, ...series.map((own) => own.y.filter((value) => typeof value === "number").length));
   const window = Math.max(1, Math.round(longest / SMOOTH));
   const drawn = [{}], data = [xs], bands = [], intervals = [];
   const add = (values, options) => { drawn.push({ spanGaps: false, points: { show: false }, ...options }); data.push(values); return data.length - 1; };
   const stacked = chart.stacked ? cumulate(series).reverse() : series.map((own) => ({ ...own, shown: own.y }));
   for (const own of stacked) {
-    const number = labels.indexOf(own.label), stroke = colourOf(number);
+    const number = labels.indexOf(own.label), stroke = colourOf(colours[number]);
     if (chart.stacked || own.kind === "area") add(own.shown, { stroke, fill: stroke, width: 0, owner: number });
     else if (own.kind === "dots") {
       add(own.shown, { stroke, paths: () => null, points: { show: true, size: 6, fill: stroke }, owner: number });
@@ -75,7 +75,7 @@ function plan(chart) {
       add(runningMean(own.shown, window), { stroke, width: 1.6, points: { show: known <= FEW, size: 5, fill: stroke }, owner: number });
     }
   }
-  return { xs, steps, series, labels, drawn, data, bands, intervals };
+  return { xs, steps, series, labels, colours, drawn, data, bands, intervals };
 }
 
 function range(chart, planned) {
@@ -214,12 +214,12 @@ function drawChart(figure) {
     plot.series.forEach((own, at) => { if (own.owner === number) plot.setSeries(at, { show: !isHidden }); });
   };
   if (zoom) plot.setScale("x", { min: zoom[0], max: zoom[1] });
-  fill(figure.querySelector(".legend"), planned.labels.length < 2 ? [] : planned.labels.slice(0, 12).map((label, number) => drawKey(label, number, hide)));
+  fill(figure.querySelector(".legend"), planned.labels.length < 2 ? [] : planned.labels.slice(0, 12).map((label, number) => drawKey(label, number, planned.colours[number], hide)));
 }
 
-function drawKey(label, number, hide) {
+function drawKey(label, number, colour, hide) {
   const box = make("span", { class: "swatch" });
-  box.style.backgroundColor = colourOf(number);
+  box.style.backgroundColor = colourOf(colour);
   const key = button("", () => {
     hide(number, key.classList.toggle("off"));
   }, label);

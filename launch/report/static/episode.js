@@ -95,7 +95,7 @@ async function showEpisode(id) {
   const place = store.places.get(id);
   const view = byId("episode");
   if (place === undefined) {
-    fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the trajectories of this page.`), make("p", { class: "quiet" }, keptSentence()));
+    fill(view, drawMissing(id, "trajectories"));
     return;
   }
   const turn = ++asked, episode = await store.episode(place);

@@ -15,7 +15,25 @@ function parting(episodes) {
   return null;
 }
 
-function drawSibling(place, episode, part) {
+// Those that say and get the same are one: [place, episode, places of the others].
+function kindsOf(places, episodes) {
+  const kinds = new Map();
+  places.forEach((place, at) => {
+    const key = JSON.stringify([store.get("reward", place), store.get("failure", place), episodes[at].messages]);
+    if (kinds.has(key)) kinds.get(key)[2].push(place);
+    else kinds.set(key, [place, episodes[at], []]);
+  });
+  return [...kinds.values()];
+}
+
+// What is rare comes first: of eight siblings the one that is wrong, or the one that is right.
+function rarestFirst(places) {
+  const reward = (place) => store.get("reward", place), counts = new Map();
+  for (const place of places) counts.set(reward(place), (counts.get(reward(place)) ?? 0) + 1);
+  return [...places].sort((a, b) => counts.get(reward(a)) - counts.get(reward(b)) || (reward(b) ?? -Infinity) - (reward(a) ?? -Infinity) || a - b);
+}
+
+function drawSibling(place, episode, part, equal) {
   const cards = drawCards(episode, null, 0);
   const card = part && cards.children[episode.prompt.length + part.message];
   if (card && card.tagName === "ARTICLE") {
@@ -29,6 +47,7 @@ function drawSibling(place, episode, part) {
     make("a", { class: "bar", href: linkTo("t", store.id(place)) }, make("b", {}, `sibling ${store.get("sibling", place)}`),
       make("span", { class: correct === null ? "" : correct ? "is-right" : "is-wrong" }, correct === null ? "" : correct ? "\u2713" : "\u2717"),
       make("span", { class: "number" }, store.get("reward", place) === null ? "no reward" : `reward ${brief(store.get("reward", place))}`)),
+    equal.length ? make("p", { class: "quiet" }, `and ${equal.length} equal: `, equal.flatMap((other) => [make("a", { href: linkTo("t", store.id(other)) }, store.get("sibling", other)), " "])) : null,
     make("div", { class: "facts" }, factsOf(place).slice(2, 8)),
     episode.parts.length ? make("p", { class: "quiet" }, episode.parts.slice(0, 8).map(([name, value]) => `${shorten(name, 40)} ${brief(value)}`).join(" \u00b7 ")) : null,
     drawFailure(episode.failure, "Failed"), cards);
@@ -39,21 +58,21 @@ async function showGroup(id) {
   const places = store.groups.get(id);
   const view = byId("group");
   if (!places) {
-    fill(view, make("p", { class: "empty" }, `${shorten(id, 200)} is not among the groups of this page.`), make("p", { class: "quiet" }, keptSentence()));
+    fill(view, drawMissing(id, "groups"));
     return;
   }
   findInList(places);
-  const chosen = places.slice(0, 64); // siblings side by side
+  const chosen = rarestFirst(places).slice(0, 64); // siblings side by side
   const turn = ++asked, episodes = await Promise.all(chosen.map((place) => store.episode(place)));
   if (turn !== asked) return;
-  const part = episodes.length > 1 ? parting(episodes) : null;
+  const kinds = kindsOf(chosen, episodes), part = kinds.length > 1 ? parting(episodes) : null;
   const first = chosen[0], prompt = episodes[0].prompt;
   fill(view,
     make("div", { class: "bar" }, make("a", { href: listed.text ? `#t?${encodeFilter(listed.text)}` : "#t" }, "\u2190 list"),
       make("h2", {}, `group ${id}`), make("span", { class: "quiet" }, `${places.length} ${places.length === 1 ? "trajectory" : "siblings"} of one task`)),
     make("div", { class: "cards shared" }, prompt.slice(0, 20).map((message) => make("article", { class: "card prompt" },
       make("div", { class: "who" }, make("b", {}, `prompt, ${message.role}`)), make("div", { class: "said" }, drawText(message.content, [], 1500))))),
-    make("div", { class: "siblings" }, chosen.map((place, at) => drawSibling(place, episodes[at], part))),
+    make("div", { class: "siblings" }, kinds.map(([place, episode, equal]) => drawSibling(place, episode, part, equal))),
     drawOthers(first));
   shownEpisode = { place: first, episode: episodes[0] };
 }

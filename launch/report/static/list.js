@@ -8,9 +8,10 @@ const COLUMNS = [ // column, title, class
   ["run", "run", "wide run"], ["step", "step", "number"], ["play", "played for", ""], ["task_id", "task", "wide"], ["sibling", "episode", ""],
   ["reward", "reward", "number"], ["correct", "right", ""], ["advantage", "advantage", "number"],
   ["tokens", "tokens", "number"], ["turns", "turns", "number"], ["calls", "calls", "number"], ["end", "end", ""],
-  ["failure", "failure", ""],
+  ["failure", "failure", ""], ["said", "last message", "wide"],
 ];
-const listed = { text: "", places: [], at: 0, search: 0 };
+const TOLD = 160; // characters of a question, and of a last message
+const listed = { text: "", places: [], at: 0, search: 0, telling: 0, rows: new Map() };
 
 const CELLS = new Map([
   ["run", (place) => page.runs[store.get("run", place)]?.label ?? ""],
@@ -31,7 +32,35 @@ function rowOf(place) {
     if (name === "correct") cell.classList.add(asNumber(store.get(name, place)) ? "is-right" : "is-wrong");
     row.append(cell);
   }
+  fillTold(row, place);
   return row;
+}
+
+// What only the line of a trajectory tells: the task by its question, and what the model said last.
+function fillTold(row, place) {
+  const told = store.told.get(place);
+  if (!told) return;
+  const cells = new Map(COLUMNS.map(([name], at) => [name, row.children[at]]));
+  cells.get("task_id").title = shown(store.get("task_id", place) ?? "");
+  for (const [name, text] of [["task_id", told.question], ["said", told.said]]) if (text) fill(cells.get(name), put(document.createElement("span"), text));
+}
+
+// Of the rows in view, block after block; of a list that is spread over many blocks, of the first of them.
+async function tellRows() {
+  const turn = ++listed.telling, unknown = [...listed.rows.keys()].filter((place) => !store.told.has(place));
+  for (const block of [...new Set(unknown.map((place) => store.blockOf(place)))].slice(0, CACHED)) {
+    const lines = await store.lines(block).catch(() => []);
+    if (turn !== listed.telling) return;
+    for (const place of unknown.filter((each) => store.blockOf(each) === block)) {
+      const line = lines[place - store.starts[block]];
+      if (line === undefined) continue; // the server did not answer: asked again with the next rows
+      const episode = asEpisode(line);
+      const asked = asText(episode.task.question) || (episode.prompt.at(-1)?.content ?? "");
+      const last = episode.messages.findLast((each) => each.role === "assistant")?.content ?? "";
+      store.told.set(place, { question: asked.trim().slice(0, TOLD), said: last.trim().slice(-TOLD) });
+      fillTold(listed.rows.get(place), place);
+    }
+  }
 }
 
 const linkTo = (kind, id) => `#${kind}/${encodeURIComponent(id).replace(/%(2F|3A)/g, decodeURIComponent)}${listed.text ? "?" + encodeFilter(listed.text) : ""}`;
@@ -44,18 +73,22 @@ function drawRows() {
   const shelf = byId("shelf");
   shelf.style.height = `${Math.min(listed.places.length, MOST) * ROW}px`;
   const drawn = [];
+  listed.rows = new Map();
   for (let at = first; at < last; at++) {
     const row = rowOf(listed.places[at]);
+    listed.rows.set(listed.places[at], row);
     row.style.top = `${at * ROW}px`;
     if (at === listed.at) row.classList.add("current");
     drawn.push(row);
   }
   fill(shelf, drawn);
+  tellRows();
 }
 
 function drawHead(filter) {
   const head = byId("columns");
   fill(head, COLUMNS.map(([name, title, kind]) => {
+    if (name === "said") return make("span", { class: `cell quiet ${kind}` }, title);
     const sign = filter.sort?.[0] === name ? filter.sort[1] : 0;
     const cell = button(title + (sign > 0 ? " \u2191" : sign < 0 ? " \u2193" : ""), () => {
       const rest = listed.text.split("&").filter((term) => term && !term.startsWith("sort="));
@@ -105,6 +138,14 @@ function keptSentence() {
   if (!store.total) return "No trajectories are in this page.";
   return store.size === store.total ? `All ${count(store.total)} that were written are here.`
     : `${count(store.size)} of ${count(store.total)} that were written are here, in whole groups: ${reasons}.`;
+}
+
+// Of a link whose trajectory or group is not here: what is, of the same file where there is any.
+function drawMissing(id, what) {
+  const file = id.replace(/:[^:]*$/, ""), such = store.names?.find((each) => each.startsWith(`${file}:`));
+  return [make("p", { class: "empty" }, `${shorten(id, 200)} is not among the ${what} of this page.`),
+    such ? make("p", {}, make("a", { href: `#t?${encodeFilter(`file=${file.replace(/^r\d+\//, "")}`)}` }, `those of ${file}`), `, such as ${such}`) : null,
+    make("p", { class: "quiet" }, keptSentence())];
 }
 
 // Where the list stands while one of these places is read: at the first of them that it has.

@@ -124,6 +124,7 @@ async function openPage() {
   openReport();
   await store.open();
   byId("kept").textContent = byId("kept-list").textContent = keptSentence();
+  byId("paid").href = `#t?${encodeFilter(`play=none&reward>${store.paid}&correct=0`)}`;
   document.querySelector("nav a[data-view=list]").textContent = `Trajectories ${count(store.size)}`;
 }
 

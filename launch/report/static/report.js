@@ -6,7 +6,6 @@ const POLL = [2000, 30000]; // milliseconds between two looks at a run: at first
 function openReport() {
   for (const part of document.querySelectorAll("[data-share]")) {
     part.style.flexGrow = part.dataset.share;
-    part.classList.toggle("narrow", Number(part.dataset.share) < 0.07);
   }
   for (const key of document.querySelectorAll("button.key")) key.addEventListener("click", () => copy(key.textContent, "the key"));
   for (const section of document.querySelectorAll("details.section")) {
@@ -76,7 +75,7 @@ async function renew() {
   byId("data-page").textContent = news.getElementById("data-page").textContent;
   charts.forEach(({ plot }) => plot.destroy());
   charts.clear();
-  Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), blocks: new Map() });
+  Object.assign(store, { opening: null, size: 0, pieces: null, places: new Map(), groups: new Map(), told: new Map(), blocks: new Map() });
   await openPage();
   const view = document.body.dataset.view; // who reads a trajectory keeps reading it
   if (view === "report") {

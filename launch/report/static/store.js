@@ -24,7 +24,7 @@ async function unpacked(name) {
 }
 
 const store = {
-  size: 0, total: 0, reasons: [], columns: new Map(), starts: [], places: new Map(), groups: new Map(),
+  size: 0, total: 0, paid: 0, reasons: [], columns: new Map(), starts: [], places: new Map(), groups: new Map(), told: new Map(),
   blocks: new Map(), opening: null, pieces: null,
 
   // Columns and where to find each line; the lines themselves are read when they are looked at.
@@ -34,7 +34,7 @@ const store = {
   },
   async read() {
     const index = JSON.parse(await unpacked("index"));
-    Object.assign(this, { size: index.count, total: index.total, reasons: index.reasons, starts: index.starts });
+    Object.assign(this, { size: index.count, total: index.total, reasons: index.reasons, starts: index.starts, paid: index.paid });
     this.columns = new Map(Object.entries(index.columns).map(([name, own]) => [name, own]));
     const [runs, files, sequences, siblings] = ["run", "file", "sequence", "sibling"].map((name) => this.column(name));
     const stems = new Map();

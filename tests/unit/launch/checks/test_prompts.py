@@ -59,6 +59,19 @@ def test_the_prompt_is_shown_as_the_model_gets_it(folder: Path, tmp_path: Path) 
     assert "  | <|im_start ... (" in "\n".join(shown)
 
 
+def bare(a, b):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+def test_a_tool_that_the_model_has_to_guess_at_is_named(folder: Path) -> None:
+    def shown(function: str) -> list[str]:
+        keys = ["env.name=tools", "env.protocol=hermes", f"env.tools=[{{function: {function}}}]", "reward.name=answer"]
+        return [line for line in lines(str(folder), *keys) if line.startswith("tool ")]
+
+    assert shown(f"{__name__}.bare") == ["tool bare: the model reads no description, no type of a, b of it"]
+    assert shown("envs.problems.errands.price") == []
+
+
 def test_marks_of_another_model_are_said(folder: Path, tmp_path: Path) -> None:
     told = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
     assert "it never ends a message of the model: <|im_end|> does not stand after it" in told

@@ -14,7 +14,7 @@ import pytest
 from launch.cli import run
 from launch.evaluation.against import Paired, against, pair_settings
 from launch.evaluation.compare import ComparedSetting, cells, increases, lines
-from launch.evaluation.played import EvalResult, Number, differ
+from launch.evaluation.played import EvalResult, Number, Test, differ
 from launch.evaluation.report import averages, steps_of
 from launch.evaluation.significance import paired_test
 
@@ -103,7 +103,7 @@ def test_results_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "reward and accuracy of bw/greedy" not in found["correlations"]  # they are the same
 
 
-def of_tasks(values: list[float], prompts: str = "") -> EvalResult:
+def of_tasks(values: list[float], prompts: str = "", **way: Any) -> EvalResult:
     number = Number(value=math.fsum(values) / len(values), count=len(values))
     return EvalResult(
         measure="accuracy",
@@ -111,6 +111,7 @@ def of_tasks(values: list[float], prompts: str = "") -> EvalResult:
         tasks={f"t:{n}": value for n, value in enumerate(values)},
         contents={f"t:{n}": str(n) for n in range(len(values))},
         prompts=prompts,
+        way=way,
     )
 
 
@@ -134,19 +135,34 @@ def test_settings_are_compared_task_by_task_and_seeds_are_no_tasks() -> None:
     assert side_by_side([half], [more, of_tasks([1.0, 1.0])])["1"].paired.tasks == 2
 
 
-def test_another_way_of_evaluating_is_told() -> None:
-    one, other = of_tasks([0.0, 1.0], "a"), of_tasks([1.0, 1.0], "b")
-    assert side_by_side([one], [other])["1"].other_prompts
-    assert not side_by_side([one], [one])["1"].other_prompts
-    assert not side_by_side([one, other], [one])["1"].other_prompts  # one seed of the two
-    before, now = of_tasks([0.0, 1.0], "1:a"), of_tasks([1.0, 1.0], "2:b")
-    assert not side_by_side([one], [now])["1"].other_prompts  # digests of different versions
-    assert not side_by_side([before], [now])["1"].other_prompts
-    assert side_by_side([now], [of_tasks([1.0, 1.0], "2:c")])["1"].other_prompts
+def test_another_way_of_evaluating_is_told_by_its_keys() -> None:
+    one, other = of_tasks([0.0, 1.0], "3:a", turns=1, top_p=1.0), of_tasks([1.0, 1.0], "3:b", turns=2, top_p=1.0)
+    seed, fewer = replace(one, prompts="3:c"), of_tasks([1.0], "3:d", turns=1, top_p=1.0)
+    assert side_by_side([one], [other])["1"].other_way == "evaluated in another way: turns"
+    for ours in ([one], [seed], [fewer], [seed, fewer]):  # other seeds, or fewer tasks: the same way
+        assert side_by_side([one], ours)["1"].other_way == ""
+    assert side_by_side([one, seed], [one, other])["1"].other_way  # one seed of the four
+    earlier = of_tasks([0.0, 1.0], "2:a")  # whose digest holds the seed too, and nothing else tells the way
+    assert "not known" in side_by_side([earlier], [one])["1"].other_way
+    assert "not known" in side_by_side([earlier], [of_tasks([1.0, 1.0], "2:b")])["1"].other_way
+    assert side_by_side([earlier], [of_tasks([1.0, 1.0], "2:a")])["1"].other_way == ""
     settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("zero", one), ("ours", other))]
     said = "\n".join(lines(settings, 0.01, "paired"))
-    assert "warning: ours was evaluated in another way than the first (prompts): x" in said
+    assert "warning: ours against the first, x: evaluated in another way: turns" in said
     assert "ours, x: on the 2 tasks of both +0.500" in said
+
+
+def test_an_unpaired_test_says_where_its_tasks_are_others() -> None:
+    def said(ours: EvalResult, test: Test) -> str:
+        settings = [ComparedSetting(name=name, seeds=[{"x": each}]) for name, each in (("two", two), ("ours", ours))]
+        return "\n".join(lines(settings, 0.01, test))
+
+    two = of_tasks([0.0, 1.0])
+    assert "of 3 and 2 tasks 2 are in both" in said(of_tasks([0.0, 1.0, 1.0]), "paper")
+    assert "are in both" not in said(of_tasks([1.0, 1.0]), "paper") + said(of_tasks([0.0, 1.0, 1.0]), "paired")
+    others = replace(two, contents={task: f"other {task}" for task in two.tasks})
+    assert "of 2 and 2 tasks 0 are in both" in said(others, "paper")
+    assert "not tested: 2 tasks of the same id" in said(others, "paired")
 
 
 def finished_run(folder: Path, graphs: float) -> Path:

@@ -189,6 +189,7 @@ def test_the_number_stands_for_each_value_of_a_field_too(monkeypatch: pytest.Mon
     lengths = {"t:0": "10", "t:1": "2", "t:2": "2", "t:3": "none"}
     monkeypatch.setattr(TaskSet, "values", lengths)
     monkeypatch.setattr(Play, "digest", lambda self: "")
+    monkeypatch.setattr(Play, "way", lambda self: {})
     records = [episode(reward(float(task in (0, 1))), task) for task in range(3)] + [episode(BROKEN, 3)]
     found = result_of(records, played(by="plan_length"))
     assert {value: metric.value for value, metric in found.by_value.items()} == {"2": 0.5, "10": 1.0}
@@ -270,6 +271,7 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Play, "digest", lambda self: "")
+    monkeypatch.setattr(Play, "way", lambda self: {})
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])  # 2 of 5
     after = result_of([episode(reward(float(task < 4)), task) for task in range(5)], played())  # 4 of 5
     assert before["greedy"].numbers["accuracy"].value == 0.4 and before["greedy"].tasks["t:0"] == 1.0
@@ -290,6 +292,7 @@ def test_another_evaluation_is_compared_by_task_and_as_two_proportions(
 
 def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Play, "digest", lambda self: "")
+    monkeypatch.setattr(Play, "way", lambda self: {})
     before = written(tmp_path, [episode(reward(float(task < 2)), task) for task in range(5)])
     again = [episode(reward(1.0), task) for task in range(3)]
     moved = [replace(each, task={**each.task, "task_id": f"other.jsonl:{each.sequence}"}) for each in again]
@@ -306,6 +309,7 @@ def test_tasks_are_the_same_where_they_ask_the_same(tmp_path: Path, monkeypatch:
 
 def test_the_mean_reward_stands_beside_the_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Play, "digest", lambda self: "")
+    monkeypatch.setattr(Play, "way", lambda self: {})
     rewarded = result_of([episode(Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}))], played())
     none = result_of([episode(BROKEN)], played())
     found = report({}, {"a": played(), "b": played()}, {"a": rewarded, "b": none})

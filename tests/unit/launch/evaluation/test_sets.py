@@ -1,5 +1,6 @@
 """What a set of `eval.sets` is: its environment, reward, tasks and sampling, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 
 from launch.config.compose import compose, to_yaml
-from launch.evaluation.sets import plays_of, recipes_of, sets_of, values_by_field
+from launch.evaluation.sets import Play, plays_of, recipes_of, sets_of, values_by_field
 from launch.stages.train import check_stage
+from rlsys.config.evaluation import EvalConfig
 from rlsys.config.recipe import RecipeConfig
+from rlsys.config.rollout import RolloutConfig
 from rlsys.errors import BadInput, differences
 from rlsys.types import Task
 from tests.made import jsonl
@@ -124,6 +127,34 @@ def test_two_evaluations_are_of_the_same_prompts_or_are_not(tmp_path: Path) -> N
     assert digest() == digest("learner.lr=1", "eval.concurrency=3", "eval.sets.short.tasks=2")
     for other in ("env.max_turns=3", "eval.sets.small.tasks=6", "eval.seed=2", "reward.format=0.1", "seed=1"):
         assert digest(other) != digest()
+
+
+DRAWS = ("seed=1", "eval.seed=2", "env.seed=3", "eval.sets.small.tasks=6", "eval.sets.small.seeds=1", "eval.samples=9")
+WAYS = {
+    "env.template_args={enable_thinking: false}": "env.template_args",
+    "env.system=Be brief.": "env.system",
+    "env.max_turns=3": "env.max_turns",
+    "reward.format=0.1": "reward.format",
+    "eval.sets.small.temperature=0.9": "eval.temperature",
+    "eval.sets.small.max_turn_tokens=9": "eval.max_turn_tokens",
+    "engine.max_model_len=99": "engine.max_model_len",
+}
+
+
+def test_which_tasks_and_seeds_are_drawn_is_no_other_way(tmp_path: Path) -> None:
+    def play(*overrides: str) -> Play:
+        return plays_of(recipe(tmp_path, *overrides))["small/sampled"]
+
+    first = play()
+    for key in DRAWS:
+        assert play(key).way() == first.way() and play(key).digest() != first.digest(), key
+    for key, other in WAYS.items():
+        way = play(key).way()
+        assert [name for name in {**way, **first.way()} if way.get(name) != first.way().get(name)] == [other]
+        assert play(key).digest() != first.digest()
+    assert plays_of(recipe(tmp_path, "eval.sets.small.temperature=0.9"))["small/greedy"].way()["eval.temperature"] == 0
+    alone = replace(first.of.recipe, rollout=RolloutConfig(top_p=0.5), eval=EvalConfig())
+    assert replace(first, of=replace(first.of, recipe=alone)).way()["eval.top_p"] == 0.5
 
 
 def test_the_prompts_are_what_the_tasks_ask_and_not_the_files_name(tmp_path: Path) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -51,10 +56,33 @@ def test_a_name_finds_its_trajectory_and_its_group(folder: Path) -> None:
     assert [name_of(episodes, row) for row in group] == [f"step-000003:6.{n}" for n in range(4)]
 
 
-@pytest.mark.parametrize("name", ["step-000003", "step-000003:99", "step-000003:6.9", "step-999999:1.0", "../x:1.1"])
-def test_a_name_that_none_has_is_bad_input(folder: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="ID"):
+NOT_THERE = [
+    ("step-000003", "a group of step-000003: it has 6 to 8, such as step-000003:6.0"),
+    ("step-000003:99", "a group of step-000003: it has 6 to 8, such as step-000003:6.0"),
+    ("step-000003:6.9", "a sibling of that group: it has 0 to 3"),
+    ("step-999999:1.0", "a file of the run: step-000001 to step-0000"),
+    ("../x:1.1", "a file of the run: step-000001 to step-0000"),
+    ("", "a file of the run: step-000001 to step-0000"),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), NOT_THERE)
+def test_a_name_that_none_has_is_refused_with_what_there_is(folder: Path, name: str, expected: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(expected)):
         find_named(episodes_of(folder), name)
+
+
+def test_what_there_is_is_said_in_short() -> None:
+    def said(groups: Sequence[int]) -> str:
+        zeros = np.zeros(len(groups), int)
+        columns = {"file": zeros, "sequence": np.array(groups), "sibling": zeros}
+        episodes: Any = SimpleNamespace(columns=columns, texts={"file": ["step-000002.jsonl.gz"]})
+        with pytest.raises(BadInput) as caught:
+            find_named(episodes, "step-000002:9999")
+        return str(caught.value)
+
+    assert "it has 1690 to 1697, 1700, such as step-000002:1690.0" in said([*range(1690, 1698), 1700])
+    assert "it has 0, 2, 4, 6, 8, 10, 12, ..., 198, such as step-000002:0.0" in said(range(0, 200, 2))
 
 
 def test_conditions_are_those_of_columns(folder: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 from launch.cli import run as rlsys
 from launch.evaluation.significance import paired_test
 from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.episodes import read_episodes
 from launch.report.build import build_report
-from launch.report.charts import POINTS
+from launch.report.charts import POINTS, colour_labels
 from launch.report.facts import Stage, main_stage
 from launch.report.headline import headline
+from launch.report.packing import make_pack
 from launch.report.redact import redact
 from launch.report.verdict import Verdict, judge, tasks_needed
 from launch.report.words import number, p_value, round_count, share
@@ -264,6 +266,61 @@ def test_cost_counts_the_time_that_a_run_was_held(tmp_path: Path) -> None:
     rows = dict(build_report([run], [None], price=3.0)["tables"]["cost"]["rows"])
     assert rows["GPU hours"] == number(8 * 48 / 3600)
     assert rows["cost, at 3 for a GPU hour"] == f"{3 * 8 * 48 / 3600:,.2f}"
+
+
+def test_a_label_has_one_colour_in_all_charts_of_a_page(tmp_path: Path) -> None:
+    found = build_report([opened(tmp_path)], [None])
+    series = [each for chart in found["charts"].values() for each in chart["series"]]
+    plays = {each["colour"] for each in series if each["label"].removeprefix("held-out ") == "greedy"}
+    assert len(plays) == 1 and {each["chart"] for each in owners(found, "greedy")} >= {"held_out", "right"}
+    phases = {each["label"]: each["colour"] for each in found["charts"]["seconds"]["series"]}
+    assert {
+        each["label"]: each["colour"] for each in found["time"]["parts"] if each["label"] in phases
+    }.items() <= phases.items()
+
+
+def owners(found: dict[str, Any], label: str) -> list[dict[str, Any]]:
+    pairs = ((name, each) for name, chart in found["charts"].items() for each in chart["series"])
+    return [{"chart": name} for name, each in pairs if each["label"].removeprefix("held-out ") == label]
+
+
+def test_colours_are_those_of_before_where_they_are_free_and_differ_within_a_chart() -> None:
+    def chart(*labels: str) -> dict[str, Any]:
+        return {"series": [{"label": each} for each in labels]}
+
+    charts = {
+        "a": chart("greedy", "sampled"),
+        "b": chart("x", "held-out sampled"),
+        "c": chart("x", "greedy"),
+        "d": chart(*"abcdefghij"),
+    }
+    colour_labels(charts)
+    drawn = {name: [each["colour"] for each in own["series"]] for name, own in charts.items()}
+    assert drawn == {"a": [0, 1], "b": [0, 1], "c": [1, 0], "d": [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]}
+
+
+def test_a_caption_names_the_stage_where_a_curve_is_of_several(tmp_path: Path) -> None:
+    charts = build_report([opened(tmp_path)], [None])["charts"]
+    assert charts["seconds"]["summary"].startswith("rl, update: first ")
+    assert charts["reward"]["summary"].startswith("first ")
+
+
+def test_the_table_of_paid_wrong_answers_is_what_the_lists_link_shows(tmp_path: Path) -> None:
+    """Three right ones of 1.0; two wrong ones of 0.1 for their form, and one of 0.9."""
+    run = opened(tmp_path)
+    wrong = [
+        episode(sequence=1, sibling=n, reward=paid, parts={"correct": 0.0}) for n, paid in enumerate((0.1, 0.9, 0.1))
+    ]
+    jsonl(run.path / "trajectories" / "step-000005.jsonl", [*(episode(sibling=n) for n in range(3)), *wrong])
+    episodes = read_episodes(run)
+    shown = build_report([run], [episodes])["tables"]["paid"]
+    assert [cells[0] for cells in shown["rows"]] == ["step-000005:1.1"] and "(1 episode paid more than 0.5" in shown[
+        "title"
+    ]
+    index = make_pack([episodes], None).index()
+    columns = index["columns"]
+    places = zip(columns["reward"], columns["correct"], columns["sibling"], strict=True)
+    assert [place for place in places if place[0] > index["paid"] and not place[1]] == [(0.9, 0, 1)]
 
 
 def test_a_report_of_one_directory_is_always_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from launch.commands.report import advise_smaller
-from launch.report.kept import OF_PAGE, SPREAD, Kept, Room, bisection_order, choose, read_room
+from launch.report.kept import OF_PAGE, SPREAD, Kept, Room, bisection_order, choose, paid_above, read_room
 from launch.report.page import KEEP
 from tests.refused import refused
 
@@ -86,6 +86,17 @@ def test_what_somebody_will_look_for_comes_first() -> None:
     assert {20, 21, 40, 41, 60, 61, 80, 81} <= set(kept.rows)
     assert kept.reasons["failure"] == 2 and kept.reasons["paid but wrong"] == 2
     assert kept.reasons["highest reward"] == kept.reasons["lowest reward"] == 2
+
+
+def test_a_wrong_answer_is_paid_where_it_gets_what_right_ones_do() -> None:
+    def above(right: list[float], wrong: float = 0.1) -> float:
+        rows = [row | {"correct": 1} for reward in right for row in group(0, reward)]
+        return paid_above(table(rows + [row | {"correct": 0} for row in group(1, wrong)]))
+
+    assert above([1.1, 1.1, 1.0, NAN]) == above([1.1, 1.1, 1.0], wrong=9.0) == 0.55  # and 0.1 is for the form alone
+    assert above([]) == above([0.0]) == above([-1.0]) == 0.0
+    evaluated = [row | {"correct": 1, "play": 0} for row in group(0, 1.0)]
+    assert paid_above(table(evaluated)) == 0.0
 
 
 def test_the_rest_is_spread_over_the_steps() -> None:

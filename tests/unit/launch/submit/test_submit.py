@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import signal
+import socketserver
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from launch.submit.job import (
     name_job,
     train_arguments,
 )
-from launch.submit.server import JobState, NoSuchJob, Unreachable, choose_token
+from launch.submit.server import JobState, NoSuchJob, Server, Unreachable, choose_token
 from launch.submit.session import follow_job, stop_job
 from rlsys.errors import BadInput
 
@@ -183,6 +184,36 @@ def test_a_token_that_is_there_is_used_and_never_shown(tmp_path: Path) -> None:
     assert choose_token({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"})[0] == "disabled"
     with pytest.raises(BadInput, match="no token"):
         choose_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
+
+
+HTTP2 = b"\x00\x00\x18\x04\x00\x00\x00\x00\x00\x00\x04\x00?\x00\x00\x00\x03\x7f\xff\xff\xff"
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+ANSWERS = [
+    (HTTP2, "speaks no HTTP"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", "speaks no HTTP"),
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
+    (JSON + b"<html>", "another server"),
+    (JSON + b'{"version": 1}', "another server"),
+    (JSON + b"[]", "another server"),
+    (b"", "(Remote end closed"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), ANSWERS)
+def test_what_is_no_dashboard_is_refused_in_one_line_with_the_port(answer: bytes, says: str) -> None:
+    class Answers(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(BadInput) as caught:
+            Server(f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+    said = str(caught.value)
+    assert "--address" in said and says in said and "8265" in said
+    assert said.isprintable() and "\\x" not in said
 
 
 def test_the_token_is_chosen_before_the_folder_is_looked_at_which_imports_ray(
