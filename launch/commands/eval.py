@@ -353,6 +353,7 @@ def find_training_data(checkpoint: str) -> str | None:
     if not folders:
         return None
     layers, stages = read_files(folders[0] / "config.yaml", seen=())
-    envs = [layer.values.get("env") for layer in layers] + [stage.get("env") for stage in stages[-1:]]
+    given = [layer.values for layer in layers] + [each for stage in stages[-1:] for each in stage.layers]
+    envs = [values.get("env") for values in given]
     named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
     return str(named[-1]) if named and named[-1] is not None else None
