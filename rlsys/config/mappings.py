@@ -1,6 +1,11 @@
 """Settings over each other: a section key by key; a mapping with names of the user's own as a whole, or by its entries.
 
 Which a mapping is follows from its type: `dict[str, float]` has names of the user's own, a dataclass is a section.
+Which of the two was meant follows from how it is written:
+
+    reward.functions={my.new: 1}    the functions are these, whatever they were
+    reward.functions.my.new=1       this one is added, or changed
+    reward.functions.my.new=null    this one is left out, where its value may not be null itself
 """
 
 from __future__ import annotations
@@ -98,7 +103,11 @@ class Over:
     def _lay_entries(self, below: Raw, change: Raw, of: Any, key: str) -> Raw:
         entries = dict(_flat(change)) if _is_plain(of) else change
         left_out = [] if _may_be_none(of) else [name for name, value in entries.items() if value is None]
-        kept = dict(below)
+        changes = isinstance(change, Dotted) or (bool(left_out) and len(left_out) == len(entries))
+        if left_out and not changes:
+            what = "null leaves out an entry of what was there, and this mapping stands in its place"
+            raise BadInput(what, where=self.where, key=f"{key}.{left_out[0]}", expected="a value, or not its name")
+        kept = dict(below) if changes else {}
         for name, value in entries.items():
             if name in left_out:
                 self.removals.note(self.where, key, str(name), below)
