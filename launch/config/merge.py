@@ -103,7 +103,7 @@ def _default(key: str, schema: type | None) -> DictConfig:
     return default
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # as many as `_default` keeps
 def _default_mappings(key: str, schema: type | None) -> Raw:
     """Mappings with entries among the defaults of a part: a user's own class may have some."""
     values = OmegaConf.to_container(_default(key, schema))
