@@ -58,7 +58,8 @@ CODER = (
 )
 PYTHON = (
     "{% for message in messages %}{% if message.tool_calls %}<|im_start|>assistant\n["
-    "{% for call in message.tool_calls %}{{ call.function.name }}({% for key, value in call.function.arguments | items %}"
+    "{% for call in message.tool_calls %}{{ call.function.name }}("
+    "{% for key, value in call.function.arguments | items %}"
     '{{ key }}="{{ value }}"{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}'
     "{% endfor %}]<|im_end|>\n{% else %}"
     "<|im_start|>{{ 'ipython' if message.role == 'tool' else message.role }}\n"
