@@ -10,7 +10,8 @@ environment answers in the place of a result. What stands in a thought is no cal
 | hermes | `<tool_call>{"name": .., "arguments": {..}}</tool_call>` | Qwen2.5, Qwen3, Hermes |
 | qwen3_coder | `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` | Qwen3-Coder |
 | mistral | `[TOOL_CALLS][{"name": .., "arguments": {..}}]`, `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{..}` | Mistral |
-| llama3 | a message that is `{"name": .., "parameters": {..}}`, several with `;` between them | Llama 3.1, 3.2, 3.3 |
+| pythonic | a message that is `[NAME(KEY=VALUE, ..), NAME(..)]`, values as Python writes them | Llama 3.2, 4 |
+| llama3 | `{"name": .., "parameters": {..}}` that ends a message, several with `;` between them | Llama 3.1 to 3.3 |
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
 PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
 TOOL_CALLS, CALL_ID_MARK, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-PYTHON_TAG = "<|python_tag|>"
+PYTHON_TAG, PYTHON_START, PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
 THINK, THINK_CLOSE = "[THINK]", "[/THINK]"  # of Magistral
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_HEAD = MAX_NAME + len(CALL_ID_MARK) + 40 + len(ARGS)  # characters of a name with an id, before its arguments
 MAX_CALLS = 64  # of one message that are read
 MAX_DEPTH = 4  # of a schema, to find the types that it takes
 CALL_ID = re.compile("[A-Za-z0-9]{9}")  # the only ids that every chat template takes
+MAX_NESTED = 32  # lists and mappings inside each other, in the arguments of a Python call
 NOT_JSON = "the call is not valid JSON"
+NOT_PYTHON = "the call is not [NAME(KEY=VALUE)], with texts in quotes"
+BEHIND = "text stands behind the call"
 
 
 def _no_constant(name: str) -> Any:
@@ -142,10 +146,18 @@ def _decode(text: str, at: int) -> tuple[Any, int]:
     """The value that begins there, and where it ends; (_BROKEN, at) for none."""
     try:
         value, end = _DECODER.raw_decode(text, at)
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # 1e999, half a surrogate pair
-        return value, end
     except (ValueError, RecursionError):
         return _BROKEN, at
+    return (value, end) if _is_json(value) else (_BROKEN, at)
+
+
+def _is_json(value: Any) -> bool:
+    """Not so of 1e999, and of half a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _json(text: str) -> Any:
@@ -316,13 +328,145 @@ def _write_mistral(content: str, calls: Sequence[ToolCall]) -> str:
     return f"{content}{TOOL_CALLS}{_dump(listed)}"
 
 
+def _without_tags(text: str) -> str:
+    """Without what Llama writes around a call, or not."""
+    text = text.strip().removeprefix(PYTHON_TAG)
+    if text.startswith(PYTHON_START):
+        text = text.removeprefix(PYTHON_START).removesuffix(PYTHON_END)
+    return text.strip()
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_BEGINS_PYTHONIC = re.compile(rf"\[\s*{_NAME.pattern}\(\s*(?:\)|{_NAME.pattern}\s*=)")
+_STRING = re.compile(r"""'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*\"""", re.DOTALL)
+_WORD = re.compile("[A-Za-z]+")
+_WORDS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|U0010[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+ReadOne = Callable[[str, int], tuple[Any, int]]  # the text and a place in it, to what stands there and where that ends
+
+
+def _python_items(text: str, at: int, closing: str, read_one: ReadOne) -> tuple[Any, int]:
+    """What stands between commas up to `closing`, and where that ends; _BROKEN for anything else."""
+    items: list[Any] = []
+    at = _skip_space(text, at)
+    while not text.startswith(closing, at):
+        item, at = read_one(text, at)
+        if item is _BROKEN:
+            return _BROKEN, at
+        items.append(item)
+        at = _skip_space(text, at)
+        if text.startswith(",", at):
+            at = _skip_space(text, at + 1)
+        elif not text.startswith(closing, at):
+            return _BROKEN, at
+    return items, at + len(closing)
+
+
+def _python_value(text: str, at: int, depth: int = MAX_NESTED) -> tuple[Any, int]:
+    """A text, a number, a constant of Python's or JSON's, a list or a mapping of these. Nothing is evaluated."""
+    if found := _STRING.match(text, at):
+        return _ESCAPE.sub(_unescape, found[0][1:-1]), found.end()
+    if found := _WORD.match(text, at):
+        return _WORDS.get(found[0], _BROKEN), found.end()
+    opened = text[at : at + 1]
+    if opened and opened in "-0123456789":
+        return _decode(text, at)
+    if not opened or opened not in "[({" or not depth:
+        return _BROKEN, at
+
+    def read(text: str, at: int) -> tuple[Any, int]:
+        return _python_value(text, at, depth - 1)
+
+    if opened != "{":
+        return _python_items(text, at + 1, "]" if opened == "[" else ")", read)
+    pairs, end = _python_items(text, at + 1, "}", lambda text, at: _python_pair(text, at, _STRING, ":", read))
+    return (pairs if pairs is _BROKEN else dict(pairs)), end
+
+
+def _python_pair(text: str, at: int, keys: re.Pattern[str], between: str, read: ReadOne) -> tuple[Any, int]:
+    key = keys.match(text, at)
+    middle = _skip_space(text, key.end()) if key else at
+    if key is None or not text.startswith(between, middle):
+        return _BROKEN, at
+    value, end = read(text, _skip_space(text, middle + 1))
+    name = _ESCAPE.sub(_unescape, key[0][1:-1]) if keys is _STRING else key[0]
+    return (_BROKEN if value is _BROKEN else (name, value)), end
+
+
+def _unescape(found: re.Match[str]) -> str:
+    """As Python reads it: what is no escape stays."""
+    kind = found[1]
+    return chr(int(kind[1:], 16)) if len(kind) > 1 else _ESCAPES.get(kind, found[0])
+
+
+def _python_call(text: str, at: int) -> tuple[Any, int]:
+    name = _NAME.match(text, at)
+    if name is None or not text.startswith("(", name.end()):
+        return _BROKEN, at
+    pairs, end = _python_items(
+        text, name.end() + 1, ")", lambda text, at: _python_pair(text, at, _NAME, "=", _python_value)
+    )
+    if pairs is _BROKEN or not _is_json(dict(pairs)):
+        return _BROKEN, end
+    return ToolCall(name=name[0], arguments=dict(pairs)), end
+
+
+def _python_calls(text: str, at: int) -> tuple[Any, int]:
+    """`[NAME(KEY=VALUE), ..]` that begins there, and where it ends; _BROKEN for none."""
+    if not _BEGINS_PYTHONIC.match(text, at):
+        return _BROKEN, at
+    return _python_items(text, at + 1, "]", _python_call)
+
+
+def _read_pythonic(text: str) -> tuple[ToolCall, ...]:
+    text = _without_tags(text)
+    if not _BEGINS_PYTHONIC.match(text):  # other lists, and links, are answers
+        return ()
+    calls, end = _python_calls(text, 0)
+    if calls is _BROKEN:
+        return (ToolCall(name="", problem=NOT_PYTHON),)
+    if end < len(text):
+        calls[-1] = replace(calls[-1], problem=BEHIND)
+    return tuple(calls[:MAX_CALLS])
+
+
+def _end_pythonic(text: str, at: int) -> int:
+    calls, end = _python_calls(text, at)
+    return at if calls is _BROKEN else end
+
+
+def _write_pythonic(content: str, calls: Sequence[ToolCall]) -> str:
+    """Content has no place in a message of this family that calls."""
+    written = [
+        f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})" for call in calls
+    ]
+    return f"[{', '.join(written)}]"
+
+
 _BEGINS_LLAMA = re.compile(r"\{\s*\"?(?:name|type|function|parameters|arguments)\"?\s*:")
 
 
 def _read_llama(text: str) -> tuple[ToolCall, ...]:
-    text = text.strip().removeprefix(PYTHON_TAG).strip()
-    if not _BEGINS_LLAMA.match(text):  # other objects, and sets of mathematics, are answers
-        return ()
+    """Other objects, and sets of mathematics, are answers. Behind a sentence only whole calls count, to the end; and so
+    does a whole list of Python calls, which Llama 3.2 may write in the place of JSON."""
+    text = _without_tags(text)
+    if _BEGINS_LLAMA.match(text):
+        return _read_objects(text)
+    calls, end = _python_calls(text, 0)
+    if calls is not _BROKEN and end == len(text):
+        return tuple(calls[:MAX_CALLS])
+    at, tried = 0, 0
+    while (begun := _BEGINS_LLAMA.search(text, at)) and tried < MAX_CALLS:  # a bound: each may take the whole text
+        end, whole = _end_objects(text, begun.start())
+        if whole and end == len(text):
+            calls = _read_objects(text[begun.start() :])
+            return () if any(call.problem for call in calls) else calls
+        at, tried = max(end, begun.end()), tried + 1
+    return ()
+
+
+def _read_objects(text: str) -> tuple[ToolCall, ...]:
     calls: list[ToolCall] = []
     at = 0
     while at < len(text) and len(calls) < MAX_CALLS:
@@ -332,10 +476,22 @@ def _read_llama(text: str) -> tuple[ToolCall, ...]:
         if value is _BROKEN or at == len(text):
             break
         if text[at] != ";":
-            calls[-1] = replace(calls[-1], problem="text stands behind the call")
+            calls[-1] = replace(calls[-1], problem=BEHIND)
             break
         at = _skip_space(text, at + 1)
     return tuple(calls)
+
+
+def _end_objects(text: str, at: int) -> tuple[int, bool]:
+    """Of the objects from there on: where they end, and whether each has arguments, as a call's has."""
+    whole = True
+    while True:
+        value, end = _decode(text, at)
+        whole = whole and isinstance(value, dict) and ("parameters" in value or "arguments" in value)
+        at = _skip_space(text, end)
+        if not whole or not text.startswith(";", at):
+            return end, whole
+        at = _skip_space(text, at + 1)
 
 
 def _end_llama(text: str, at: int) -> int:
@@ -382,9 +538,17 @@ MISTRAL = Family(
     end=_end_mistral,
     thoughts=((THOUGHT_OPEN, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
 )
+PYTHONIC = Family(
+    name="pythonic",
+    tags=(PYTHON_START, PYTHON_END),
+    read=_read_pythonic,
+    write=_write_pythonic,
+    opening="[",
+    end=_end_pythonic,
+)
 LLAMA3 = Family(name="llama3", tags=(PYTHON_TAG,), read=_read_llama, write=_write_llama, opening="{", end=_end_llama)
 
-FAMILIES: Mapping[str, Family] = {each.name: each for each in (HERMES, QWEN3_CODER, MISTRAL, LLAMA3)}
+FAMILIES: Mapping[str, Family] = {each.name: each for each in (HERMES, QWEN3_CODER, MISTRAL, PYTHONIC, LLAMA3)}
 
 
 def family_of(written: str, call: ToolCall) -> Family | None:
@@ -393,4 +557,5 @@ def family_of(written: str, call: ToolCall) -> Family | None:
         calls = read_calls(family, written)
         if [(each.name, each.arguments, each.problem) for each in calls] == [(call.name, call.arguments, "")]:
             return family
-    return None
+    bare = ", ".join(f"{key}={value}" for key, value in call.arguments.items())
+    return PYTHONIC if written.strip() == f"[{call.name}({bare})]" else None  # as a template for Llama 3.2 writes texts

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from launch.checkpoints.checkpoint import CARD
 from launch.checks.software import versions
 from rlsys.adapters import read_adapter
+from rlsys.errors import BadInput
 from rlsys.files import replace_file
+from rlsys.jsonl import json_object
 from rlsys.rollout import args_of
 
 if TYPE_CHECKING:
@@ -82,6 +84,24 @@ def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Seque
         "stop_strings": None if stop is None else list(stop),
     }
     replace_file(folder / ABOUT, json.dumps(about, indent=1) + "\n")
+
+
+def read_args(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """By environment what the model in `folder` was trained with; under "" where all have the same. None where nobody
+    wrote it. Raises BadInput for a file that `write_about` has not written."""
+    file = folder / ABOUT
+    if not file.is_file():
+        return None
+    about = json_object(file.read_bytes(), str(file))
+    found, names = about.get("template_args"), str(about.get("environment")).split(", ")
+    if found is None:  # of an earlier rlsys
+        return None
+    if not isinstance(found, dict):
+        raise BadInput(where=file, key="template_args", found=found, expected="keys and values")
+    of_several = (
+        len(names) > 1 and found.keys() == set(names) and all(isinstance(each, dict) for each in found.values())
+    )
+    return found if of_several else {"": found}
 
 
 def write_card(

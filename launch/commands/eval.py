@@ -29,6 +29,7 @@ from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_
 from launch.checks.software import versions
 from launch.commands.served import add_served, read_served
 from launch.commands.shared import add_checkpoint, add_config, add_test
+from launch.commands.trained import with_trained_args
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
@@ -106,6 +107,9 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
     found = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
+    if served is None:
+        recipe = with_trained_args(recipe, options.overrides, found, progress.say)
+        config = replace(config, stages=(*config.stages[:-1], replace(config.stages[-1], config=recipe)))
     for each in recipes_of(recipe) if served is not None else ():
         check_by_text(each.env)
         own = "{}: the server renders its own prompts"
@@ -356,6 +360,7 @@ def find_training_data(checkpoint: str) -> str | None:
     if not folders:
         return None
     layers, stages = read_files(folders[0] / "config.yaml", seen=())
-    envs = [layer.values.get("env") for layer in layers] + [stage.get("env") for stage in stages[-1:]]
+    given = [layer.values for layer in layers] + [each for stage in stages[-1:] for each in stage.layers]
+    envs = [values.get("env") for values in given]
     named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
     return str(named[-1]) if named and named[-1] is not None else None

@@ -17,6 +17,7 @@ from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
 from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
+from launch.commands.trained import with_trained_args
 from launch.config.compose import compose
 from launch.config.mixture import require_one
 from launch.observe.progress import Progress, process_start
@@ -99,6 +100,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
     found = find_checkpoint(config.recipe, options.checkpoint)
+    recipe = with_trained_args(recipe, options.overrides, found, progress.say)
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)

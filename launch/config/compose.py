@@ -22,11 +22,9 @@ from launch.config.figures import find_foreign, without_figures
 from launch.config.keys import is_list, kind_of, known_names, listed_sections, named_sections
 from launch.config.layers import (
     Layer,
-    Raw,
-    check_left_out_sets,
+    StageEntry,
     find_config,
     is_written,
-    label_of,
     parse_overrides,
     read_files,
 )
@@ -39,6 +37,7 @@ from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_mixes, check_
 from launch.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, add_search_paths, choose
+from rlsys.config.mappings import Raw, Removals
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
 
@@ -64,9 +63,10 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
     saved: the file is a run's own, which a rule that is younger than the run may not refuse. served: name of the model
     behind an address that plays, where it is not `model.path`.
     """
-    layers, stages = _read(config, overrides, served)
-    _check_choices(layers, stages)
-    recipe = _recipe(layers, None)
+    layers, stages, asked = _read(config, overrides, served)
+    _check_choices(asked, layers, stages)
+    removals = Removals()
+    recipe = _recipe(layers, None, removals)
     if not stages:
         raise BadInput("no stages", where=config, expected="a list such as [{name: rl, kind: rl, steps: 100}]")
     built: list[StageConfig] = []
@@ -78,7 +78,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
         stage = stage_of(kind)
         for layer in source.own if not saved else ():
             scope.check_scope(source.where, layer.values)
-        recipe_here = _recipe(source.layers, stage)
+        recipe_here = _recipe(source.layers, stage, removals)
         for layer in source.of_kind if not saved else ():
             scope.check_reads(source.where, layer.values, source.head, recipe_here, [each.head for each in stages])
         if not saved:
@@ -91,6 +91,7 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
             check_optimizer(source.where, source.head, recipe_here, built)
             check_sets(source.where, recipe_here)
         built.append(stage.build(source.where, source.head, recipe_here, built))
+    removals.check()
     names = [source.name for source in stages]
     if len(set(names)) != len(names):
         raise BadInput(f"stages need different names, found {', '.join(names)}", where=config)
@@ -100,19 +101,22 @@ def compose(config: str, overrides: Sequence[str], *, saved: bool = False, serve
     return RunConfig(recipe=recipe, stages=tuple(with_adapters(recipe, built)))
 
 
-def _check_choices(layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:
-    """What the command line says of the environment and the reward, against what holds in each stage."""
-    asked = {key: table for key, table in CHOSEN.items() if key in layers[-1].values}
+def _check_choices(given: Sequence[Layer], layers: Sequence[Layer], stages: Sequence[StageSource]) -> None:
+    """What the command line says of the environment and the reward, against what holds in each stage.
+
+    given: the layers of the command line."""
+    asked = {key: table for key, table in CHOSEN.items() if any(key in layer.values for layer in given)}
     known = [source for source in stages if source.head.kind in STAGES]
     if not asked:
         return
     held = [(None, layers, None), *((each.name, each.layers, stage_of(each.head.kind)) for each in known)]
     picked = [
         scope.Picked(name, {key: _choose_name(key, table, part.layers, stage) for key, table in asked.items()})
-        for name, given, stage in held
-        for part in parts_of(given)
+        for name, held_here, stage in held
+        for part in parts_of(held_here)
     ]
-    scope.check_choices(layers[-1].values, picked, asked)
+    for layer in given:
+        scope.check_choices(layer.values, picked, asked)
     scope.say_left_out([(layer.source, layer.values) for layer in layers], asked)
 
 
@@ -128,58 +132,65 @@ def last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
 
 
 def _last_recipe(config: str, overrides: Sequence[str]) -> RecipeConfig:
-    layers, stages = _read(config, overrides)
-    if not stages:
-        return _recipe(layers, None, CHOSEN)
-    kind = stages[-1].head.kind
-    return _recipe(stages[-1].layers, stage_of(kind) if kind in STAGES else None, CHOSEN)
+    layers, stages, _ = _read(config, overrides)
+    kind = stages[-1].head.kind if stages else None
+    removals = Removals()
+    recipe = _recipe(
+        stages[-1].layers if stages else layers, stage_of(kind) if kind in STAGES else None, removals, CHOSEN
+    )
+    removals.check()
+    return recipe
 
 
-def _read(config: str, overrides: Sequence[str], served: str | None = None) -> tuple[list[Layer], list[StageSource]]:
-    """What holds everywhere, and the stages. Keys are checked as far as that takes no algorithm and no environment."""
+def _read(
+    config: str, overrides: Sequence[str], served: str | None = None
+) -> tuple[list[Layer], list[StageSource], list[Layer]]:
+    """What holds everywhere, and the stages; and of the former what the command line says.
+
+    Keys are checked as far as that takes no algorithm and no environment."""
     path = find_config(config)
     add_search_paths(path)
     files, stages = read_files(path, seen=())
     everywhere, by_stage = parse_overrides(overrides, stages)
-    of_files = [layer.values for layer in files]
-    check_left_out_sets("command line", everywhere, [*of_files, *stages])
-    for index, given in by_stage.items():
-        name = label_of(stages[index])
-        check_left_out_sets(f"command line: stages.{name}", given, [*of_files, everywhere, stages[index]])
-    command_line = Layer("command line", everywhere)
-    given_here = [everywhere, *(given for given in by_stage.values() if given is not None)]
+    command_line = [Layer("command line", values) for values in everywhere]
+    given_here = [*everywhere, *(values for given in by_stage.values() for values in given or ())]
     removed = [index for index, given in by_stage.items() if given is None]
-    kinds = {index: given.get("kind") for index, given in by_stage.items() if given is not None}
+    kinds = {index: StageEntry(tuple(given)).get("kind") for index, given in by_stage.items() if given is not None}
     replaced = [index for index, kind in kinds.items() if kind not in (None, stages[index].get("kind"))]
     foreign = find_foreign(files, stages, given_here, removed=removed, replaced=replaced, served=served)
     found: list[StageSource] = []
     for index, stage in enumerate(stages):
-        where, name = f"{config}: stages.{stage.get('name', index)}", label_of(stage)
-        given = by_stage.get(index, {})
+        where, name = f"{config}: stages.{stage.get('name', index)}", stage.label
+        given = by_stage.get(index, [])
         if given is None:
             continue
         own, asked = (
-            Layer(source, {key: value for key, value in values.items() if key not in STAGE_KEYS})
-            for source, values in ((where, stage), (f"command line: stages.{name}", given))
+            [Layer(source, {key: value for key, value in each.items() if key not in STAGE_KEYS}) for each in values]
+            for source, values in ((where, stage.layers), (f"command line: stages.{name}", given))
         )
-        head = StageKeys(**{key: given.get(key, stage.get(key)) for key in STAGE_KEYS})
-        layers = (*files, own, without_figures(foreign, (*files, own)), command_line, asked)
-        checked = (asked,) if is_written(files) else (own, asked)
-        of_kind = checked if head.kind == stage.get("kind") else (asked,)
+        whole = StageEntry((*stage.layers, *given))
+        head = StageKeys(**{key: whole.get(key) for key in STAGE_KEYS})
+        layers = (*files, *own, without_figures(foreign, (*files, *own)), *command_line, *asked)
+        checked = tuple(asked) if is_written(files) else (*own, *asked)
+        of_kind = checked if head.kind == stage.get("kind") else tuple(asked)
         found.append(StageSource(where=where, name=name, head=head, layers=layers, own=checked, of_kind=of_kind))
-    for layer in (*files, command_line, *(layer for source in found for layer in source.own)):
+    for layer in (*files, *command_line, *(layer for source in found for layer in source.own)):
         _check_keys(layer.source, layer.values, RecipeConfig, {}, "")
-    return [*files, without_figures(foreign, files), command_line], found
+    return [*files, without_figures(foreign, files), *command_line], found, command_line
 
 
-def _recipe(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table] = TABLES) -> RecipeConfig:
+def _recipe(
+    layers: Sequence[Layer], stage: Stage | None, removals: Removals, tables: Mapping[str, Table] = TABLES
+) -> RecipeConfig:
     """Merge layers over the defaults. For a stage, its kind decides the algorithm that nothing names."""
     parts = parts_of(layers)
-    recipes = {part.name: _recipe_of_one(part.layers, stage, tables) for part in parts}
+    recipes = {part.name: _recipe_of_one(part.layers, stage, removals, tables) for part in parts}
     return mix(parts, recipes) if len(parts) > 1 else recipes[""]
 
 
-def _recipe_of_one(layers: Sequence[Layer], stage: Stage | None, tables: Mapping[str, Table]) -> RecipeConfig:
+def _recipe_of_one(
+    layers: Sequence[Layer], stage: Stage | None, removals: Removals, tables: Mapping[str, Table]
+) -> RecipeConfig:
     """With one environment."""
     chosen = {key: _choose_name(key, table, layers, stage) for key, table in tables.items()}
     schemas = {key: choose(key, tables[key], name).schema for key, name in chosen.items()}
@@ -198,7 +209,7 @@ def _recipe_of_one(layers: Sequence[Layer], stage: Stage | None, tables: Mapping
         kept.append(Layer(layer.source, values))
     from launch.config.merge import merge_recipe  # OmegaConf behind it: the help of a command goes without
 
-    return merge_recipe(kept, schemas)
+    return merge_recipe(kept, schemas, removals)
 
 
 def _choose_name(key: str, table: Table, layers: Sequence[Layer], stage: Stage | None) -> str:
@@ -294,15 +305,14 @@ def _first_key(key: str, value: Any) -> str:
 def to_yaml(config: RunConfig) -> str:
     """The resolved configuration, as written to a run directory: complete, and readable by `compose`."""
     recipe = written(asdict(config.recipe))
-    stages = [_head(stage) | _difference(written(asdict(stage.config)), recipe) for stage in config.stages]
+    stages = [
+        _head(stage) | _difference(written(asdict(stage.config)), recipe, stage.config) for stage in config.stages
+    ]
     for stage, resolved in zip(stages, config.stages, strict=True):
         if config.recipe.envs and not resolved.config.envs:
             stage["envs"] = None
         if not holds(stage_of(stage["kind"]).reads, "algorithm"):
             stage.pop("algorithm", None)  # it trains nothing: its kind says which
-        if left_out := config.recipe.eval.sets.keys() - resolved.config.eval.sets.keys():
-            sets = stage.setdefault("eval", {}).setdefault("sets", {})
-            sets |= dict.fromkeys(sorted(left_out))
     recipe |= {"stages": stages}
     return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
 
@@ -315,13 +325,24 @@ def _head(stage: StageConfig) -> Raw:
     return head | {key: value for key, value in given.items() if value is not None}
 
 
-def _difference(values: Any, base: Any) -> Raw:
-    """What `values` says that `base` does not; in whole what another name picks, and the algorithm."""
+def _difference(values: Raw, base: Raw, made: Any, prefix: str = "") -> Raw:
+    """What `values`, the settings in `made`, say that `base` does not; in whole what another name picks, and the
+    algorithm; under a dotted key a mapping with names of the user's own, which is not that of `base` with changes."""
     changed: Raw = {}
+    dotted: Raw = {}
     for key, value in values.items():
-        if value == base.get(key):
+        below = base.get(key)
+        if key in base and value == below:
             continue
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        whole = key == "algorithm" or not both or value.get("name") != base[key].get("name")
-        changed[key] = value if whole else _difference(value, base[key])
-    return changed
+        part = getattr(made, key, None)
+        if not isinstance(value, dict):
+            changed[key] = value
+        elif not is_dataclass(part):
+            dotted[f"{prefix}{key}"] = value
+        else:
+            both = isinstance(below, dict) and key != "algorithm" and value.get("name") == below.get("name")
+            inside = _difference(value, below if both else {}, part, f"{prefix}{key}.")  # type: ignore[arg-type]
+            own = {name: each for name, each in inside.items() if "." not in name}
+            dotted |= {name: each for name, each in inside.items() if "." in name}
+            changed |= {key: own} if own else {}
+    return changed | dotted

@@ -8,8 +8,10 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from launch.config.layers import Layer, Raw, label_of, over
+from launch.config.layers import Layer, StageEntry
 from launch.config.scope import leaves
+from rlsys.config.mappings import Over, Raw, Section, as_changes
+from rlsys.config.recipe import RecipeConfig
 
 log = logging.getLogger("rlsys.config")
 # What the rows of a paper's tables differ in.
@@ -24,12 +26,13 @@ OF_SERVICES = {  # of their keys, those that change an answer; the others say wh
     "judge": ("model", "prompts"),
 }
 COPIED = ("env.data", "env.eval_data", "data")  # of the same name in a folder of the same name: the same file
+_OVER = Over(dict.fromkeys(("env", "reward", "algorithm"), Section))
 HELD_OUT = ""  # the name of what is evaluated without `eval.sets`
 
 
 def find_foreign(
     files: Sequence[Layer],
-    stages: Sequence[Raw],
+    stages: Sequence[StageEntry],
     given: Sequence[Raw],
     *,
     removed: Collection[int] = (),
@@ -42,7 +45,7 @@ def find_foreign(
     which of the stages it leaves out. replaced: which it gives another kind. served: the model behind an address that
     plays in place of `model.path`.
     """
-    before = [_merge([*(layer.values for layer in files), stage]) for stage in ({}, *stages)]
+    before = [_merge([*(layer.values for layer in files), *stage]) for stage in ((), *(each.layers for each in stages))]
     shown = {name for each in before for name, _ in _figures(each)}
     keys = [(key, value) for each in given for key, value in leaves(each)] if shown else []
     changed = [key for key, value in keys if _changes(key, key, value, before)]
@@ -52,7 +55,7 @@ def find_foreign(
         shows = [at for at, each in enumerate(before[1:]) if at not in removed and any(_figures(each))]
         untrained = [at for at in sorted({*removed, *replaced}) if stages[at].get("kind") in TRAINING]
         missed = [at for at in untrained if shows and at <= shows[-1]]
-        changed += [f"stages.{label_of(stages[at])}{'.kind' if at in replaced else ''}" for at in missed]
+        changed += [f"stages.{stages[at].label}{'.kind' if at in replaced else ''}" for at in missed]
     if changed:
         _say(changed[0], "")
         return frozenset(shown)
@@ -75,11 +78,11 @@ def without_figures(foreign: frozenset[str], layers: Sequence[Layer]) -> Layer:
     values: Raw = {"sets": sets} if sets else {}
     if HELD_OUT in figures and HELD_OUT in foreign:
         values["paper"] = figures[HELD_OUT]
-    return Layer("figures of another setting", {"eval": values} if values else {})
+    return Layer("figures of another setting", as_changes({"eval": values} if values else {}))
 
 
 def _merge(values: Sequence[Raw]) -> Raw:
-    return reduce(over, values, {})
+    return reduce(lambda base, change: _OVER.lay(base, change, RecipeConfig), values, {})
 
 
 def _figures(values: Raw) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +15,7 @@ import yaml
 from envs import REWARDS, WORLDS
 from envs.services.secrets import check_text
 from learners.algorithms import ALGORITHMS
+from rlsys.config.mappings import Raw, as_changes, nest
 from rlsys.errors import BadInput, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,13 +27,27 @@ WRITTEN = {"about", "model", "window", "env", "reward", "algorithm", "engine", "
 WRITTEN |= {"eval", "trajectories", "checkpoint", "cluster", "weights", "wandb"}
 MOST_BITS = 63  # of a whole number
 
-Raw = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     source: str  # for error lines: a file name or "command line"
     values: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class StageEntry:
+    """One entry of `stages`: what a file says of it, and after it the files that extend this one."""
+
+    layers: tuple[Raw, ...]
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        """What was given last of a key of the stage itself: `name`, `kind`, `steps`."""
+        return next((each[key] for each in reversed(self.layers) if key in each), otherwise)
+
+    @property
+    def label(self) -> str:
+        """What it is called on the command line."""
+        return str(self.get("name", self.get("kind")))
 
 
 def is_written(layers: Sequence[Layer]) -> bool:
@@ -73,8 +88,11 @@ def _find_base(path: Path, name: str) -> Path:
     return sibling if sibling.is_file() else find_config(name)
 
 
-def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Raw]]:
-    """The layers of a file and of what it extends, base first; its list of stages, the nearest one."""
+def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[StageEntry]]:
+    """The layers of a file and of what it extends, base first; its list of stages, the nearest one.
+
+    A key at the top of a file or of a stage may be dotted, as on the command line.
+    """
     if path.resolve() in seen:
         raise BadInput(f"extends itself through {' -> '.join(p.name for p in seen)}", where=path)
     try:
@@ -90,34 +108,51 @@ def read_files(path: Path, seen: tuple[Path, ...]) -> tuple[list[Layer], list[Ra
         raise BadInput(where=path, expected=f"keys and values, found a {type(raw).__name__}")
     check_plain(_short(path), {key: value for key, value in raw.items() if key != "stages"})
     layers: list[Layer] = []
-    stages: list[Raw] = []
+    stages: list[StageEntry] = []
     base = raw.pop("extends", None)
     if base is not None:
         layers, stages = read_files(_find_base(path, str(base)), (*seen, path.resolve()))
-    check_left_out_sets(str(path), raw, [*(layer.values for layer in layers), *stages])
-    own = raw.pop("stages", None)
-    if isinstance(own, dict):
-        for name, change in own.items():
-            known = [*(layer.values for layer in layers), raw, *(each for each in stages if label_of(each) == name)]
-            check_left_out_sets(f"{path}: stages.{name}", change, known)
-        stages = _apply_changes(path, stages, own)
-    elif own is not None:
-        if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
-            raise BadInput(
-                where=path, key="stages", expected="a list of records, or {NAME: {key: value}} to change some of a base"
-            )
-        for index, stage in enumerate(own):
-            name = stage.get("name", index)
-            check_plain(_short(path), name, f"stages.{index}.name")
-            check_plain(_short(path), stage, f"stages.{name}")
-        stages = own
-    layers.append(Layer(_short(path), raw))
+    written = raw.keys() >= WRITTEN
+    for piece in _nested(path, raw):
+        if (own := piece.pop("stages", None)) is not None:
+            stages = _read_stages(path, stages, own, written=written)
+        layers.append(Layer(_short(path), piece))
     return layers, stages
 
 
-def _apply_changes(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]:
-    """Those of the base, with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null leaves one out."""
-    names = list(map(label_of, stages))
+def _nested(path: Path, raw: Mapping[str, Any], key: str = "") -> list[Raw]:
+    try:
+        return nest(raw.items())
+    except BadInput as error:
+        raise BadInput(error, where=f"{_short(path)}: {key}" if key else _short(path)) from error
+
+
+def _read_stages(path: Path, stages: Sequence[StageEntry], own: Any, *, written: bool) -> list[StageEntry]:
+    """Those of a list, or those of the base with some keys changed in some: {rl: {epochs: 8}, sft: null}, where null
+    leaves one out.
+
+    written: the file is a run's own, whose stages say where they differ from the rest of it, within mappings too; what
+    differs as a whole has a dotted key there (`launch.config.compose.to_yaml`).
+    """
+    if isinstance(own, dict):
+        return _apply_changes(path, stages, own)
+    if not isinstance(own, list) or not all(isinstance(stage, dict) for stage in own):
+        raise BadInput(
+            where=path, key="stages", expected="a list of records, or {NAME: {key: value}} to change some of a base"
+        )
+    entries: list[StageEntry] = []
+    for index, stage in enumerate(own):
+        name = stage.get("name", index)
+        check_plain(_short(path), name, f"stages.{index}.name")
+        check_plain(_short(path), stage, f"stages.{name}")
+        if written:
+            stage = {key: value if "." in key else as_changes(value) for key, value in stage.items()}
+        entries.append(StageEntry(tuple(_nested(path, stage, f"stages.{name}"))))
+    return entries
+
+
+def _apply_changes(path: Path, stages: Sequence[StageEntry], changes: Raw) -> list[StageEntry]:
+    names = [stage.label for stage in stages]
     for name, change in changes.items():
         check_plain(_short(path), change, f"stages.{name}")
         if name not in names:
@@ -127,46 +162,10 @@ def _apply_changes(path: Path, stages: Sequence[Raw], changes: Raw) -> list[Raw]
                 where=path, key=f"stages.{name}", found=change, expected="keys and values, or null to leave it out"
             )
     return [
-        over(stage, changes.get(name, {}))
-        for stage, name in zip(stages, names, strict=True)
-        if changes.get(name, {}) is not None
+        StageEntry((*stage.layers, *_nested(path, changes.get(stage.label, {}), f"stages.{stage.label}")))
+        for stage in stages
+        if changes.get(stage.label, {}) is not None
     ]
-
-
-def check_left_out_sets(where: str, values: Any, known: Sequence[Any]) -> None:
-    """Raises BadInput for `eval.sets.NAME: null` of a set that none of the `known` layers has."""
-    names = {name for each in known for name, value in _sets(each).items() if value is not None}
-    for name, value in _sets(values).items():
-        if value is None and name not in names:
-            hint = nearest(str(name), sorted(names), otherwise="; there is none")
-            raise BadInput(f"no such set to leave out{hint}", where=where, key=f"eval.sets.{name}")
-
-
-def _sets(values: Any) -> Raw:
-    """What a layer says of `eval.sets`; what is no section there is refused elsewhere."""
-    for key in ("eval", "sets"):
-        values = values.get(key) if isinstance(values, dict) else None
-    return values if isinstance(values, dict) else {}
-
-
-def without_left_out_sets(values: Raw) -> Raw:
-    """The same without the sets that are null: they are left out."""
-    sets = _sets(values)
-    if all(each is not None for each in sets.values()):
-        return values
-    kept = {name: each for name, each in sets.items() if each is not None}
-    return values | {"eval": values["eval"] | {"sets": kept}}
-
-
-def label_of(stage: Raw) -> str:
-    """What a stage is called on the command line."""
-    return str(stage.get("name", stage.get("kind")))
-
-
-def over(base: Raw, change: Raw) -> Raw:
-    """Merged key by key, at every depth."""
-    both = {key for key in change if isinstance(change[key], dict) and isinstance(base.get(key), dict)}
-    return base | {key: over(base[key], value) if key in both else value for key, value in change.items()}
 
 
 def _from_yaml(text: str) -> Any:
@@ -196,14 +195,17 @@ def _short(path: Path) -> str:
     return str(whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else path)
 
 
-def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Raw, dict[int, Raw | None]]:
+def parse_overrides(
+    overrides: Sequence[str], stages: Sequence[StageEntry]
+) -> tuple[list[Raw], dict[int, list[Raw] | None]]:
     """`a.b=1` for everything; `stages.rl.steps=5` (or `stages.1.steps=5`) for one stage, None for one that is left out.
 
-    `stages.rl=null` leaves it out.
+    `stages.rl=null` leaves it out. Each in layers, of which there is one unless a later section stands beside an
+    earlier one (`rlsys.config.mappings.nest`).
     """
-    everywhere: Raw = {}
-    by_stage: dict[int, Raw | None] = {}
-    names = list(map(label_of, stages))
+    everywhere: list[tuple[str, Any]] = []
+    by_stage: dict[int, list[tuple[str, Any]] | None] = {}
+    names = [stage.label for stage in stages]
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not all(key.split(".")):
@@ -215,25 +217,25 @@ def parse_overrides(overrides: Sequence[str], stages: Sequence[Raw]) -> tuple[Ra
             raise BadInput(f"the value is not readable as YAML{deep}", where="command line", key=key) from error
         check_plain("command line", value, key)
         parts = key.split(".")
-        target = everywhere
-        if parts[0] == "stages":
-            if len(parts) < 3 and (len(parts) < 2 or value is not None):
-                leave_out = "stages.NAME=null to leave a stage out"
-                raise BadInput(f"{override!r}", where="command line", expected=f"stages.NAME.key=value, or {leave_out}")
-            index = _stage_index(parts[1], names)
-            if len(parts) == 2:
-                by_stage[index] = None
-                continue
-            given = by_stage.setdefault(index, {})
-            if given is None:
-                raise BadInput(f"{override!r}: stage {names[index]} was left out", where="command line")
-            target, parts = given, parts[2:]
-        for part in parts[:-1]:
-            target = target.setdefault(part, {})
-            if not isinstance(target, dict):
-                raise BadInput(f"{override!r}: {part} was already given a value", where="command line")
-        target[parts[-1]] = value
-    return everywhere, by_stage
+        if parts[0] != "stages":
+            everywhere.append((key, value))
+            continue
+        if len(parts) < 3 and (len(parts) < 2 or value is not None):
+            leave_out = "stages.NAME=null to leave a stage out"
+            raise BadInput(f"{override!r}", where="command line", expected=f"stages.NAME.key=value, or {leave_out}")
+        index = _stage_index(parts[1], names)
+        if len(parts) == 2:
+            by_stage[index] = None
+            continue
+        given = by_stage.setdefault(index, [])
+        if given is None:
+            raise BadInput(f"{override!r}: stage {names[index]} was left out", where="command line")
+        given.append((".".join(parts[2:]), value))
+    try:
+        asked = {index: None if given is None else nest(given) for index, given in by_stage.items()}
+        return nest(everywhere), asked
+    except BadInput as error:
+        raise BadInput(error, where="command line") from error
 
 
 def _stage_index(name: str, names: Sequence[str]) -> int:

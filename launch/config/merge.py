@@ -13,21 +13,23 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from launch.config.keys import Key, keys_of
-from launch.config.layers import Layer, Raw, check_plain, over, without_left_out_sets
+from launch.config.layers import Layer, check_plain
 from launch.config.scope import has
 from rlsys.config.identity import config_key
+from rlsys.config.mappings import Over, Raw, Removals, clear, mappings_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.config.window import WindowConfig
 from rlsys.errors import BadInput
 
 
-def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type]) -> RecipeConfig:
-    """The layers over the defaults. schemas: of `env`, `reward` and `algorithm`. Raises BadInput with the first layer
-    that does not fit."""
+def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type], removals: Removals) -> RecipeConfig:
+    """The layers over the defaults. schemas: of `env`, `reward` and `algorithm`. removals: notes the entries that the
+    layers leave out. Raises BadInput with the first layer that does not fit."""
     try:
-        window = _part("window", None, reduce(over, (layer.values for layer in layers), {})).made
-        given = reduce(over, (layer.values for layer in layers), _window_values(window, schemas))
-        given = without_left_out_sets(given)
+        window = _part("window", None, {"window": _lay(layers, {}, {}).get("window", {})}).made
+        below = [Layer("", _default_mappings(*each)) for each in schemas.items()]
+        below.append(Layer("window", _window_values(window, schemas)))
+        given = _lay([*below, *layers], {}, schemas, removals)
         parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
@@ -63,11 +65,23 @@ def _part(key: str, schema: type | None, given: Raw) -> _Part:
     own = {key: given[key]} if key in given else {}
     asked = (key, schema, config_key(own))
     if asked not in _PARTS:
-        merged = OmegaConf.merge(_default(key, schema), own)
+        default = _default(key, schema)
+        if _default_mappings(key, schema):  # which are below what is given already
+            default = deepcopy(default)
+            clear(default, own, RecipeConfig, {key: schema} if schema else {})
+        merged = OmegaConf.merge(default, own)
         if own:
             check_plain("config", OmegaConf.to_container(merged))  # a text may have become a number: "inf"
         _PARTS[asked] = _Part(key, merged)  # type: ignore[arg-type]
     return _PARTS[asked]
+
+
+def _lay(layers: Sequence[Layer], base: Raw, schemas: Mapping[str, type], removals: Removals | None = None) -> Raw:
+    """The layers over `base`, as `rlsys.config.mappings` says."""
+    noted = removals or Removals()
+    return reduce(
+        lambda below, layer: Over(schemas, layer.source, noted).lay(below, layer.values, RecipeConfig), layers, base
+    )
 
 
 def _window_values(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:
@@ -89,6 +103,13 @@ def _default(key: str, schema: type | None) -> DictConfig:
     return default
 
 
+@lru_cache(maxsize=256)  # as many as `_default` keeps
+def _default_mappings(key: str, schema: type | None) -> Raw:
+    """Mappings with entries among the defaults of a part: a user's own class may have some."""
+    values = OmegaConf.to_container(_default(key, schema))
+    return mappings_of(values, RecipeConfig, {key: schema} if schema else {})  # type: ignore[arg-type]
+
+
 @cache
 def _every_default() -> DictConfig:
     """OmegaConf takes six times as long to make it as to copy it."""
@@ -105,10 +126,11 @@ def _wrong_layer(error: OmegaConfBaseException, layers: Sequence[Layer], schemas
         schema[key] = OmegaConf.structured(chosen)
     for layer in layers:
         try:
-            OmegaConf.merge(schema, without_left_out_sets(layer.values))
+            values = _lay([layer], {}, schemas)
+            OmegaConf.merge(schema, values)
         except OmegaConfBaseException as alone:
             parts = {f"{key}.": of for key, of in schemas.items()}
-            return BadInput(_wrong_value(alone, schema, layer.values, parts), where=layer.source)
+            return BadInput(_wrong_value(alone, schema, values, parts), where=layer.source)
     return BadInput(f"config: {_one_line(error)}")
 
 

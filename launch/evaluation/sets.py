@@ -22,6 +22,7 @@ from launch.run.playing import rollout_plan
 from rlsys.choices import Table, choose
 from rlsys.config.evaluation import EvalConfig, EvalSet
 from rlsys.config.identity import config_key, identity_of
+from rlsys.config.mappings import clear
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, nearest, require
 from rlsys.rollout import RolloutPlan
@@ -282,6 +283,7 @@ def _merge(start: Any, given: Mapping[str, Any]) -> Any:
     if key not in _known:
         schema = OmegaConf.structured(start)
         OmegaConf.set_readonly(schema, False)
+        clear(schema, dict(given), type(start), {})
         _known[key] = OmegaConf.to_object(OmegaConf.merge(schema, dict(given)))
     return _known[key]
 

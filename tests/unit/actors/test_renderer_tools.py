@@ -56,8 +56,19 @@ CODER = (
     "</function>\n</tool_call>{% endfor %}"
     "<|im_end|>\n{% endfor %}" + OPEN
 )
+PYTHON = (
+    "{% for message in messages %}{% if message.tool_calls %}<|im_start|>assistant\n["
+    "{% for call in message.tool_calls %}{{ call.function.name }}("
+    "{% for key, value in call.function.arguments | items %}"
+    '{{ key }}="{{ value }}"{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}'
+    "{% endfor %}]<|im_end|>\n{% else %}"
+    "<|im_start|>{{ 'ipython' if message.role == 'tool' else message.role }}\n"
+    "{% if loop.first %}" + SHOWN + "{% endif %}{{ message.content }}<|im_end|>\n{% endif %}{% endfor %}" + OPEN
+)
 TEMPLATES = {"scratch": CHAT_TEMPLATE, "qwen": QWEN, "llama": LLAMA, "mistral": MISTRAL, "coder": CODER}
+TEMPLATES |= {"python": PYTHON}
 FAMILY = {"scratch": "hermes", "qwen": "hermes", "llama": "llama3", "mistral": "mistral", "coder": "qwen3_coder"}
+FAMILY |= {"python": "pythonic"}
 
 
 def schema(name: str) -> str:

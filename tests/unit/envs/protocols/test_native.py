@@ -2,6 +2,7 @@
 
 import json
 import string
+import sys
 from typing import Any
 
 import pytest
@@ -23,7 +24,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-JSON_FAMILIES = [each for each in FAMILIES.values() if each.typed]
+PYTHONIC = FAMILIES["pythonic"]
+JSON_FAMILIES = [each for each in FAMILIES.values() if each.typed and each is not PYTHONIC]
+WORDS = st.from_regex("[A-Za-z_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 BITS = [
     "<tool_call>",
     "</tool_call>",
@@ -45,6 +48,11 @@ BITS += [
     "</think>",
     "NaN",
     '"',
+    "[f(",
+    "a='x'",
+    ", g(b={'c': (1, ",
+    ")]",
+    '{"name": "f", "parameters": {}}',
 ]
 
 
@@ -59,6 +67,101 @@ def test_a_json_family_reads_the_calls_that_it_writes(made: list[tuple[str, dict
         written = family.write("", calls(*made))
         for text in (written, f"<think>\nperhaps {written} then\n</think>\n\n{written}"):
             assert read_calls(family, text) == calls(*made), (family.name, text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(made=st.lists(st.tuples(WORDS, st.dictionaries(WORDS, VALUES, max_size=3)), min_size=1, max_size=3))
+def test_python_calls_are_read_as_they_are_written(made: list[tuple[str, dict[str, Any]]]) -> None:
+    written = PYTHONIC.write("", calls(*made))
+    for text in (written, f"<think>\nperhaps {written} then\n</think>\n\n{written}"):
+        assert read_calls(PYTHONIC, text) == calls(*made), text
+        assert read_calls(FAMILIES["llama3"], text) == calls(*made), text
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("[f()]", {}),
+        ('[f(city="Rome", x=1)]', {"city": "Rome", "x": 1}),
+        ("[ f( a = 'it\\'s', b = -1.5e3 , ) , ]", {"a": "it's", "b": -1500.0}),
+        ("[f(a=None, b=true, c=(1, 2), d={'k': [False]})]", {"a": None, "b": True, "c": [1, 2], "d": {"k": [False]}}),
+        ("<|python_start|>[f(a=1)]<|python_end|>", {"a": 1}),
+        ("[f(a='two\nlines', b='\\n\\x41\\d')]", {"a": "two\nlines", "b": "\nA\\d"}),
+        ("[f(a='[g(b=1)]')]", {"a": "[g(b=1)]"}),
+    ],
+)
+def test_forms_of_a_python_call(text: str, arguments: dict[str, Any]) -> None:
+    for family in (PYTHONIC, FAMILIES["llama3"]):
+        assert read_calls(family, text) == calls(("f", arguments))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "To look it up, write [f(a=1)] first.",
+        "Let me look: [f(a=1)]",
+        "[1, 2, 3]",
+        "[f(x), g(x)]",
+        "[Rome](https://rome.example)",
+        "[f]",
+        "[]",
+        "f(a=1)",
+    ],
+)
+def test_lists_and_mentions_are_no_python_calls(text: str) -> None:
+    for family in (PYTHONIC, FAMILIES["llama3"]):
+        assert read_calls(family, text) == ()
+
+
+ONE = '{"name": "f", "parameters": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (f"I will look. {ONE}", 1),
+        (f"I will look.\n\n{ONE}; {ONE}\n", 2),
+        (f'Of {{1, 2}} and {{"name": f}} I take the first: {ONE}', 1),
+        (f"The call is {ONE}, and I do not make it.", 0),
+        (f"Write `{ONE}`", 0),
+        (f'I know: {{"calls": [{ONE}]}}', 0),
+        ('The capital: {"name": "Rome"}', 0),
+        ('I will look. {"name": "f", "parameters": {"a": 1}', 0),
+        ('I will look. {"name": "f", "parameters": 1}', 0),
+        (f"I know {{1}}; {ONE}; and more", 0),
+    ],
+)
+def test_whole_calls_behind_a_sentence_are_read(text: str, number: int) -> None:
+    assert read_calls(FAMILIES["llama3"], text) == calls(("f", {"a": 1})) * number
+
+
+@pytest.mark.parametrize(
+    "piece", [ONE, ONE[:-1], '{"name":', "[f(a=1)]", "[f(a='", "[f(a=[", "[f(a={'k':", "{ ", "[ ", "\\"]
+)
+@pytest.mark.parametrize("family", [PYTHONIC, FAMILIES["llama3"]], ids=lambda family: family.name)
+def test_twice_the_text_takes_at_most_twice_the_steps(family: Family, piece: str) -> None:
+    def steps(times: int) -> int:
+        counted = 0
+
+        def count(*_: Any) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count)
+        try:
+            for before in ("", "So: ", "[f(a="):
+                read_calls(family, f"{before}{piece * times}</think>{piece * times}")
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert steps(400) <= 2 * steps(200) + 100
+
+
+@pytest.mark.parametrize("begun", ["", '"'])
+def test_the_template_of_a_python_family_is_found_with_texts_in_quotes_and_without(begun: str) -> None:
+    call = ToolCall(name="probe_tool", arguments={"probe_key": "probe value"})
+    assert family_of(f"[probe_tool(probe_key={begun}probe value{begun})]\n", call) is PYTHONIC
 
 
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="<>"), max_size=20).map(lambda text: text.strip("\n"))
@@ -184,6 +287,14 @@ def test_long_texts_are_read_in_one_pass(family: Family) -> None:
         ("mistral", "[TOOL_CALLS][]", "not valid JSON"),
         ("llama3", '{"name": "f", "parameters": {}} I think', "text stands behind"),
         ("llama3", "{name: f}", "not valid JSON"),
+        ("pythonic", "[f(a=b)]", "is not [NAME"),
+        ("pythonic", "[f(a=1), 2]", "is not [NAME"),
+        ("pythonic", "[f(a=1, 2)]", "is not [NAME"),
+        ("pythonic", "[f(a=1)", "is not [NAME"),
+        ("pythonic", "[f(a=1e999)]", "is not [NAME"),
+        ("pythonic", "[f(a='\\ud800')]", "is not [NAME"),
+        ("pythonic", "[f(a=" + "[" * 100_000, "is not [NAME"),
+        ("pythonic", "[f(a=1)] I think", "text stands behind"),
     ],
 )
 def test_what_is_no_call_says_why(family: str, text: str, problem: str) -> None:

@@ -198,7 +198,7 @@ def test_what_is_refused_is_one_line(override: str, line: str, tmp_path: Path) -
 
 
 STAGED = HEAD.replace(
-    "kind: rl, steps: 1}]", "kind: rl, steps: 1}, {name: test, kind: eval, eval: {sets: {long: {tasks: 9}}}}]"
+    "kind: rl, steps: 1}]", "kind: rl, steps: 1}, {name: test, kind: eval, eval.sets.long: {tasks: 9}}]"
 )
 LEFT_OUT = (
     (("eval.sets.short=null",), ["small", "other"], ["small", "other", "long"]),
@@ -222,9 +222,8 @@ def test_a_set_is_left_out_by_null(tmp_path: Path, overrides: tuple[str, ...], r
 
 def test_a_file_leaves_out_sets_of_the_one_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(STAGED)
-    text = (
-        "extends: base.yaml\neval: {sets: {other: null}}\nstages: {test: {eval: {sets: {long: null, short: null}}}}\n"
-    )
+    stages = "stages: {test: {eval.sets.long: null, eval.sets.short: null}}"
+    text = f"extends: base.yaml\neval: {{sets: {{other: null}}}}\n{stages}\n"
     assert list(recipe(tmp_path, text=text).eval.sets) == ["small", "short"]
     assert list(compose(str(tmp_path / "many.yaml"), []).stages[1].config.eval.sets) == ["small"]
     with refused("eval.sets.smal", where="many.yaml", says="did you mean 'small'"):

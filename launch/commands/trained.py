@@ -1,0 +1,69 @@
+"""Arguments of the chat template that a saved model was trained with: it is played with them, or with others said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launch.checkpoints.card import read_args
+from launch.evaluation.sets import sets_of
+from rlsys.config.recipe import RecipeConfig
+from rlsys.rollout import args_of
+
+KEY = "template_args"
+
+
+def with_trained_args(
+    recipe: RecipeConfig, overrides: Sequence[str], model: str | None, say: Callable[[str], None]
+) -> RecipeConfig:
+    """The recipe with the arguments of the model's own, in each environment for which nobody gives any.
+
+    overrides: of the command line, where `env.template_args={}` asks for none. Each environment whose arguments are
+    taken, or are others than the model's, has a line. Raises BadInput for a model's file that cannot be read.
+    """
+    trained = read_args(Path(model)) if model is not None else None
+    if trained is None:
+        return recipe
+    asked = any(KEY in text for text in overrides)
+    taken: dict[str, Mapping[str, Any]] = {}
+    for name, one in recipe.by_env.items():
+        own, key = (
+            trained.get(name or one.env.name, trained.get("", {})),
+            f"envs.{name}.{KEY}" if name else f"env.{KEY}",
+        )
+        if own == args_of(one.env):
+            continue
+        if asked or args_of(one.env) or not hasattr(one.env, KEY):
+            say(f"{key}={json.dumps(args_of(one.env))}: the model was trained with {json.dumps(own)}")
+        else:
+            taken[name] = own
+            say(f"{key}={json.dumps(own)}: as the model was trained")
+    recipe = _with_args(recipe, taken)
+    return recipe if asked else _with_args_of_sets(recipe, trained.get("", {}))
+
+
+def _with_args(recipe: RecipeConfig, args: Mapping[str, Mapping[str, Any]]) -> RecipeConfig:
+    """args: by environment, "" for the only one."""
+
+    def given(name: str, env: Any) -> Any:
+        return replace(env, **{KEY: dict(args[name])}) if name in args else env
+
+    if not recipe.envs:
+        return replace(recipe, env=given("", recipe.env))
+    shares = {name: replace(share, env=given(name, share.env)) for name, share in recipe.envs.items()}
+    return replace(
+        recipe, envs=shares, env=replace(recipe.env, parts={name: share.env for name, share in shares.items()})
+    )
+
+
+def _with_args_of_sets(recipe: RecipeConfig, own: Mapping[str, Any]) -> RecipeConfig:
+    """Also in the sets that have an environment of their own."""
+    sets = dict(recipe.eval.sets)
+    for each in sets_of(recipe) if sets and own else ():
+        env, given = each.recipe.env, sets[each.name]
+        if KEY not in given.env and hasattr(env, KEY) and not args_of(env):
+            sets[each.name] = replace(given, env={**given.env, KEY: dict(own)})
+    return replace(recipe, eval=replace(recipe.eval, sets=sets)) if sets != recipe.eval.sets else recipe
