@@ -81,9 +81,11 @@ def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
 
 def _decide(given: str, gold: str, question: str) -> Verdict:
     verdict = _compare(given, gold, PLAIN)
-    if verdict is False or not question or not is_copied(given, question) or given.strip() == gold.strip():
+    if verdict is False or not question or given.strip() == gold.strip() or not is_copied(given, question):
         return verdict
-    return not is_rewritten(given, gold) if verdict else None if is_reordered(given, gold) else False
+    if verdict:
+        return not is_rewritten(given, gold, question)
+    return None if is_reordered(given, gold) else False
 
 
 def equivalent(given: str, gold: str) -> bool:
@@ -218,7 +220,11 @@ def _same_equation(
         return _same_chain(values, targets, means, depth)
     if name and key and (name == key or _WORD.search(name) or _WORD.search(key)):
         return _same_chain(values, targets, means, depth)
-    if len(given[1].sides) != 2 or len(gold[1].sides) != 2 or (is_solved(gold[0]) and name != key):
+    if (
+        len(given[1].sides) != 2
+        or len(gold[1].sides) != 2
+        or (is_solved(gold[0]) and name != key and not is_solved(given[0]))
+    ):
         return False
     return flat(given[0]) == flat(gold[0]) or means.equal(given[0], gold[0])
 
@@ -274,7 +280,7 @@ def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
         if verdict is not None:
             return verdict
         ours, theirs = collection(given), collection(gold)
-        if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _COMPONENTS.fullmatch(given):
+        if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _is_components(given):
             ours = collection(_UNIT.sub(r"\\unitvector{\1}", given))
         if ours is not None and theirs is None and ours.kind.startswith("matrix"):
             theirs = named_matrix(gold, ours.kind)
@@ -293,6 +299,11 @@ def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
                 return False
         return _same_but_units(given, gold, means, depth)
     return means.same(given, gold)
+
+
+def _is_components(text: str) -> bool:
+    units = _UNIT.findall(text)
+    return _COMPONENTS.fullmatch(text) is not None and len(set(units)) == len(units)
 
 
 def _same_sets(given: str, gold: str) -> Verdict:

@@ -14,7 +14,7 @@ from envs.rewards.maths.text import clean, split_name
 _D = r"(?:d(?![a-z])|d(?=[a-zA-Z]\s?\})|\\partial|\\text\s?\{\s?d\s?\})"
 # Each kind of work with what asks for it: of an answer, where its key has none.
 _WORK = {
-    "sum": r"\\sum|\\prod|\\[lc]?dots|\.\.\.",
+    "sum": r"\\sum|\\prod|\+\s?(?:\\[lc]?dots|\.\.\.)",
     "integral": r"\\i{1,3}nt|\\oint",
     "limit": r"\\lim",
     "derivative": rf"\\frac\s?\{{\s?{_D}[^{{}}]*\}}\s?\{{\s?{_D}\s?[A-Za-z]|\\nabla",
@@ -31,14 +31,28 @@ _ARITHMETIC = [
     re.compile(pattern)
     for pattern in (
         r"(?<=[0-9A-Za-z)}\]|!'])\s?[+-](?!\s?\\?infty)",
-        r"[0-9}%]\s?(?:\\cdot|\\times|\\div|\*|/(?=\s?[0-9.]+\s?[*\\]))\s?(?=[0-9(]|\\frac)|\)\s?\(\s?-?[0-9.]+\s?\)",
+        r"[0-9)}%]\s?(?:\\cdot|\\times|\\div|\*|/(?=\s?[0-9.]+\s?[*\\]))\s?(?=[{(]?\s?-?[0-9]|\\frac|\\sqrt)"
+        r"|\)\s?\(\s?-?[0-9.]+\s?\)",
         r"(?:\\frac[^a-z]*|/[^+\-/]*)(?:\\frac|/)|\\frac\s?\{[^{}/]*/|\\frac\s?\{[^{}]*\}\s?\{[^{}/]*/",
     )
 ]
 _EXPONENT = re.compile(r"\^\s?\{[^{}]*\}")
 _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]*\}|\\(?!theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma)[A-Za-z]+")
 _CONSTANTS = re.compile(r"\\pi(?![a-z])|(?<![A-Za-z\\])[ei](?![A-Za-z])")
-_SET = re.compile(r"(?<=\\)[dt](?=frac|binom)|[\s${}()]|\\(?:left|right|displaystyle|text|mathrm|[,;:!\[\]()])(?![a-z])")
+# What a formula may be set with or without.
+_SET = re.compile(
+    r"(?<=\\)[dt](?=binom)|[\s${}()\[\]*~]|\.\s?$|\\(?:left|right|[bB]igg?[lr]?|displaystyle|text|mathrm|overline|cdot|times|[,;:!])(?![a-z])"
+)
+_FRACTION = re.compile(r"\\[dtc]?frac(?![a-z])")
+_POWERS = {
+    ord(sign): f"^{at}" for at, sign in enumerate("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+}
+_CODE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_FORMULA = re.compile(r"(?<=\$)[^$]{1,400}(?=\$)|(?<=\\\()[^\\]{1,400}(?=\\\))")
+_REWRITE = re.compile(
+    r"convert|simplif|reduce|express|write|lowest|mixed|improper|decimal|fraction|per\s?cent|notation|round|approximat",
+    re.IGNORECASE,
+)
 
 
 def is_unevaluated(given: str, gold: str) -> bool:
@@ -51,38 +65,49 @@ def is_unevaluated(given: str, gold: str) -> bool:
 
 
 def is_copied(given: str, question: str) -> bool:
-    """Whether `given`, as it was written, stands in the question; not a digit of a longer number."""
-    text = _squash(given)
-    for match in re.finditer(re.escape(text), _squash(question)) if text else ():
-        before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
-        if not ((text[0].isdigit() and before.isdigit()) or (text[-1].isdigit() and after.isdigit())):
+    """Whether the formula that is given stands in the question, however it is set; not a part of a longer number."""
+    asked = _squash(_CODE.sub(" ", question))
+    texts = {_squash(given), _squash(split_name(clean(given))[1])} - {""}
+    if any(_stands_in(text, asked) for text in texts):
+        return True
+    signs = [sorted(text) for text in texts]
+    return any(sorted(_squash(formula[0])) in signs for formula in _FORMULA.finditer(question))
+
+
+def _stands_in(text: str, asked: str) -> bool:
+    at = asked.find(text)
+    while at >= 0:
+        end = at + len(text)
+        before, after = at > 0 and asked[at - 1].isdigit(), end < len(asked) and asked[end].isdigit()
+        if not ((before and text[0].isdigit()) or (after and text[-1].isdigit())):
             return True
+        at = asked.find(text, at + 1)
     return False
 
 
-def is_rewritten(given: str, gold: str) -> bool:
-    """Whether two texts that are equal without algebra differ by what a question may ask for: a number reduced,
-    converted or rounded, and no other order, spelling or unit."""
+def is_rewritten(given: str, gold: str, question: str) -> bool:
+    """Whether two texts that are equal without algebra differ by what the question asks for: a quotient worked out, a
+    fraction reduced, a number converted or rounded, a region as an interval; no other order, spelling or unit."""
     text, key = split_name(clean(given))[1], split_name(clean(gold))[1]
     if r"\approx" in key:
         return r"\approx" not in text
+    asks = _REWRITE.search(question) is not None
     ours, theirs = quantity(text), quantity(key)
     if ours is None or theirs is None:
-        return False
-    if ours.value != theirs.value or "%" in (ours.unit, theirs.unit) and ours.unit != theirs.unit:
-        return True
-    exact = ours.decimals is None, theirs.decimals is None
-    return exact[0] != exact[1] or (exact[0] and re.findall("[0-9]+", text) != re.findall("[0-9]+", key))
+        return asks and (relation(text) is None) is not (relation(key) is None)
+    if ours.decimals is None and (theirs.decimals is None or theirs.value.denominator == 1):
+        return re.findall("[0-9]+", text) != re.findall("[0-9]+", key)
+    return asks and (ours.value != theirs.value or (ours.decimals is None) != (theirs.decimals is None))
 
 
 def is_reordered(given: str, gold: str) -> bool:
-    """Whether they are the same signs in another order, such as x + 1 and 1 + x."""
-    return sorted(_squash(split_name(given)[1])) == sorted(_squash(split_name(gold)[1]))
+    """Whether they are the same signs in another order or notation: x + 1 and 1 + x, a/b and a fraction."""
+    return sorted(_squash(split_name(clean(given))[1])) == sorted(_squash(split_name(clean(gold))[1]))
 
 
 def _squash(text: str) -> str:
     """What the same formula has in common however it is set."""
-    return _SET.sub("", text)
+    return _SET.sub("", _FRACTION.sub("/", text.translate(_POWERS)))
 
 
 def is_solved(text: str) -> bool:

@@ -110,7 +110,10 @@ _CLOCK = re.compile(r"(?<=[0-9])\s?(?:\\text\s?\{\s?)?([apAP])\.?\s?[mM]\.?\s?\}
 _POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
 _POWERS_OF_TEN |= {"mn": 6, "bn": 9}
 _COUNTED = {"dozen": 12, "gross": 144, "score": 20}
-_DOZENS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s(dozen|gross|score)s?(?![a-zA-Z])")
+_DOZENS = re.compile(
+    r"(?<![0-9.,/}])([0-9]{1,9}(?:,[0-9]{3})*(?:\.[0-9]{1,9}|/[0-9]{1,9})?|\\frac\s?\{[0-9]{1,9}\}\s?\{[0-9]{1,9}\})"
+    r"\s(dozen|gross|score)s?(?![a-zA-Z])"
+)
 _SIZE = re.compile(rf"(?<=[0-9}}])\s({_SIZES})s?(?![a-zA-Z])")
 _AND_OR = re.compile(
     r"(?:\s?,)?\s?\\text\s?\{\s?(and|or)\s?\}\s?|(?:\s?,)?\s(and|or)\s|(?<=[)0-9}])(and|or)(?=[(0-9\\])"
@@ -253,10 +256,16 @@ def _words(text: str) -> str:
 
 
 def _count(match: re.Match[str]) -> str:
-    return str(Fraction(match[1]) * _COUNTED[match[2]])
+    try:
+        number = re.sub(r"\\frac\s?\{(.*)\}\s?\{(.*)\}", r"\1/\2", match[1]).replace(",", "")
+        return str(Fraction(number) * _COUNTED[match[2]])
+    except ZeroDivisionError:
+        return match[0]
 
 
 def _size(match: re.Match[str]) -> str:
+    if match[1] in _COUNTED:
+        return rf"\cdot {_COUNTED[match[1]]}"
     return rf"\cdot 10^{{{_POWERS_OF_TEN[match[1]]}}}"
 
 

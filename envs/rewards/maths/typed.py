@@ -27,22 +27,19 @@ _TYPED = _rules(
     (r"\\(?:text)?color(?:box)?\s?\{[^{}]*\}(?!\s?$)|\\(?:underline|underbar|bm|uline)(?=\s?\{)", ""),
     (r"(?<=[0-9A-Za-z)}])(\s?)\*\*\1(?=[0-9A-Za-z({\\-])", "^"),
     (r"\^\s?\(([^()]*)\)", r"^{\1}"),
-    (r"\bplus(?: or |/|-)minus\b\s?|\+\s?/\s?-|(?<![0-9A-Za-z)}])\+-", r"\\pm "),
-    (r"\.([0-9]*)\(([0-9]+)\)", r".\1\\overline{\2}"),
+    (r"\bplus(?: or |/|-)minus\b\s?|\+\s?/\s?-|(?<![0-9A-Za-z)}])(?<![0-9A-Za-z)}]\s)\+-", r"\\pm "),
+    (r"^(-?[0-9]*\.[0-9]*)\(([0-9]+)\)$", r"\1\\overline{\2}"),  # 0.2(50) = 10 is a product
     (r"\.([0-9]*)\\dot\s?\{?([0-9])\}?([0-9]*)\\dot\s?\{?([0-9])\}?", r".\1\\overline{\2\3\4}"),
-    (rf"(\.[0-9]*?)(?:([0-9])\2{{2,}}|([0-9]{{2,9}}?)\3+)\s?{_DOTS}", r"\1\\overline{\2\3}"),
-    (r"\.([0-9]+)\s(?:repeating|recurring)$", r".\\overline{\1}"),
+    (rf"(\.[0-9]{{0,12}}?)(?:([0-9])\2{{2,30}}|([0-9]{{2,9}}?)\3{{1,9}})\s?{_DOTS}", r"\1\\overline{\2\3}"),
+    (r"\.([0-9]{1,30})\s(?:repeating|recurring)$", r".\\overline{\1}"),
     (r"\{\s?([^{}]*?)\s?\\over(?![a-zA-Z])\s?([^{}]*)\}", r"\\frac{\1}{\2}"),
     (r"\{\s?([^{}]*?)\s?\\choose(?![a-zA-Z])\s?([^{}]*)\}", r"\\binom{\1}{\2}"),
-    (r"(?<![A-Za-z\\])C\s?\(\s?([0-9]+)\s?,\s?([0-9]+)\s?\)", r"\\binom{\1}{\2}"),
-    (r"(?:\{\})?[_^]\s?\{?([0-9]+)\}?\s?C\s?_\s?\{?([0-9]+)\}?", r"\\binom{\1}{\2}"),
-    (r"(?<![0-9A-Za-z.])([0-9]+)C([0-9]+)(?![0-9A-Za-z_]|\s?_)", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])(?:cbrt\s?\(([^()]*)\)|\\cbrt\s?\{([^{}]*)\})", r"\\sqrt[3]{\1\2}"),
     (r"(?<![A-Za-z\\])abs\s?\(([^()]*)\)", r"|\1|"),
     (rf"(?<![A-Za-z\\])sqrt\s?({_NUMBER})", r"\\sqrt{\1}"),
-    (r"\\?(?<![A-Za-z])log\s?_?\s?\{?([0-9]+)\}?\s?\(([^()]*)\)", r"\\log_{\1}(\2)"),
-    (rf"(?<![A-Za-z\\])({_BARE})(?=[\s({{^_|\\0-9]|x(?![A-Za-z]))\s?", r"\\\1 "),
-    (rf"(?<![A-Za-z\\])({_CALLED})\s?(?=\(|\^[^()]*\()", r"\\\1"),
+    (r"(?<![A-Za-z\\])log_?\{?([0-9]+)\}?\s?\(([^()]*)\)", r"\\log_{\1}(\2)"),
+    (rf"(?<![A-Za-z\\])({_BARE})(?=\s?(?:[({{^_|\\0-9]|[A-Za-z](?![A-Za-z])))\s?", r"\\\1 "),  # no `tan shirt`
+    (rf"(?<![A-Za-z\\])(?<![0-9]\s)({_CALLED})(?=\(|\^[^()]*\()", r"\\\1"),  # nor `5 min (approx)`
     (r"\\l(?:n|og_\s?(?:e(?![a-z])|\{\s?e\s?\}))(?![a-zA-Z])", r"\\ln "),
     (r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
     (r"(?<![0-9A-Za-z)])\]" + _END + r"(?=[\]\[])", r"(\1,\2"),  # ]2,5]
@@ -51,16 +48,26 @@ _TYPED = _rules(
     (r"\b([0-9]+)\s?h(?:ours?|rs?)?(?:\s?and)?\s?([0-9]+)\s?m(?:in(?:ute)?s?)?\.?$", r"\1 h \2 min"),
     (r"(?<=[0-9])\s?\\q?quad(?![a-zA-Z])\s?(?=-?[0-9]|[a-z]\s?=)", ", "),
 )
+_CHOICES = [
+    re.compile(pattern)
+    for pattern in (
+        r"^C\s?\(\s?([0-9]{1,4})\s?,\s?([0-9]{1,4})\s?\)$",  # with others it is a point
+        r"(?<![0-9A-Za-z)}])(?:\{\})?[_^]\s?\{?([0-9]{1,4})\}?\s?C\s?_\s?\{?([0-9]{1,4})\}?",
+        r"(?<![0-9A-Za-z.])([0-9]{1,4})C([0-9]{1,4})(?![0-9A-Za-z_]|\s?_)",
+    )
+]
 _LIKELY = re.compile(r"[*(\[\\^]|\.\.|[a-z]{2}|[0-9}]\s?[CUh]|^[=\]]|\+-|\+\s?/")
 _RESIDUE = re.compile(r"\s?\(?\s?\\?(?:p?mod|bmod)\s?\{?\s?([0-9]{1,9})\s?\}?\s?\)?$")
 _CONGRUENT = re.compile(r"^\\?[A-Za-z]\s?\\equiv(?![a-zA-Z])\s?")
 _MINUTES = re.compile(
-    rf"({_NUMBER})\s?\^\s?\{{?\\circ\s?\}}?\s?({_NUMBER})\s?(?:'|\^\s?\{{?\\prime\s?\}}?)(?!')"
+    rf"(?<![0-9.])({_NUMBER})\s?\^\s?\{{?\\circ\s?\}}?\s?({_NUMBER})\s?(?:'|\^\s?\{{?\\prime\s?\}}?)(?!')"
     rf"(?:\s?({_NUMBER})\s?(?:''|\"|\^\s?\{{?\\prime\s?\\prime\s?\}}?))?"
 )
 _ROOTS = {"\u221a": r"\sqrt", "\u221b": r"\sqrt[3]", "\u221c": r"\sqrt[4]"}
 _ROOT = re.compile(rf"([\u221a\u221b\u221c])\s?(?:\(([^()]*)\)|({_NUMBER}|[A-Za-z]))")
-_LINE = re.compile(r"[^A-Za-z]*(?:[A-Za-z]{1,2}[^A-Za-z]+)*[A-Za-z]{0,2}")
+_LINE = re.compile(
+    r"-?[0-9](?:[0-9./,\s{}-]|\\frac|\\sqrt|\\pi)*|[A-Za-z](?:_\s?\{?[0-9]\}?)?\s?[=<>](?!.*[-+*/=<>]$).*"
+)
 
 
 def write_roots(text: str) -> str:
@@ -69,10 +76,10 @@ def write_roots(text: str) -> str:
 
 
 def join_lines(text: str) -> str:
-    """Several lines of mathematics, or `2 \\\\ 3`, as a list."""
+    """Several lines of numbers or solutions, or `2 \\\\ 3`, as a list; no expression that is broken over lines."""
     if r"\begin" in text or not ("\n" in text or r"\\" in text):
         return text
-    lines = [line.strip(" ,;") for line in re.split(r"\n|\\\\(?![a-zA-Z])", text) if line.strip(" ,;")]
+    lines = [line.strip(" ,;") for line in re.split(r"\n|\\\\(?![a-zA-Z%])", text) if line.strip(" ,;")]
     return ", ".join(lines) if len(lines) > 1 and all(map(_LINE.fullmatch, lines)) else text
 
 
@@ -82,7 +89,14 @@ def write_latex(text: str) -> str:
     text = _INVERSE.sub(r"\\arc\1", text)
     for pattern, by in _TYPED:
         text = pattern.sub(by, text)
+    for pattern in _CHOICES:
+        text = pattern.sub(_choose, text)
     return _MINUTES.sub(_degrees, text) if r"\circ" in text else text
+
+
+def _choose(match: re.Match[str]) -> str:
+    """`C(10,3)`, `10C3`; C(2, 3) is a point, and 1C2 a number in base 16."""
+    return rf"\binom{{{match[1]}}}{{{match[2]}}}" if int(match[1]) >= int(match[2]) else match[0]
 
 
 def _degrees(angle: re.Match[str]) -> str:

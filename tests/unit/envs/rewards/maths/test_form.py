@@ -8,6 +8,8 @@ LEFT_TO_DO = [
     (r"\sum_{k=1}^{100} k", "5050"),
     (r"17 \times 23", "391"),
     ("17 * 23", "391"),
+    (r"17\cdot{23}", "391"),
+    (r"(17)\times(23)", "391"),
     ("(17)(23)", "391"),
     (r"15\% \cdot 80", "12"),
     (r"391 \div 17 + 1", "24"),
@@ -23,7 +25,6 @@ LEFT_TO_DO = [
     (r"\frac{d}{dx}x^3", "3x^2"),
     (r"\frac{\mathrm{d}}{\mathrm{d}x}x^3", "3x^2"),
     (r"\frac13+\frac14", r"\frac7{12}"),
-    ("A = P(1+rt)", r"r = \frac{A-P}{Pt}"),
 ]
 WORKED_OUT = [
     ("2^{10}", "1024"),
@@ -41,6 +42,10 @@ WORKED_OUT = [
     (r"\frac{1}{2^{10}}", r"\frac{1}{1024}"),
     (r"\frac{1}{\sqrt2}", r"\frac{\sqrt2}{2}"),
     (r"x > 1 \text{ and } x < 3", "(1,3)"),
+    (r"0.6931\ldots", "0.6931"),
+    ("1/2 dozen", "6"),
+    (r"\frac12\text{ dozen}", "6"),
+    ("b = a/2", "a = 2b"),
 ]
 COPIED = [
     ("Expand $(x+1)^5$.", "(x+1)^5", "x^5+5x^4+10x^3+10x^2+5x+1"),
@@ -61,6 +66,12 @@ COPIED = [
     (r"Convert $7 \mathrm{mi}$ to yards.", r"7\text{ mi}", r"12320\text{ yd}"),
     (r"Convert $150^\circ$ to radians.", r"150^\circ", r"\frac{5\pi}{6}"),
     (r"Approximate $\cos(e)$.", r"\cos(e)", r"\cos(e) \approx -0.912"),
+    ("Expand $(x+1)^2$.", "y = (x+1)**2.", "x^2+2x+1"),
+    ("Expand $(x+1)^2$.", "(1+x)^2", "x^2+2x+1"),
+    ("Solve $A = P(1+rt)$ for $r$.", "A = P(1+rt)", r"r = \frac{A-P}{Pt}"),
+    (r"Expand $\big(x+1\big)²$.", "[x+1]^2", "x^2+2x+1"),
+    (r"Simplify $\frac{27}{30}$.", "27/30", r"\frac9{10}"),
+    ("Write $x < 5$ in interval notation.", "x<5", r"(-\infty,5)"),
     (
         r"Compute \[\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}1\\1\end{pmatrix}\]",
         r"\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}1\\1\end{pmatrix}",
@@ -77,6 +88,10 @@ SAID_BEFORE = [  # right answers that stand in their question
     ("Is 15 larger than 5?", "5", "5.0"),
     ("For which $x$ is $x>3$ or $x<-9$ false ...", "x>3", r"(3,\infty)"),
     ("Who is older, Ann or Bob?", "Bob", "bob"),
+    (r"Let $\theta = \pi/2$. What is $\theta$?", r"\pi/2", r"\frac{\pi}{2}"),
+    ("If 50 of 100 students pass, what percentage is that?", "50", r"50\%"),
+    ("[asy] draw((3,0.5)); [/asy] Write the share as a fraction.", "0.5", r"\frac12"),
+    ("A coin has probability 1/2. What is it for tails?", "1/2", "0.5"),
 ]
 
 

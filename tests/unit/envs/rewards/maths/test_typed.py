@@ -38,9 +38,25 @@ SAME = [
     ("i + 2j + 3k", "(1,2,3)"),
     ("2h30m", r"150\text{ min}"),
     ("f(t)=t^2", "f(x)=x^2"),
+    ("C(2,3)", "(2,3)"),
+    ("A(1,2), B(3,4), C(5,6)", "(1,2),(3,4),(5,6)"),
+    ("0.2(50) = 10", "10"),
+    ("1.5(2)^x", r"1.5 \cdot 2^x"),
+    ("x^2 + 2x\n+ 1", "x^2+2x+1"),
+    ("5\ncm", "5 cm"),
+    (r"50\\%", r"50\%"),
+    ("t^{2}C_2+C_1", "C_1+C_2t^2"),
+    ("5 min (approx)", "5"),
+    ("a tan shirt", "tan shirt"),
+    ("1C2", "1C2_{16}"),
+    ("3 +-5i", "3-5i"),
+    (r"\log (2(x+1))", r"\log 2(x+1)"),
 ]
 DIFFERENT = [
     ("2sin(x)", "sin(2x)"),
+    (r"\log 2(x+1)", r"\log_2(x+1)"),
+    ("2i+3i", "(3,0)"),
+    ("1/24", "1/2 dozen"),
     ("u(t)-u(1)", "u(t-1)"),
     (r"2\zeta(1)", r"\zeta(2)"),
     ("3, 2", "x=2, y=3"),
@@ -67,6 +83,6 @@ def test_a_modulus_stands_apart() -> None:
     assert clean("the max of 5") == "the max of 5"
 
 
-@pytest.mark.parametrize("flood", ["(", "]1,", "0.3", r"\dot", "sin", "{1\n", "1C", "i+"])
+@pytest.mark.parametrize("flood", ["(", "]1,", "0.3", "1", "1 dozen", r"{1} score", r"\dot", "sin", "{1\n", "1C", "i+"])
 def test_a_flood_is_read_in_a_bounded_number_of_steps(flood: str) -> None:
     assert lines_run(lambda: decide(flood * (1999 // len(flood)), ["5"])) < 400_000
