@@ -12,7 +12,9 @@ from typing import Any
 from rlsys.errors import BadInput
 from rlsys.jsonl import format_value
 
-READ = frozenset(("role", "content", "inline", "calls", "tool_calls", "tool", "name", "call_id", "tool_call_id"))
+CALLS = frozenset(("calls", "tool_calls"))
+OF_TOOL = frozenset(("tool", "name", "call_id", "tool_call_id"))
+READ = frozenset(("role", "content", "inline")) | CALLS | OF_TOOL
 # Who wrote a message, when, and where it comes from.
 HARMLESS = frozenset(
     ("id", "uid", "uuid", "message_id", "parent_id", "index", "turn", "timestamp", "created", "created_at", "date")
@@ -28,13 +30,17 @@ HINTS = {
         "a row in which every message of the assistant after the prompt is learned",
     ),
     "function_call": '"tool_calls"',
+    "name": 'a name within "content"; as a key it is that of a tool',
 }
 
 
 def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
     """Raises BadInput for a key with a value that nothing would read. A weight of 1 is what holds without."""
     for key, value in message.items():
-        if key in READ or key in HARMLESS or _says_nothing(value) or (key == "weight" and value == 1):
+        if key in HARMLESS or _says_nothing(value) or (key == "weight" and value == 1):
+            continue
+        role = "tool" if key in OF_TOOL else "assistant" if key in CALLS else message.get("role")
+        if key in READ and message.get("role") == role:
             continue
         expected = HINTS.get(key, f"one of {', '.join(sorted(READ))}, or a key that changes nothing")
         raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected=expected)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from envs.services.retriever.corpus import Document
+from envs.tasks.conversation import put_behind
 from envs.tasks.prompts import ExampleLayout
 from rlsys.errors import require
 from rlsys.types import Message
@@ -48,6 +49,7 @@ class Asked:
     instruction: str = ""
     examples: ExampleLayout = ExampleLayout()
     raw: bool = False  # for base models: one text without a chat template
+    before: tuple[Message, ...] = ()  # messages of the task's own conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,9 @@ class Protocol:
     topk: int | None = None  # passages per search; 0: nothing is ever searched; None: it is for something else
     show: Callable[[Sequence[Document]], str] = _no_tool
     queries: Callable[[str], Sequence[str]] = _one_query  # of a call
+
+    def first_messages(self, asked: Asked) -> tuple[Message, ...]:
+        return put_behind(asked.before, self.prompt(asked))
 
 
 def without_tool(protocol: Protocol) -> Protocol:

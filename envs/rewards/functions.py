@@ -146,26 +146,26 @@ class FunctionsReward(SumOfFindings):
             expected = "functions with their weights, such as {my_rewards.digits: 1.0}"
             raise BadInput(key="reward.functions", found="none", expected=expected)
         parts = config.parts
-        self._functions = [_load(path, parts[path], weight) for path, weight in config.functions.items()]
+        self.functions = [_load(path, parts[path], weight) for path, weight in config.functions.items()]
         self._timeout_s = config.timeout_s
         self.parts = tuple(parts.values())
-        self.uses_tokens = any("completion_ids" in each.named for each in self._functions)
-        self.waits = any(each.is_async for each in self._functions)
+        self.uses_tokens = any("completion_ids" in each.named for each in self.functions)
+        self.waits = any(each.is_async for each in self.functions)
 
     def check_task(self, task: Task) -> None:
         """Whether the task has the columns that the functions need. Raises BadInput."""
-        for each in self._functions:
+        for each in self.functions:
             each.arguments(Transcript(task=task, messages=(), token_ids=()))
 
     async def scores(self, transcript: Transcript) -> Mapping[str, float | None]:
         """The value of each `async` function, awaited together. Raises what they raise, and TimeoutError."""
-        waiting = [each for each in self._functions if each.is_async]
+        waiting = [each for each in self.functions if each.is_async]
         async with asyncio.timeout(self._timeout_s):
-            found = await asyncio.gather(*(_awaited(each, transcript) for each in waiting))
+            found = await asyncio.gather(*(call_function(each, transcript) for each in waiting))
         return {each.part: value for each, value in zip(waiting, found, strict=True)}
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        found = [self._finding(each, transcript) for each in self._functions]
+        found = [self._finding(each, transcript) for each in self.functions]
         if all(rule is None for _, rule, _ in found):
             raise BadInput("no reward function applies to it", where=f"task {transcript.task.task_id}")
         return tuple(Finding(part=part, rule=rule or "does not apply", value=value) for part, rule, value in found)
@@ -185,7 +185,8 @@ class FunctionsReward(SumOfFindings):
         return each.part, f"{value:g} times {each.weight:g}", value * each.weight
 
 
-async def _awaited(each: OwnFunction, transcript: Transcript) -> float | None:
+async def call_function(each: OwnFunction, transcript: Transcript) -> float | None:
+    """Its value for one transcript. Raises what it raises, and BadInput where it wants to end the process."""
     with _not_ending(each, transcript):
         returned = each.call(**each.arguments(transcript))
         return each.value(await returned if isinstance(returned, Awaitable) else returned, transcript)

@@ -23,6 +23,7 @@ from envs.rewards.transcript import answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
+from envs.tasks.conversation import asked_in_full
 from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, find_stated
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
@@ -64,7 +65,8 @@ class AnswerKind:
 
     rules: Callable[[Transcript], tuple[Finding, ...]] | None = None  # None: only a judge can
     asks: str = ""  # kind of judge; "": the paper asks none
-    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": task.question}  # in addition to the response
+    # in addition to the response
+    fields: Callable[[Task], dict[str, str]] = lambda task: {"question": asked_in_full(task)}
     value: Callable[[Task, str], float] = lambda task, said: float(said.casefold() in _key(task))
 
 
@@ -157,7 +159,8 @@ def _score_order(task: Task, said: str) -> float:
 
 
 def _with_options(task: Task) -> dict[str, str]:
-    return {"question": "\n".join([task.question, *(f"{letter}. {text}" for letter, text in options(task).items())])}
+    shown = [f"{letter}. {text}" for letter, text in options(task).items()]
+    return {"question": "\n".join([asked_in_full(task), *shown])}
 
 
 def _word(task: Task) -> dict[str, str]:
@@ -172,7 +175,7 @@ def _facts(task: Task) -> dict[str, str]:
     facts = task.record.get("facts")
     if not isinstance(facts, list | tuple) or not facts:
         raise BadInput("is missing, empty or no list", where=f"task {task.task_id}", key='"facts"')
-    return {"question": task.question, "facts": "\n".join(map(str, facts))}
+    return {"question": asked_in_full(task), "facts": "\n".join(map(str, facts))}
 
 
 PROSCRIPT = ProscriptReward(ProscriptRewardConfig())

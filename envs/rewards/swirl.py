@@ -28,6 +28,7 @@ from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import MAX_CONVERSATION
 from envs.services.judge.request import RULED, JudgeRequest
 from envs.services.judge.templates import CUT
+from envs.tasks.conversation import asked_in_full
 from envs.text.words import step_verdict
 from rlsys.config.verdicts import VerdictsConfig
 from rlsys.errors import BadInput, require
@@ -122,7 +123,7 @@ class SwirlReward(SumOfFindings):
     def judging(self, transcript: Transcript) -> tuple[JudgeRequest, ...]:
         """One question for each message of the model, with the conversation up to it, and one about the answer; none
         where they are answered."""
-        config, question = self._config, transcript.task.question
+        config, question = self._config, asked_in_full(transcript.task)
         asked: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
             most = config.max_judged_chars

@@ -1,8 +1,13 @@
-"""Rows that hold a prompt or a conversation, as TRL's data sets do: "prompt" and "completion", or "messages"."""
+"""Rows that hold a prompt or a conversation, as TRL's data sets do: "prompt" and "completion", or "messages".
+
+The question is the last message of the user. What stands before it, such as a system text, worked examples and earlier
+turns, is played before it: `turns_before`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from envs.tasks.files import Located, number_text, text_field
@@ -31,12 +36,20 @@ def _message(value: object, where: str, key: str) -> Message:
         role = value.get("role") if isinstance(value, Mapping) else value
         raise BadInput(where=where, key=f'"{key}.role"', found=str(role)[:40], expected=f"one of {', '.join(ROLES)}")
     refuse_other_keys(value, f"{where}: {key}")
-    if value.get("tool_calls"):
-        raise BadInput("calls of tools in a prompt are not read", where=where, key=f'"{key}.tool_calls"')
+    for name in ("tool_calls", "calls"):
+        if value.get(name):
+            raise BadInput("calls of tools in a prompt are not read", where=where, key=f'"{key}.{name}"')
+    if value.get("inline"):
+        raise BadInput(where=where, key=f'"{key}.inline"', found="true", expected="a prompt that is one text")
     content = value.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
         content = "".join(_text_part(each, where, f"{key}.content") for each in content)
-    return Message(role=str(value["role"]), content=text_field({"content": content}, "content", where, blank=True))
+    return Message(
+        role=str(value["role"]),
+        content=text_field({"content": content}, "content", where, blank=True),
+        tool=str(value.get("tool") or value.get("name") or ""),
+        call_id=str(value.get("call_id") or value.get("tool_call_id") or ""),
+    )
 
 
 def _text_part(value: object, where: str, key: str) -> str:
@@ -74,6 +87,72 @@ def asked_in(record: Located, prompt: Any, key: str) -> str:
     if not asked or not asked[-1].strip():
         raise BadInput("holds no question", where=record.where, key=f'"{key}"')
     return asked[-1].strip()
+
+
+def turns_before(task: Task, *, shown: bool = False) -> tuple[Message, ...]:
+    """What the conversation of a task's row has before the question; () for a row without one.
+
+    The conversation is "prompt", where that is a list of messages, else "messages". shown: what follows the question in
+    "messages" is a demonstration. Raises BadInput for what cannot be read, and where something follows the question.
+    """
+    before, after = _around_question(task)
+    if after and not (shown and _conversation_in(task, "messages")):
+        what = f"ends in a message of the {after[-1].role}"
+        raise BadInput(what, where=task.task_id, key='"prompt"', expected="the question of the user at its end")
+    return before
+
+
+def _around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(before, after) in the prompt. Of "messages" all that follows is an answer."""
+    prompt = _conversation_in(task, "prompt")
+    if not prompt:
+        messages = _conversation_in(task, "messages")
+        before = messages[: max(0, question_at(messages, task.question))]
+        return read_messages(before, task.task_id, "messages") if before else (), ()
+    read = read_messages(prompt, task.task_id, "prompt")
+    at = max((at for at, each in enumerate(read) if each.role == "user"), default=len(read))
+    return read[:at], read[at + 1 :]
+
+
+def _conversation_in(task: Task, key: str) -> Sequence[Any]:
+    """The messages of a column, and () where it holds something else."""
+    value = next((value for name, value in task.record.items() if name.casefold() == key), None)
+    listed = isinstance(value, list | tuple) and all(isinstance(each, Mapping) and "role" in each for each in value)
+    return value if isinstance(value, list | tuple) and listed else ()
+
+
+def question_at(messages: Sequence[Mapping[str, Any]], question: str) -> int:
+    """Where a conversation asks a task's question: the last message of the user that is it, else the first that holds
+    it, else the last one before the assistant's first (-1 where there is none)."""
+    said = [str(each.get("content")).strip() if each.get("role") == "user" else None for each in messages]
+    for at in range(len(said) - 1, -1, -1):
+        if said[at] == question:
+            return at
+    for at, text in enumerate(said):
+        if text is not None and question in text:
+            return at
+    roles = [each.get("role") for each in messages]
+    return (roles.index("assistant") if "assistant" in roles else len(roles)) - 1
+
+
+def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
+    """An environment's own prompt behind the turns of a row. Two system texts become one message, the row's first."""
+    first, *rest = prompt
+    if not turns or first.role != "system":
+        return (*turns, *prompt)
+    if turns[0].role == "system":
+        first = replace(first, content=f"{turns[0].content}\n\n{first.content}")
+        turns = turns[1:]
+    return (first, *turns, *rest)
+
+
+def asked_in_full(task: Task) -> str:
+    """The question with the conversation around it, in one text: what tells two tasks apart, and what a judge reads."""
+    before, after = _around_question(task)
+    if not before and not after:
+        return task.question
+    asked = (*before, Message(role="user", content=task.question), *after)
+    return "\n\n".join(f"{each.role}: {each.content}" for each in asked)
 
 
 def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:

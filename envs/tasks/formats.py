@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from envs.tasks.conversation import answer_texts, conversation, prompt_row
+from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row
 from envs.tasks.files import Located, read_records, text_field
 from envs.text.amounts import read_amount
 from envs.text.words import last_boxed
@@ -303,11 +303,7 @@ def _index(letter: object, count: int, key: str, record: Located) -> int:
 
 
 def _from_prompt(record: Located) -> str:
-    prompt = record.lower.get("prompt")
-    if isinstance(prompt, list):
-        contents = [each.get("content") for each in prompt if isinstance(each, Mapping) and each.get("role") == "user"]
-        prompt = contents[-1] if contents else None
-    question = _unwrap(record.value_text(prompt, "prompt")).strip()
+    question = _unwrap(asked_in(record, record.lower.get("prompt"), "prompt")).strip()
     if not question:
         raise BadInput("holds no question", where=record.where, key='"prompt"')
     return question

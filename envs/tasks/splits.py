@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import asked_in_full, turns_before
 from envs.tasks.formats import read_source
 from rlsys.errors import BadInput, require
 from rlsys.seeds import hash_order, stable_sample
@@ -72,16 +73,36 @@ def split_tasks(
     *,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]] = read_source,
-    same: Callable[[Task], object] = lambda task: _plain(task.question),
+    same: Callable[[Task], object] = lambda task: _plain(asked_in_full(task)),
     what: str = "question",
+    check: Callable[[Task], object] | None = None,
 ) -> Split:
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
     Held out is all of `eval_data`; without it, `held_out_tasks` different ones of `data` in a seeded hash order (half
     of them at most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the
-    same have in common, a question without case, white space and the mark at its end.
+    same have in common, a question without case, white space and the mark at its end. `check` raises BadInput for a
+    task of the data that cannot be played: without it, one whose row has messages before its question.
     """
-    return Split(lambda: read_split(config, make, read, same, what))
+    check = check or (lambda task: _refuse_turns(task, config))
+
+    def read_checked(source: str, *, split: str | None) -> list[Task]:
+        tasks = list(read(source, split=split))
+        for task in tasks:
+            check(task)
+        return tasks
+
+    return Split(lambda: read_split(config, make, read_checked, same, what))
+
+
+def _refuse_turns(task: Task, config: TaskConfig) -> None:
+    """For an environment whose prompt is made of the question alone."""
+    turns = turns_before(task)
+    if turns:
+        base = getattr(config, "template", None) == "base"
+        ways = f"{'env.template=instruct, or ' if base else ''}env.name=prompts, which plays them"
+        roles = ", ".join(each.role for each in turns)
+        raise BadInput(f"messages before the question ({roles})", where=task.task_id, expected=ways)
 
 
 def read_split(
@@ -100,7 +121,7 @@ def read_split(
         held_out = list(make(config.held_out_tasks, True))
     else:
         different: dict[object, Task] = {}  # a file may hold each many times
-        for task in sorted(train, key=lambda task: hash_order(config.seed, task.question)):
+        for task in sorted(train, key=lambda task: hash_order(config.seed, asked_in_full(task))):
             different.setdefault(same(task), task)
         held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
@@ -118,7 +139,7 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """In their order, chosen by a hash that is not the one that holds out."""
     if count > len(tasks):
         raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
-    return stable_sample(tasks, count, lambda task: hash_order("data_tasks", seed, task.question))
+    return stable_sample(tasks, count, lambda task: hash_order("data_tasks", seed, asked_in_full(task)))
 
 
 def _plain(question: str) -> str:

@@ -16,6 +16,7 @@ from envs.protocols import Asked
 from envs.protocols.record import check_bare, without_tool
 from envs.protocols.swirl import SWIRL_MATH
 from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import turns_before
 from envs.tasks.splits import split_tasks
 from envs.tools.calculator import calculate
 from rlsys.errors import BadInput, require, require_bounds
@@ -56,7 +57,9 @@ class CalculatorWorld(World):
         self.max_turns = max_turns(self._protocol, config.max_turns if config.tools else None)
         self._calls = SWIRL_MATH.calls if config.max_turns is None else config.max_turns - 1
         self.split = split_tasks(
-            config, make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out))
+            config,
+            make=lambda count, held_out: map(to_task, generate(count, config.seed, held_out=held_out)),
+            check=turns_before,
         )
 
     def level(self, task: Task) -> str:
@@ -66,9 +69,8 @@ class CalculatorWorld(World):
     def env(self, task: Task) -> ToolEpisode:
         own = self._config.instruction
         instruction = (self._protocol.instruction if own is None else own).replace("{calls}", str(self._calls))
-        return ToolEpisode(
-            self._protocol.prompt(Asked(question=task.question, instruction=instruction)), self._protocol, answer_call
-        )
+        asked = Asked(question=task.question, instruction=instruction, before=turns_before(task))
+        return ToolEpisode(self._protocol.first_messages(asked), self._protocol, answer_call)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, with a mistake in a share `demo_error_rate` of the seeds where the task is made up.

@@ -10,15 +10,12 @@ What the model writes is its answer, whatever it is; the reward judges it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import read_messages
-from envs.tasks.formats import read_source
+from envs.tasks.conversation import read_messages, turns_before
 from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
 from rlsys.errors import BadInput
@@ -37,13 +34,9 @@ class PromptsWorld(World):
         if config.data is None:
             raise BadInput(key="env.data", found=None, expected="a file or data set: no prompts are made up")
         self._config = config
-        self.split = split_tasks(config, make=lambda count, held_out: (), read=self._read, same=_whole, what="prompt")
-
-    def _read(self, source: str, *, split: str | None) -> list[Task]:
-        tasks = read_source(source, split=split)
-        for task in tasks:
-            self._prompt(task)  # what cannot be played is said before anything is
-        return tasks
+        self.split = split_tasks(
+            config, make=lambda count, held_out: (), same=self._prompt, what="prompt", check=self._prompt
+        )
 
     def env(self, task: Task) -> OneMessage:
         return OneMessage(self._prompt(task), (), lambda text: True)
@@ -53,7 +46,7 @@ class PromptsWorld(World):
         if isinstance(prompt, str):
             return (Message(role="user", content=prompt, inline=True),)
         if prompt is None:
-            messages: tuple[Message, ...] = (Message(role="user", content=task.question),)
+            messages = (*turns_before(task), Message(role="user", content=task.question))
         else:
             messages = read_messages(prompt, task.task_id, "prompt")
         if messages[-1].role == "assistant":
@@ -71,14 +64,3 @@ class PromptsWorld(World):
         else:
             said = (Message(role="assistant", content=find_solution(task)),)
         return Demonstration(task=task, messages=(*self._prompt(task), *said))
-
-
-def _whole(task: Task) -> object:
-    """Two conversations may end in the same question: the whole prompt distinguishes them."""
-    return _frozen(task.record.get("prompt", task.question))
-
-
-def _frozen(value: Any) -> object:
-    if isinstance(value, Mapping):
-        return tuple(sorted((key, _frozen(each)) for key, each in value.items()))
-    return tuple(map(_frozen, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

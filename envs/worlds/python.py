@@ -18,6 +18,7 @@ from envs.protocols.record import check_bare, without_tool
 from envs.protocols.retool import INTERPRETER, RETOOL
 from envs.rewards.transcript import split_inline
 from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import turns_before
 from envs.tasks.prompts import MAX_EXAMPLES, ExamplesConfig, examples_of
 from envs.tasks.splits import split_tasks
 from envs.tools.python_tool import PythonTool
@@ -66,7 +67,7 @@ class PythonMathWorld(World):
         self._examples = examples_of(
             config.demonstrations, ((problem.question, demonstrate(problem.steps)) for problem in self._aside)
         )
-        self.split = split_tasks(config, make=self._generate_tasks)
+        self.split = split_tasks(config, make=self._generate_tasks, check=turns_before)
         self._python = PythonTool(config.sandbox)
         self.tool = self._python if config.tools else None
 
@@ -82,7 +83,9 @@ class PythonMathWorld(World):
     def env(self, task: Task) -> ToolEpisode:
         own = self._config.instruction
         instruction = self._protocol.instruction if own is None else own
-        asked = Asked(question=task.question, instruction=instruction, examples=self._examples)
+        asked = Asked(
+            question=task.question, instruction=instruction, examples=self._examples, before=turns_before(task)
+        )
         python = self._python.episode()
 
         async def run(code: str) -> str | ToolError:
@@ -90,7 +93,7 @@ class PythonMathWorld(World):
             done = await python.run(code)
             return done.text if done.outcome is Outcome.OK else ToolError(done.text)
 
-        return ToolEpisode(self._protocol.prompt(asked), self._protocol, run)
+        return ToolEpisode(self._protocol.first_messages(asked), self._protocol, run)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A made-up problem solved by one `print`, in a share `demo_error_rate` of the seeds with a mistake.

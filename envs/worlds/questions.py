@@ -17,9 +17,11 @@ from typing import Literal, Optional
 
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
+from envs.framed import framed
 from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import turns_before
 from envs.tasks.formats import read_source
 from envs.tasks.prompts import Prompt
 from envs.tasks.splits import split_tasks
@@ -39,7 +41,8 @@ class QuestionsConfig(TaskConfig):
     template: Literal["base", "instruct"] = "instruct"
     """Form of the prompt. base: one text without a chat template. instruct: chat messages."""
     system: str = ""
-    """System message of the prompt, for models whose chat template has that role. Empty: none."""
+    """System message of the prompt, for models whose chat template has that role, in front of one that a row has.
+    Empty: none."""
     instruction: Optional[str] = None
     """Line after every question. null: the style's own. "": none."""
     prompt: Optional[str] = None
@@ -72,7 +75,10 @@ class QuestionsWorld(World):
         self._style = STYLES[config.style]
         self._file = Prompt(config.prompt) if config.prompt is not None else None
         self.tags = self._style.tags
-        self.split = split_tasks(config, make=self._generate_tasks, read=self._read)
+        chat = config.template == "instruct"
+        self.split = split_tasks(
+            config, make=self._generate_tasks, read=self._read, check=turns_before if chat else None
+        )
 
     def _generate_tasks(self, count: int, held_out: bool) -> Iterable[Task]:
         return map(sums.to_task, sums.generate(count, self._config.seed, self._config.sums, held_out=held_out))
@@ -97,8 +103,8 @@ class QuestionsWorld(World):
         config, asked = self._config, self._asked(task)
         if config.template == "base":
             return (Message(role="user", content=f"{config.system}\n{asked}\n".lstrip("\n"), inline=True),)
-        system = (Message(role="system", content=config.system),) if config.system else ()
-        return (*system, Message(role="user", content=asked))
+        messages = (*turns_before(task), Message(role="user", content=asked))
+        return framed(config.system, messages) if config.system else messages
 
     def _asked(self, task: Task) -> str:
         choices = [f"{letter}. {text}" for letter, text in options(task).items()]

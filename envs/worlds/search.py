@@ -20,6 +20,7 @@ from envs.episode import ToolEpisode, max_turns
 from envs.protocols import PROTOCOLS, Answer, Asked, Protocol
 from envs.protocols.record import without_tool
 from envs.protocols.retrieval import ITER_RETGEN, PROMPTED
+from envs.tasks.conversation import turns_before
 from envs.tasks.prompts import ExampleLayout, examples_of, frame
 from envs.tasks.splits import split_tasks
 from envs.tools.search import WEB, SearchTool, check_files, service_name, start_server, token_of
@@ -41,7 +42,7 @@ async def open_prompted_episode(protocol: Protocol, asked: Asked, search: Search
     """An episode of a protocol in PROMPTED."""
 
     async def retrieve(query: str) -> Prompt:
-        return protocol.prompt(with_passages(asked, await search(query)))
+        return protocol.first_messages(with_passages(asked, await search(query)))
 
     prompt = await retrieve(asked.question)
     if protocol.name == ITER_RETGEN.name:
@@ -65,8 +66,8 @@ class IterRetGenEpisode:
             return Step(end=EpisodeEnd.ANSWERED if answered else EpisodeEnd.MALFORMED)
         for tag in self._protocol.tags:
             text = text.replace(tag, " ")
-        (reply,) = await self._search_again(text)
-        return Step(reply=reply, reset_context=True)
+        prompt = await self._search_again(text)
+        return Step(reply=prompt if len(prompt) > 1 else prompt[0], reset_context=True)
 
 
 class SearchQAWorld(World):
@@ -89,7 +90,9 @@ class SearchQAWorld(World):
         if config.tools and self._protocol.topk:
             self._choose_retriever()
         self._made_up = MadeUpQuestions(config, self._protocol, self._topk)
-        self.split = split_tasks(config, make=self._made_up.tasks)
+        self.split = split_tasks(
+            config, make=self._made_up.tasks, check=turns_before if config.template == "instruct" else None
+        )
         self._examples = examples_of(config.demonstrations, self._made_up.examples())
 
     def _choose_retriever(self) -> None:
@@ -114,7 +117,7 @@ class SearchQAWorld(World):
         return self.env(task)
 
     def _episode(self, protocol: Protocol, task: Task) -> ToolEpisode:
-        return ToolEpisode(protocol.prompt(self._asked(protocol, task)), protocol, self._search)
+        return ToolEpisode(protocol.first_messages(self._asked(protocol, task)), protocol, self._search)
 
     async def _search(self, query: str) -> str:
         searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
@@ -127,7 +130,9 @@ class SearchQAWorld(World):
         calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
         instruction = instruction.replace("{calls}", calls)
         shown = self._examples if examples is None else examples
-        return Asked(question=task.question, instruction=instruction, examples=shown, raw=raw)
+        return Asked(
+            question=task.question, instruction=instruction, examples=shown, raw=raw, before=turns_before(task)
+        )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up question is answered, with a mistake in a share `demo_error_rate` of the seeds.
@@ -140,16 +145,15 @@ class SearchQAWorld(World):
         rng, rates = self._config.drawn_for(task, seed), self._config.follow_rates
         if rates is not None:
             examples, turns = self._made_up.following(task, rates, rng)
-            return Demonstration(
-                task=task, messages=(*self._protocol.prompt(self._asked(self._protocol, task, examples)), *turns)
-            )
+            prompt = self._protocol.first_messages(self._asked(self._protocol, task, examples))
+            return Demonstration(task=task, messages=(*prompt, *turns))
         protocol = self._made_up.protocol(rng)
         asked = self._asked(protocol, task)
         if protocol.name in PROMPTED:
             asked = with_passages(asked, protocol.show(self._made_up.search(task.question)))
         turns = self._made_up.write_episode(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
-        return Demonstration(task=task, messages=(*protocol.prompt(asked), *turns), env=env)
+        return Demonstration(task=task, messages=(*protocol.first_messages(asked), *turns), env=env)
 
     def _answer_at_once(self, task: Task) -> Demonstration:
         protocol = self._protocol
@@ -158,7 +162,7 @@ class SearchQAWorld(World):
         if not task.answers:
             raise BadInput("no demonstration: the task has no answer", where=task.task_id)
         answer = Message(role="assistant", content=protocol.write_answer(task.answers[0]))
-        return Demonstration(task=task, messages=(*protocol.prompt(self._asked(protocol, task)), answer))
+        return Demonstration(task=task, messages=(*protocol.first_messages(self._asked(protocol, task)), answer))
 
     def check_service(self) -> None:
         check_files(self._config.retriever)

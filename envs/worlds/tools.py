@@ -25,6 +25,7 @@ from envs.protocols.styles import STYLES
 from envs.services.guard import ToolFailed
 from envs.services.stats import ToolStats
 from envs.tasks.config import TaskConfig
+from envs.tasks.conversation import put_behind, question_at, turns_before
 from envs.tasks.splits import split_tasks
 from envs.tools.offered import Parts, ToolEntry, Toolset, make_offered, show_documents
 from envs.tools.python_tool import PythonTool
@@ -116,7 +117,7 @@ class ToolsWorld(World):
         self._tools = Toolset(
             [make_offered(entry, f"env.tools.{at}.", parts, most) for at, entry in enumerate(config.tools)]
         )
-        self.split = split_tasks(config, make=self._make)
+        self.split = split_tasks(config, make=self._make, check=_turns)
 
     def _make(self, count: int, held_out: bool) -> Sequence[Task]:
         return list(errands.generate(count, self._config.seed, held_out=held_out))
@@ -168,9 +169,11 @@ class ToolsWorld(World):
         instruction = self._style.instruction if own is None else own
         content = "\n".join(part for part in (task.question, instruction) if part)
         asked = Message(role="user", content=content)
+        turns = _turns(task)
         if self._config.protocol == "native" or not self._tools.schemas:
-            return (asked,)
-        return (Message(role="system", content=HERMES_SYSTEM.format(tools="\n".join(self._tools.texts))), asked)
+            return (*turns, asked)
+        offered = Message(role="system", content=HERMES_SYSTEM.format(tools="\n".join(self._tools.texts)))
+        return put_behind(turns, (offered, asked))
 
     def _show(self, call: ToolCall, result: str) -> Message:
         """The message that answers a call."""
@@ -183,7 +186,7 @@ class ToolsWorld(World):
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How a made-up errand is run; in a share `demo_error_rate` of the seeds with a tool that does not fit, or, of
         the kind `both`, with a price that stands for the sum. Results are always true, and the answer copies the last
-        one. Of a task from a file it is the record's `messages` after the prompt, with `tool_calls`.
+        one. Of a task from a file it is the record's `messages` after the question, with `tool_calls`.
 
         Raises BadInput for a task that cannot be shown.
         """
@@ -243,12 +246,12 @@ class ToolsWorld(World):
         if not isinstance(messages, list):
             raise BadInput('"messages" is no list', where=task.task_id)
         read = read_messages(messages, f"{task.task_id}: messages", ("assistant", "user", "tool", "system"))
-        at = next((at for at, each in enumerate(read) if each.role == "assistant"), None)
-        if at is None:
+        read = read[question_at(messages, task.question) + 1 :]
+        if all(each.role != "assistant" for each in read):
             raise BadInput('"messages" has none of the assistant', where=task.task_id)
         if self._config.protocol == "native":
-            return tuple(_with_short_ids(read[at:]))
-        shown = (self._call(each) if each.calls else each for each in read[at:])
+            return tuple(_with_short_ids(read))
+        shown = (self._call(each) if each.calls else each for each in read)
         return tuple(self._show(ToolCall(name=""), each.content) if each.role == "tool" else each for each in shown)
 
     def texts_of(self, task: Task) -> list[str]:
@@ -280,6 +283,10 @@ class ToolsWorld(World):
 
     async def close(self) -> None:
         await self._tools.close()
+
+
+def _turns(task: Task) -> tuple[Message, ...]:
+    return turns_before(task, shown=True)
 
 
 def _with_short_ids(messages: Sequence[Message]) -> Iterator[Message]:

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from envs.services.judge.request import Asks, JudgeRequest, ask_each
+from envs.tasks.conversation import asked_in_full, turns_before
 from envs.tasks.files import read_jsonl
 from envs.tasks.formats import read_source
 from launch.data.records import Progress
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
 from rlsys.jsonl import line_of
-from rlsys.types import Task
+from rlsys.types import Message, Task
 
 SOLUTIONS = ("solution", "response", "answer")  # fields of a record that may hold one, the best first
 
@@ -59,7 +60,7 @@ async def _extract_answers(
     async def ask(item: tuple[int, Task]) -> None:
         place, task = item
         solution = solution_of(task)
-        request = JudgeRequest(kind="extract", fields={"problem": task.question, "solution": solution})
+        request = JudgeRequest(kind="extract", fields={"problem": asked_in_full(task), "solution": solution})
         verdict = (await judge.ask(request)).verdict
         if verdict is None:
             found.dropped["no_box"] += 1
@@ -67,11 +68,18 @@ async def _extract_answers(
             found.dropped["empty_box"] += 1
         else:
             answers = [verdict.value.strip()]
-            found.rows[place] = {"question": task.question, "answers": answers, "solution": solution}
+            found.rows[place] = {"question": task.question, "answers": answers, "solution": solution} | before(task)
 
     refused = await ask_each(judge, list(enumerate(tasks)), ask, at_once, show, "extracted")
     found.dropped += Counter(refused=len(refused))
     return found
+
+
+def before(task: Task) -> dict[str, Any]:
+    """The conversation that ends in the question, for a row that has one."""
+    turns = turns_before(task, shown=True)
+    asked = (*turns, Message(role="user", content=task.question))
+    return {"prompt": [{"role": each.role, "content": each.content} for each in asked]} if turns else {}
 
 
 def solution_of(task: Task) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from envs.tasks.conversation import turns_before
 from envs.tasks.files import Located
 from envs.tasks.formats import recognise
 from rlsys.errors import BadInput
@@ -44,6 +45,10 @@ def questions(*keep: str) -> Callable[[Located], Iterable[Row]]:
 
     def rows(record: Located) -> Iterable[Row]:
         fields, task = with_metadata(record.lower), recognise(record).read(record)
+        if turns_before(task):
+            raise BadInput(
+                "messages before the question, which the rows that are made have no place for", where=record.where
+            )
         row: Row = {"id": identity(record), "question": task.question, "answers": list(task.answers)}
         if "options" in task.record:
             row["options"] = task.record["options"]

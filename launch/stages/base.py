@@ -23,6 +23,8 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
 from envs.rewards import ChecksTask, judge_of, make_reward, traits_of
+from envs.rewards.functions import FunctionsRewardConfig
+from envs.rewards.trial import try_once
 from envs.services.judge.config import JudgeConfig
 from launch.run.run import Run
 from launch.stages import STAGES
@@ -294,10 +296,13 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
 
 
 def check_columns(recipe: RecipeConfig) -> None:
-    """Whether the first training task has what the reward asks of it, of a reward that can tell. Raises BadInput."""
-    reward = make_reward(recipe.reward)
+    """Whether the first training task has what the reward asks of it, of a reward that can tell, and what functions of
+    the user's own do with texts. Raises BadInput."""
+    reward, tasks = make_reward(recipe.reward), make_world(recipe.env).tasks("train")
     if isinstance(reward, ChecksTask):
-        reward.check_task(make_world(recipe.env).tasks("train")[0])
+        reward.check_task(tasks[0])
+    if isinstance(recipe.reward, FunctionsRewardConfig):
+        try_once(recipe.reward, tasks, config_key(recipe.env))
 
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:

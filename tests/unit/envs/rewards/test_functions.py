@@ -185,7 +185,7 @@ def test_bad_functions_are_refused_before_anything_runs() -> None:
 
 
 def test_a_missing_column_is_said_before_a_run(tmp_path: Path) -> None:
-    rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
+    rows = [{"prompt": [{"role": "user", "content": f"{n} + 1?"}], "answer": str(n + 1)} for n in range(4)]
     data = jsonl(tmp_path / "tasks.jsonl", rows)
     common = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
     for name, missing in (("digits", False), ("needs_reference", True)):

@@ -198,7 +198,7 @@ def test_explagraphs_has_no_header(tmp_path: Path) -> None:
         ({"question": "q?", "choices": ["x", "y"], "answer": 2}, "a letter from A to B"),
         ({"question": "q?", "choices": ["x", "y"], "answer": True}, '"answer" is true'),
         ({"question": "q?", "choices": {"text": ["x"], "label": ["A"]}, "answerKey": "B"}, "\"answerKey\" is 'B'"),
-        ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt" is null'),
+        ({"prompt": [], "reward_model": {"ground_truth": "a"}}, '"prompt", expected a list such as'),
         ({"question": "q?", "answer": "a\n#### "}, r'"\#\#\#\# " and the result'),
         ({"problem": "p", "solution": "\\boxed{1"}, r'no "answer", and no \\boxed\{\} ends'),
         ({"question": "q?", "answer": "a", "paragraphs": [], "answerable": False}, "an unanswerable question"),

@@ -32,6 +32,7 @@ def test_short_answers_are_extracted_and_what_has_none_is_dropped(
     jsonl(source, [
         {"question": "How many eggs?", "answer": "That is a dozen."},
         {"question": "Why?", "answer": "A proof."},
+        {"prompt": [{"role": "system", "content": "Halve."}, {"role": "user", "content": "One?"}], "answer": "a half"},
         {"question": "Half of one?", "solution": "It is a half.", "answer": "half"},
         {"question": "What of it?", "answer": "An essay."},
         {"question": "All of it?", "answer": "A book."},
@@ -40,13 +41,16 @@ def test_short_answers_are_extracted_and_what_has_none_is_dropped(
         command = ["data", "extract", "--input", str(source), "--output", str(output)]
         command += ["--endpoint", endpoint.url, "--model", "m", "--concurrency", "2"]
         assert run(command) == 0
-        assert "2 of 5 questions have a short answer (1 empty box, 1 no box, 1 refused)" in capsys.readouterr().out
+        assert "3 of 6 questions have a short answer (1 empty box, 1 no box, 1 refused)" in capsys.readouterr().out
         asked = len(endpoint.asked)
         assert run(command) == 0  # what was answered is in the cache: only the refused one is asked again
         assert len(endpoint.asked) == asked + 1
     assert endpoint.asked[0]["temperature"] == 0 and endpoint.asked[0]["max_tokens"] == 512
+    talk = [{"role": "system", "content": "Halve."}, {"role": "user", "content": "One?"}]
+    assert any("system: Halve." in str(request["messages"]) for request in endpoint.asked)
     assert lines(output) == [
         {"question": "How many eggs?", "answers": ["12"], "solution": "That is a dozen."},
+        {"question": "One?", "answers": ["\\frac{1}{2}"], "solution": "a half", "prompt": talk},
         {"question": "Half of one?", "answers": ["\\frac{1}{2}"], "solution": "It is a half."},
     ]
     assert run(["data", "extract", "--input", str(source), "--output", str(output)]) == 2

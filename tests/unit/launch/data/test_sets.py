@@ -11,7 +11,7 @@ from envs.protocols.styles import STYLES
 from envs.tasks.files import Located
 from launch.data.derived import in_order, single_steps
 from launch.data.recipes import RECIPES, recipe_of
-from launch.data.records import Role, by_question, paragraphs
+from launch.data.records import Role, by_question, paragraphs, questions
 from launch.data.sets import SETS, split_of
 from tests.made import jsonl
 from tests.refused import refused
@@ -237,3 +237,13 @@ def test_steps_are_put_in_an_order_that_meets_the_constraints() -> None:
     assert ordered == ["step1", *(f"step{number}" for number in (3, 4, 5, 6, 7, 8, 9, 10, 2, 0))]
     with refused(says="t: the constraints of its steps go"):
         in_order({"steps": steps, "constraints": [["step1", "step2"], ["step2", "step1"]]}, "t")
+
+
+def test_a_row_whose_earlier_turns_would_be_lost_is_not_taken() -> None:
+    talk = [{"role": "system", "content": "Halve."}, {"role": "user", "content": "One?"}]
+    rows = [
+        Located(where="line 1", task_id="t:1", fields={"prompt": part, "answer": "0.5"}) for part in (talk, talk[1:])
+    ]
+    with refused(where="line 1", says="messages before the question"):
+        list(questions()(rows[0]))
+    assert [row["question"] for row in questions()(rows[1])] == ["One?"]

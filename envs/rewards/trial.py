@@ -1,0 +1,160 @@
+"""A user's reward functions are tried before anything starts: on a few texts made of answer keys, in another process.
+
+A function that raises on all of them would fail in every episode, minutes later. One whose values for several texts
+together are not those of each alone compares them: a run gives it one at a time, and its reward would be a constant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Awaitable, Sequence
+from math import isclose
+from multiprocessing.connection import Connection
+from typing import Any
+
+from envs.rewards.functions import FunctionsReward, FunctionsRewardConfig, OwnFunction, call_function
+from rlsys.config.identity import config_key
+from rlsys.errors import BadInput
+from rlsys.types import Message, Task, Transcript
+from rlsys.untrusted import describe_exception
+
+TRIAL_S = 30.0  # for all functions, and the import of their modules
+TASKS = 3  # a function that raises on the first may do so for what this row has
+Values = list[float | None]
+tried: set[tuple[str, str]] = set()
+
+
+def try_once(config: FunctionsRewardConfig, tasks: Sequence[Task], source: str) -> None:
+    """`try_functions`, once in this process for the tasks of a source. Says on stderr why there was no trial."""
+    key = (config_key(config), source)
+    if key not in tried:
+        note = try_functions(config, tasks)
+        tried.add(key)
+        if note:
+            print(f"reward.functions: {note}", file=sys.stderr)
+
+
+def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
+    """Why they could not be tried to the end; "" where they were. Raises BadInput that names a function which raises
+    on everything, ends its process, or compares."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS])), daemon=True)
+    child.start()
+    theirs.close()
+    until, path = time.monotonic() + TRIAL_S, ""
+    try:
+        while ours.poll(max(0.0, until - time.monotonic())):
+            said = ours.recv()
+            if said is None:
+                return ""
+            path, problem = said
+            if problem:
+                what, expected = problem
+                raise BadInput(what, key="reward.functions", found=path, expected=expected)
+        return f"{path or 'the module of the reward functions'} took longer than {TRIAL_S:g} s and was not tried"
+    except EOFError:
+        if not path:  # where its module could not be read a second time, the functions say nothing
+            return "the reward functions were not tried: their process ended"
+        raise BadInput("it ended its process", key="reward.functions", found=path) from None
+    finally:
+        child.kill()
+        child.join()
+
+
+def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task]) -> None:
+    """In its own process, whose output is not shown: (path, None) before each function, (path, problem), None at the
+    end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    for each in FunctionsReward(config).functions:
+        out.send((each.path, None))
+        problem = asyncio.run(_problem(each, tasks))  # as in a run, where a loop is running
+        if problem:
+            out.send((each.path, problem))
+    out.send(None)
+
+
+async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | None:
+    """(what is wrong, what is expected)"""
+    texts, error = _transcripts(tasks[0]), None
+    fitting: list[tuple[Transcript, float | None]] = []
+    for transcript in (*texts, *(_transcripts(task)[0] for task in tasks[1:])):
+        if len(fitting) and transcript.task is not tasks[0]:
+            break
+        try:
+            fitting.append((transcript, await call_function(each, transcript)))
+        except Exception as raised:  # fault boundary: code of the user's own
+            if _unreachable(raised):  # a server may be there when the run is
+                return None
+            error = error or raised
+    if not fitting:
+        assert error is not None
+        said = str(error) if isinstance(error, BadInput) else f"it raised {describe_exception(error)}"
+        return f"{said}, as on every text it was tried on", "a value for at least one"
+    alone = [value for _, value in fitting]
+    shown = [transcript for transcript, _ in fitting]
+    if each.is_verl or len(shown) < 2:
+        return None
+    together = await _together(each, shown)
+    if together is None or _equal(alone, together):
+        return None
+    again = [await call_function(each, transcript) for transcript in shown]
+    if not _equal(alone, again) or not _equal(together, await _together(each, shown)):
+        return None  # it draws, or counts: that says nothing of comparing
+    one, all_at_once = (", ".join("None" if x is None else f"{x:g}" for x in values) for values in (alone, together))
+    what = f"it compares completions (alone {one}; together {all_at_once}), and is called with one at a time"
+    return what, "a class with compare(transcripts, rewards), or a function of one completion"
+
+
+async def _together(each: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
+    """Its values of one call with all of them; None where it takes one alone."""
+    calls = [each.arguments(transcript) for transcript in transcripts]
+    merged = {
+        name: [value for call in calls for value in call[name]] if isinstance(first, list) else first
+        for name, first in calls[0].items()
+    }
+    try:
+        returned = each.call(**merged)
+        values: Any = list(await returned if isinstance(returned, Awaitable) else returned)
+        if len(values) != len(transcripts):
+            return None
+        return [each.value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
+    except (Exception, SystemExit):  # fault boundary: code of the user's own, and a run makes no such call
+        return None
+
+
+def _equal(some: Values, others: Values | None) -> bool:
+    pairs = zip(some, others or (), strict=False)
+    same = (a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-3, abs_tol=1e-6)) for a, b in pairs)
+    return others is not None and all(same)
+
+
+def _transcripts(task: Task) -> list[Transcript]:
+    """Of different lengths and verdicts, so that what compares them finds something."""
+    key = task.answers[0] if task.answers else "1"
+    boxed = f"<think>It has to be {key}.</think>\n<answer>\\boxed{{{key}}}</answer>"
+    talks: tuple[tuple[tuple[str, str], ...], ...] = (
+        (("assistant", key),),
+        (("assistant", boxed),),
+        (("assistant", "I ask a tool."), ("tool", "It found nothing."), ("assistant", boxed)),
+        (("assistant", f"Not {key}, but something else, and this text is the longest of all that there are here."),),
+    )
+    said = [tuple(Message(role=role, content=content) for role, content in talk) for talk in talks]
+    return [
+        Transcript(task=task, messages=each, token_ids=tuple("".join(one.content for one in each).encode()))
+        for each in said
+    ]
+
+
+def _unreachable(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ == "gaierror":
+            return True
+        error = error.__cause__ or error.__context__
+    return False

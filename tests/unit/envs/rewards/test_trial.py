@@ -1,0 +1,139 @@
+"""A reward function of a user's own is tried before a run: what always raises or compares is refused by its name."""
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.rewards import trial
+from envs.rewards.functions import FunctionsRewardConfig
+from envs.rewards.trial import try_functions
+from launch.config.compose import compose
+from launch.stages.base import stage_of
+from rlsys.types import Task
+from tests.made import jsonl
+from tests.refused import refused
+
+TASKS = [Task(task_id=f"t:{n}", question=f"{n} + 1?", answers=(str(n + 1),), record={"level": n}) for n in range(4)]
+
+
+def length(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(completion[0]["content"])) for completion in completions]
+
+
+def boom(completions: Any, **columns: Any) -> list[float]:
+    raise KeyError("stock")
+
+
+def boom_on_the_first(completions: Any, level: Any, **columns: Any) -> list[float]:
+    return [1 / level[0]]
+
+
+def insists_on_tags(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(completion[0]["content"].split("<answer>")[1])) for completion in completions]
+
+
+def reads_a_tool(completions: Any, **columns: Any) -> list[float]:
+    return [float(completion[1]["role"] == "tool") for completion in completions]
+
+
+def rank(completions: Any, **columns: Any) -> list[float]:
+    texts = [completion[0]["content"] for completion in completions]
+    return [sorted(texts, key=len).index(text) + 1.0 for text in texts]
+
+
+async def rank_later(completions: Any, **columns: Any) -> list[float]:
+    await asyncio.sleep(0)
+    return [value - len(completions) / 2 for value in length(completions)]
+
+
+def draws(completions: Any, **columns: Any) -> list[float]:
+    return [random.random() for _ in completions]
+
+
+def first_alone(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(completions[0][0]["content"]))]
+
+
+def words(completions: Any, **columns: Any) -> Any:
+    return ["good" for _ in completions]
+
+
+def no_server(completions: Any, **columns: Any) -> Any:
+    try:
+        raise ConnectionRefusedError(111)
+    except OSError as error:
+        raise RuntimeError("the judge does not answer") from error
+
+
+def leaves(completions: Any, **columns: Any) -> Any:
+    os._exit(3)
+
+
+def minutes(completions: Any, **columns: Any) -> Any:
+    time.sleep(600)
+
+
+def writes(completions: Any, **columns: Any) -> list[float]:
+    print("seen")
+    return [0.0 for _ in completions]
+
+
+def compute_score(solution_str: str, ground_truth: str) -> float:
+    return float(solution_str == ground_truth)
+
+
+def compute_none(solution_str: str, ground_truth: str) -> float:
+    raise ValueError(solution_str)
+
+
+def config(*names: str) -> FunctionsRewardConfig:
+    return FunctionsRewardConfig(functions={f"{__name__}.{name}": 1.0 for name in names})
+
+
+def test_functions_that_give_rewards_pass() -> None:
+    names = ["length", "boom_on_the_first", "insists_on_tags", "reads_a_tool", "draws", "first_alone", "no_server"]
+    assert try_functions(config(*names, "compute_score", "writes"), TASKS) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("boom", "KeyError: 'stock' (test_trial.py:"),
+        ("compute_none", "ValueError"),
+        ("words", "returned 'good'"),
+        ("rank", "alone 1, 1, 1, 1; together "),
+        ("rank_later", "it compares completions"),
+        ("leaves", "it ended its process"),
+    ],
+)
+def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> None:
+    with refused("reward.functions", found=f"{__name__}.{name}", says=says):
+        try_functions(config("length", name), TASKS)
+
+
+def test_one_that_takes_minutes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "TRIAL_S", 0.0)
+    assert "was not tried" in try_functions(config("minutes"), TASKS)
+
+
+def test_a_stage_is_not_ready_with_a_function_that_always_raises(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
+    data = jsonl(tmp_path / "tasks.jsonl", rows)
+    keys = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
+    run = compose("quickstart", [*keys, f"reward.functions={{{__name__}.boom: 1}}"])
+    with refused("reward.functions", says="in boom"):
+        stage_of("rl").ready(run, run.stages[0])
+
+
+def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(trial, "tried", set())
+    monkeypatch.setattr(trial, "try_functions", lambda *about: calls.append(about) or "was not tried")
+    for source in ("a", "a", "b"):
+        trial.try_once(config("length"), TASKS, source)
+    assert len(calls) == 2 and capsys.readouterr().err.count("was not tried") == 2
