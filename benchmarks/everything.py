@@ -195,6 +195,7 @@ OTHERS = {
     "maths": "asks about correctness, not about speed",
     "differences": "asks about correctness, not about speed",
     "canary": "asks about correctness, not about speed",
+    "gym_constants": "asks about a library's problems, not about speed",
     "starts": "plays a pretrained model in every world",
 } | dict.fromkeys(
     (

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from launch.reading.lines import finite_numbers, read_lines
+from rlsys.config.mappings import nest
 from rlsys.errors import BadInput, require
 from rlsys.untrusted import visible
 
@@ -89,9 +90,13 @@ def read_config(path: Path) -> Mapping[str, Any]:
     stages = config.get("stages") if isinstance(config, dict) else None
     if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
         raise BadInput("no list of stages", where=file, expected="the configuration of a run of rlsys")
+    try:
+        stages = [nest(each.items())[0] for each in stages]  # a mapping that a stage has as a whole has a dotted key
+    except BadInput as error:
+        raise BadInput(error, where=file) from error
     for key, found in ((key, each.get(key)) for key in MAPPINGS for each in (config, *stages)):
         require(isinstance(found or {}, dict), key, found, "keys and values", where=file)
-    return dict(config)
+    return {**config, "stages": stages}
 
 
 def _measurements(

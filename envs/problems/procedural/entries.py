@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from envs.problems.procedural.families import FAMILIES
 from envs.tasks.splits import is_held_out
 from rlsys.errors import BadInput
 from rlsys.seeds import derive
@@ -71,8 +74,24 @@ def find_library() -> str:
     return str(Path(found.origin).parents[1])
 
 
+class Balance:
+    """Leaves problems out so that no answer is that of more than a share `most` of them, in every beginning of the list
+    (rounded up)."""
+
+    def __init__(self, most: float) -> None:
+        self._most, self._taken = most, Counter[str]()
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the entry is one more of the list."""
+        answer = str(entry["answer"])
+        fits = self._taken[answer] < math.ceil(self._most * (self._taken.total() + 1))
+        self._taken[answer] += fits
+        return fits
+
+
 def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[Entry], list[Entry]]:
     sides: tuple[list[Entry], list[Entry]] = ([], [])
+    balances = [Balance(FAMILIES[part.family].most) for _ in sides]
     wanted = (part.train, part.held_out)
     own: set[str] = set()  # more than is wanted: what is left of a batch stays open to the parts that follow
     batch = fruitless = 0
@@ -81,13 +100,15 @@ def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[En
             train, held_out = sides[0][: part.train], sides[1][: part.held_out]
             seen.update(entry["question"] for entry in (*train, *held_out))
             return train, held_out
-        before = len(own)
+        before = sum(map(len, sides))
         batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
         for entry in ask(part, batch_seed):
             if entry["question"] not in seen and entry["question"] not in own:
                 own.add(entry["question"])
-                sides[is_held_out(entry["question"])].append(entry)
-        fruitless = 0 if len(own) > before else fruitless + 1
+                side = int(is_held_out(entry["question"]))
+                if balances[side].takes(entry):
+                    sides[side].append(entry)
+        fruitless = 0 if sum(map(len, sides)) > before else fruitless + 1
         batch += 1
     raise BadInput(
         f"{part.name} has {len(sides[0])} different training and {len(sides[1])} held-out problems with these settings",

@@ -17,6 +17,7 @@ from rlsys.errors import BadInput, nearest
 class Family:
     compares: bool = False  # its scorer is `compare` below and no more: it needs no sandbox
     grammar: re.Pattern[str] | None = None  # what its scorer may be given; None: any text, which it does not execute
+    most: float = 1.0  # share of the problems that may have one answer
 
 
 # Scorers that execute an answer (`eval`, sympy's `parse_expr`) get no text with names other than those of functions and
@@ -79,8 +80,22 @@ COMPARED = """
     word_sequence_reversal
 """
 
+# Families whose generator gives many problems one answer, which a policy would learn in the place of solving them
+# (`benchmarks/gym_constants.py`): the share that an answer may have here; 0.5 of two answers, 0.34 of three. Of
+# self_reference too few problems would be left.
+BALANCED: Mapping[str, float] = {
+    "acre": 0.34,
+    "binary_alternation": 0.2,
+    "circuit_logic": 0.5,
+    "polynomial_equations": 0.1,
+    "ransom_note": 0.5,
+    "rotten_oranges": 0.2,
+    "shortest_path": 0.1,
+    "syllogism": 0.5,
+}
+
 FAMILIES: Mapping[str, Family] = {
-    name: Family(name in COMPARED.split(), GRAMMARS.get(name)) for name in OFFERED.split()
+    name: Family(name in COMPARED.split(), GRAMMARS.get(name), BALANCED.get(name, 1.0)) for name in OFFERED.split()
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.problems.procedural import entries
-from envs.problems.procedural.families import COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
+from envs.problems.procedural.families import BALANCED, COMPARED, FAMILIES, GRAMMARS, LEFT_OUT, check_family, compare
 from envs.problems.procedural.tasks import FamilyConfig, asked_of, plan_parts, share_out, take_turns
 from envs.rewards.reasoning_gym import ReasoningGymReward, ReasoningGymRewardConfig
 from envs.tools.gym_scorer import GymScorer, How, Scored
@@ -356,3 +356,43 @@ def test_a_limit_that_an_answer_met_is_tried_again_and_a_score_is_not(monkeypatc
     asked = {"family": "chain_sum", "level": None, "options": {}, "entry": entry("q", "12")}
     given = [asyncio.run(scorer.score(asked, "13")) for _ in range(3)]
     assert given == [Scored(0.0, How.UNSCORABLE), Scored(0.5, How.SCORER), Scored(0.5, How.SCORER)] and len(ran) == 2
+
+
+MOSTLY_ONE = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    numbers = range(asked["count"])
+    made = [{"question": f"{asked['seed']} {n}", "answer": "1" if n % 8 else "0", "metadata": {}} for n in numbers]
+    print(json.dumps({"entries": made}), flush=True)
+"""
+
+
+def test_no_answer_has_more_than_its_share_in_any_beginning_of_a_balanced_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One problem in eight has another answer; a longer list only continues a shorter one."""
+    with_program(MOSTLY_ONE, tmp_path, monkeypatch)
+    made = [
+        entries.make_entries([entries.Part(family="circuit_logic", train=count, held_out=10)], 0)[0]
+        for count in (10, 25)
+    ]
+    for side in made[1]:
+        for end in range(1, len(side) + 1):
+            ones = sum(entry["answer"] == "1" for entry in side[:end])
+            assert ones <= -(-end // 2) and end - ones <= -(-end // 2)
+    assert (made[1][0][:10], made[1][1]) == made[0] and len(made[1][0]) == 25
+
+
+def test_a_family_whose_problems_all_have_one_answer_is_no_endless_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_program(MOSTLY_ONE.replace('"1" if n % 8 else "0"', '"1"'), tmp_path, monkeypatch)
+    with refused("env.families.circuit_logic", says="1 different training"):
+        entries.make_entries([entries.Part(family="circuit_logic", train=10)], 0)
+
+
+def test_families_that_are_balanced_are_offered_and_said_on_the_page() -> None:
+    page = (ROOT / "docs" / "environments" / "reasoning-gym.md").read_text().partition("## One answer")[2]
+    assert BALANCED.keys() <= FAMILIES.keys() and all(0 < most < 1 for most in BALANCED.values())
+    assert [name for name, most in BALANCED.items() if f"`{name}` {most:.2g}" not in page] == []

@@ -11,6 +11,7 @@ import yaml
 from envs.rewards.answer import AnswerReward
 from launch.config.compose import compose, last_recipe, to_yaml
 from launch.evaluation.sets import sets_of
+from launch.reading.runs import read_config
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
@@ -261,3 +262,13 @@ def test_a_mixture_has_mappings_of_its_own(tmp_path: Path) -> None:
     assert families("envs.gym={families: {lcm: {}}}") == ["lcm"]
     with pytest.raises(BadInput, match="to leave out"):
         families("envs.gym.families.lcm=null")
+
+
+def test_what_reads_a_runs_configuration_as_yaml_sees_the_mappings_of_a_stage(tmp_path: Path) -> None:
+    sets = "stages.last.eval.sets={two: {tasks: 3, paper: {accuracy: 0.25}}}"
+    (tmp_path / "own.yaml").write_text(BASE.replace("]", ", {name: last, kind: rl, steps: 1}]"))
+    config = compose(str(tmp_path / "own.yaml"), [sets, f"stages.last.reward.functions={{{NEW}: 1}}"])
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    (_, last) = read_config(tmp_path)["stages"]
+    assert list(last["eval"]["sets"]) == ["two"] and last["eval"]["sets"]["two"]["paper"] == {"accuracy": 0.25}
+    assert last["reward"]["functions"] == {NEW: 1.0}
