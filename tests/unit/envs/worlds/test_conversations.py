@@ -12,7 +12,7 @@ from envs.tasks.config import TaskConfig
 from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
 from envs.tools.offered import ToolEntry
-from envs.tools.search import SearchConfig
+from envs.tools.search import Document, SearchConfig, SearchTool
 from launch.evaluation.played import content_of
 from rlsys.choices import choose
 from rlsys.types import Message, Task
@@ -133,15 +133,15 @@ def test_a_judge_reads_the_whole_conversation(tmp_path: Path) -> None:
     assert plain.fields["question"] == "And Paris?"
 
 
-def test_a_context_that_begins_anew_has_the_earlier_turns(tmp_path: Path) -> None:
+def test_a_context_that_begins_anew_has_the_earlier_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"prompt": TALK, "answer": "15"}
     keys = {"protocol": "iter_retgen", "retriever": SEARCH}
     made = world(tmp_path, "search_qa", row, {"question": "x", "answer": "y"}, **keys)
 
-    async def search(query: str) -> str:
-        return "found"
+    async def search(self: SearchTool, query: str) -> tuple[Document, ...]:
+        return ()
 
-    made._search = search
+    monkeypatch.setattr(SearchTool, "search", search)
 
     async def play() -> tuple[Message, ...]:
         env = await made.open_env(only(tmp_path, row))
