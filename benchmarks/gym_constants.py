@@ -43,8 +43,8 @@ PATIENCE_S = 20.0  # with the generator of one family
 def main() -> None:
     asked = parser(__doc__)
     asked.add_argument("families", nargs="*", metavar="FAMILY", help="families (default: all that are offered)")
-    number = "problems to choose a constant by, and as many to try it on"
-    asked.add_argument("--problems", type=int, default=64, help=number)
+    help_text = "problems to choose a constant by, and as many to try it on"
+    asked.add_argument("--problems", type=int, default=64, help=help_text)
     asked.add_argument("--levels", action="store_true", help="at level 0 in the place of the default settings")
     options = asked.parse_args()
     shares: dict[str, tuple[str, float, str, float | None, int]] = {}
@@ -82,7 +82,8 @@ def make_problems(family: str, level: int | None, count: int) -> list[Entry]:
         if len(made) >= count or (made and time.monotonic() > until):
             break
         with suppress(TypeError):  # codeio has problems that are no JSON
-            asked = {"family": family, "level": level, "options": {}, "seed": APART * seed, "count": BATCH}
+            asked: dict[str, Any] = {"family": family, "level": level, "options": {}}
+            asked |= {"seed": APART * seed, "count": BATCH}
             with redirect_stdout(io.StringIO()):  # some generators print
                 batch = json.loads(json.dumps(entries(asked), default=str))
             made |= {entry["question"]: entry for entry in batch}
