@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from launch.reading.lines import finite_numbers, read_lines
-from rlsys.config.mappings import nest
+from rlsys.config.mappings import as_plain, nest
 from rlsys.errors import BadInput, require
 from rlsys.untrusted import visible
 
@@ -91,7 +91,8 @@ def read_config(path: Path) -> Mapping[str, Any]:
     if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
         raise BadInput("no list of stages", where=file, expected="the configuration of a run of rlsys")
     try:
-        stages = [nest(each.items())[0] for each in stages]  # a mapping that a stage has as a whole has a dotted key
+        # A mapping that a stage has as a whole has a dotted key.
+        stages = [as_plain(nest(each.items())[0]) for each in stages]
     except BadInput as error:
         raise BadInput(error, where=file) from error
     for key, found in ((key, each.get(key)) for key in MAPPINGS for each in (config, *stages)):

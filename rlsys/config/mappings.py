@@ -56,6 +56,11 @@ def as_changes(value: Any) -> Any:
     return Dotted({key: as_changes(each) for key, each in value.items()}) if isinstance(value, dict) else value
 
 
+def as_plain(value: Any) -> Any:
+    """The same as dictionaries, which YAML writes."""
+    return {key: as_plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
 @dataclass
 class Removals:
     """Entries that a null leaves out: one that is left out of nothing is a mistake."""
