@@ -68,11 +68,20 @@ class Family:
 
 def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> tuple[ToolCall, ...]:
     """The calls of a message, in order; none where it is an answer. schemas: those of the tools that are offered."""
-    calls = family.read(_after_thought(family, text))
+    body = _after_thought(family, text)
+    calls = family.read(body)
+    known = {each["function"]["name"]: each["function"].get("parameters", {}) for each in schemas}
+    if calls and known and (family.name == "llama3" or calls[0].problem) and _is_other_list(body, known):
+        return ()
     if family.typed:
         return calls
-    known = {each["function"]["name"]: each["function"].get("parameters", {}) for each in schemas}
     return tuple(_typed(call, known.get(call.name, {})) for call in calls)
+
+
+def _is_other_list(text: str, known: Mapping[str, Any]) -> bool:
+    """Whether it begins as a list of Python calls does, with a name that is no tool's: `[Point(x=1)]` is an answer."""
+    text = _without_tags(text)
+    return _BEGINS_PYTHONIC.match(text) is not None and text[1 : text.index("(")].strip() not in known
 
 
 def _after_thought(family: Family, text: str) -> str:

@@ -7,11 +7,16 @@ together are not those of each alone compares them: a run gives it one at a time
 from __future__ import annotations
 
 import asyncio
+import inspect
 import multiprocessing
 import os
+import re
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from math import isclose
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,6 +29,9 @@ from rlsys.untrusted import describe_exception
 
 TRIAL_S = 30.0  # for all functions, and the import of their modules
 TASKS = 3  # a function that raises on the first may do so for what this row has
+_ELSEWHERE = re.compile(
+    r"connect|unreachable|not reachable|timed? ?out|credential|api[_ ]key|unavailable|\bcuda\b", re.I
+)
 Values = list[float | None]
 tried: set[tuple[str, str]] = set()
 
@@ -43,7 +51,7 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
     on everything, ends its process, or compares."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS])), daemon=True)
+    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS])))
     child.start()
     theirs.close()
     until, path = time.monotonic() + TRIAL_S, ""
@@ -53,7 +61,9 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
             if said is None:
                 return ""
             path, problem = said
-            if problem:
+            if isinstance(problem, str):
+                print(f"reward.functions: {path}: {problem}", file=sys.stderr)
+            elif problem:
                 what, expected = problem
                 raise BadInput(what, key="reward.functions", found=path, expected=expected)
         return f"{path or 'the module of the reward functions'} took longer than {TRIAL_S:g} s and was not tried"
@@ -62,13 +72,19 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
             return "the reward functions were not tried: their process ended"
         raise BadInput("it ended its process", key="reward.functions", found=path) from None
     finally:
-        child.kill()
+        with suppress(ProcessLookupError, PermissionError):  # what it has started, too, once it leads a group
+            os.killpg(child.pid or 0, signal.SIGKILL) if child.pid and _leads(child.pid) else child.kill()
         child.join()
+
+
+def _leads(pid: int) -> bool:
+    return os.getpgid(pid) == pid
 
 
 def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task]) -> None:
     """In its own process, whose output is not shown: (path, None) before each function, (path, problem), None at the
     end."""
+    os.setsid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -80,8 +96,8 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     out.send(None)
 
 
-async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | None:
-    """(what is wrong, what is expected)"""
+async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | str | None:
+    """(what is wrong, what is expected), or a doubt: a text in the form that it reads may be none of those tried."""
     texts, error = _transcripts(tasks[0]), None
     fitting: list[tuple[Transcript, float | None]] = []
     for transcript in (*texts, *(_transcripts(task)[0] for task in tasks[1:])):
@@ -90,12 +106,16 @@ async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] 
         try:
             fitting.append((transcript, await call_function(each, transcript)))
         except Exception as raised:  # fault boundary: code of the user's own
-            if _unreachable(raised):  # a server may be there when the run is
-                return None
+            if _is_of_this_place(raised):
+                return f"not tried: it raised {describe_exception(raised)}"
             error = error or raised
     if not fitting:
         assert error is not None
         said = str(error) if isinstance(error, BadInput) else f"it raised {describe_exception(error)}"
+        if not isinstance(error, BadInput) and _reads_a_form(error, each):
+            return (
+                f"{said}, on every text it was tried on: of answers without the form that it reads each episode fails"
+            )
         return f"{said}, as on every text it was tried on", "a value for at least one"
     alone = [value for _, value in fitting]
     shown = [transcript for transcript, _ in fitting]
@@ -152,9 +172,24 @@ def _transcripts(task: Task) -> list[Transcript]:
     ]
 
 
-def _unreachable(error: BaseException | None) -> bool:
+def _reads_a_form(error: Exception, function: OwnFunction) -> bool:
+    """Whether it looks like a text without the form that is read, and not like what the function raises itself."""
+    if not (isinstance(error, ValueError | IndexError) or "'NoneType'" in str(error)):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    own = getattr(inspect.unwrap(function.call), "__code__", None)
+    return own is None or last.filename != own.co_filename or not (last.line or "").startswith("raise")
+
+
+def _is_of_this_place(error: BaseException | None) -> bool:
+    """What may be otherwise where the run is: a server, a file, a variable, a key, a card."""
     while error is not None:
-        if isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ == "gaierror":
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        module = frame.tb_frame.f_globals.get("__name__") if frame is not None else None
+        from_environ = isinstance(error, KeyError) and module == "os"
+        if isinstance(error, OSError) or from_environ or _ELSEWHERE.search(f"{type(error).__name__}: {error}"):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -99,7 +99,7 @@ def turns_before(task: Task, *, shown: bool = False) -> tuple[Message, ...]:
     if after and not (shown and _conversation_in(task, "messages")):
         what = f"ends in a message of the {after[-1].role}"
         raise BadInput(what, where=task.task_id, key='"prompt"', expected="the question of the user at its end")
-    return before
+    return tuple(each for each in before if each.role != "system" or each.content.strip())  # an empty one is none
 
 
 def _around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

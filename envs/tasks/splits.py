@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,7 +122,7 @@ def read_split(
         held_out = list(make(config.held_out_tasks, True))
     else:
         different: dict[object, Task] = {}  # a file may hold each many times
-        for task in sorted(train, key=lambda task: hash_order(config.seed, asked_in_full(task))):
+        for task in sorted(train, key=_order_of(train, config.seed)):
             different.setdefault(same(task), task)
         held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
@@ -139,7 +140,13 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
     """In their order, chosen by a hash that is not the one that holds out."""
     if count > len(tasks):
         raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
-    return stable_sample(tasks, count, lambda task: hash_order("data_tasks", seed, asked_in_full(task)))
+    return stable_sample(tasks, count, _order_of(tasks, "data_tasks", seed))
+
+
+def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
+    """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
+    asked = Counter(task.question for task in tasks)
+    return lambda task: hash_order(*salt, task.question if asked[task.question] == 1 else asked_in_full(task))
 
 
 def _plain(question: str) -> str:

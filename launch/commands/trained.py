@@ -27,7 +27,6 @@ def with_trained_args(
     trained = read_args(Path(model)) if model is not None else None
     if trained is None:
         return recipe
-    asked = any(KEY in text for text in overrides)
     taken: dict[str, Mapping[str, Any]] = {}
     for name, one in recipe.by_env.items():
         own, key = (
@@ -36,13 +35,24 @@ def with_trained_args(
         )
         if own == args_of(one.env):
             continue
-        if asked or args_of(one.env) or not hasattr(one.env, KEY):
+        if _asks(overrides, key) or args_of(one.env) or not hasattr(one.env, KEY):
             say(f"{key}={json.dumps(args_of(one.env))}: the model was trained with {json.dumps(own)}")
         else:
             taken[name] = own
             say(f"{key}={json.dumps(own)}: as the model was trained")
     recipe = _with_args(recipe, taken)
-    return recipe if asked else _with_args_of_sets(recipe, trained.get("", {}))
+    return recipe if _asks(overrides, f"env.{KEY}") else _with_args_of_sets(recipe, trained.get("", {}))
+
+
+def _asks(overrides: Sequence[str], key: str) -> bool:
+    """Whether the command line gives the key, an entry of it, or the section with it."""
+    section = key.rpartition(".")[0]
+    for text in overrides:
+        name, _, value = text.partition("=")
+        name = name.split(".", 2)[-1] if name.startswith("stages.") else name
+        if name == key or name.startswith(f"{key}.") or (name == section and KEY in value):
+            return True
+    return False
 
 
 def _with_args(recipe: RecipeConfig, args: Mapping[str, Mapping[str, Any]]) -> RecipeConfig:

@@ -382,3 +382,14 @@ def test_an_object_that_is_no_call_is_an_answer(text: str) -> None:
 
 def test_a_mention_of_a_function_is_no_call() -> None:
     assert read_calls(FAMILIES["qwen3_coder"], "Write <function=NAME> and then <function=f><parameter=") == ()
+
+
+def test_a_list_of_objects_is_no_call_where_no_tool_has_the_name() -> None:
+    schemas = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    assert read_calls(FAMILIES["llama3"], "[Point(x=1, y=2)]", schemas) == ()
+    assert [call.name for call in read_calls(FAMILIES["llama3"], "[f(x=1)]", schemas)] == ["f"]
+    assert read_calls(PYTHONIC, "[Point(x=1, y=2)] are the corners.", schemas) == ()
+    assert [call.name for call in read_calls(PYTHONIC, "[g(x=1)]", schemas)] == [
+        "g"
+    ]  # which is told that there is none
+    assert read_calls(PYTHONIC, "[f(x=1) = 2]", schemas)[0].problem

@@ -1,12 +1,16 @@
 """A reward function of a user's own is tried before a run: what always raises or compares is refused by its name."""
 
 import asyncio
+import multiprocessing
 import os
 import random
+import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from envs.rewards import trial
@@ -39,6 +43,32 @@ def insists_on_tags(completions: Any, **columns: Any) -> list[float]:
 
 def reads_a_tool(completions: Any, **columns: Any) -> list[float]:
     return [float(completion[1]["role"] == "tool") for completion in completions]
+
+
+def reads_its_own_form(completions: Any, **columns: Any) -> list[float]:
+    return [float(re.search("<score>(.*)</score>", each[0]["content"]).group(1)) for each in completions]  # type: ignore[union-attr]
+
+
+def raises_itself(completions: Any, **columns: Any) -> list[float]:
+    raise ValueError("never")
+
+
+def needs_a_variable(completions: Any, **columns: Any) -> list[float]:
+    return [float(os.environ["RLSYS_NOT_HERE"])] * len(completions)
+
+
+def needs_a_file(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(Path("/nowhere/scores").read_text()))] * len(completions)
+
+
+def starts_a_process(completions: Any, **columns: Any) -> list[float]:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.map(float, [1] * len(completions))
+
+
+def leaves_a_process(completions: Any, word: Any, **columns: Any) -> list[float]:
+    subprocess.Popen(["sleep", "3600"], env={"PATH": os.environ["PATH"], "WORD": word[0]})
+    return [1.0] * len(completions)
 
 
 def rank(completions: Any, **columns: Any) -> list[float]:
@@ -137,3 +167,33 @@ def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for source in ("a", "a", "b"):
         trial.try_once(config("length"), TASKS, source)
     assert len(calls) == 2 and capsys.readouterr().err.count("was not tried") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("reads_its_own_form", "it raised AttributeError"),
+        ("needs_a_variable", "not tried: it raised KeyError"),
+        ("needs_a_file", "not tried: it raised FileNotFoundError"),
+        ("starts_a_process", ""),
+    ],
+)
+def test_what_another_text_or_place_may_have_is_no_refusal(
+    name: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert try_functions(FunctionsRewardConfig(functions={f"{__name__}.{name}": 1.0}), TASKS) == ""
+    assert says in capfd.readouterr().err
+
+
+def test_what_a_function_starts_ends_with_the_trial() -> None:
+    word = f"trial-{os.getpid()}-{time.time_ns()}"
+    tasks = [Task(task_id="t", question="?", answers=("1",), record={"word": word})]
+    assert try_functions(FunctionsRewardConfig(functions={f"{__name__}.leaves_a_process": 1.0}), tasks) == ""
+    assert not [each for each in psutil.process_iter() if _word_of(each) == word]
+
+
+def _word_of(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("WORD", "") if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
