@@ -24,6 +24,7 @@ from typing import Any
 from envs.rewards.functions import FunctionsReward, FunctionsRewardConfig, OwnFunction, call_function
 from rlsys.config.identity import config_key
 from rlsys.errors import BadInput
+from rlsys.system.orphans import die_with
 from rlsys.types import Message, Task, Transcript
 from rlsys.untrusted import describe_exception
 
@@ -51,7 +52,7 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
     on everything, ends its process, or compares."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS])))
+    child = context.Process(target=_try_all, args=(theirs, config, tuple(tasks[:TASKS]), os.getpid()))
     child.start()
     theirs.close()
     until, path = time.monotonic() + TRIAL_S, ""
@@ -81,10 +82,11 @@ def _leads(pid: int) -> bool:
     return os.getpgid(pid) == pid
 
 
-def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task]) -> None:
+def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task], parent: int) -> None:
     """In its own process, whose output is not shown: (path, None) before each function, (path, problem), None at the
     end."""
     os.setsid()
+    die_with(parent)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
