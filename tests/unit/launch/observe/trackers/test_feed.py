@@ -85,8 +85,8 @@ def test_one_that_hangs_holds_up_no_step_and_not_the_end(
             free.wait(60)
 
     told(hanging=Hanging())  # returns
-    free.set()
     behind, late = (record.getMessage() for record in caplog.records)
+    free.set()  # with it the rest is given, and said to be
     assert "2 rows behind" in behind and "did not finish" in late
 
 
