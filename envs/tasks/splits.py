@@ -116,6 +116,7 @@ def read_split(
     """(training, held-out, left out of training)"""
     data, eval_data = config.data, config.eval_data
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
+    content = {id(task): same(task) for task in train}  # of a conversation it reads the whole
     if eval_data is not None:
         held_out = list(read(eval_data, split=config.eval_split))
     elif data is None:
@@ -123,12 +124,13 @@ def read_split(
     else:
         different: dict[object, Task] = {}  # a file may hold each many times
         for task in sorted(train, key=_order_of(train, config.seed)):
-            different.setdefault(same(task), task)
+            different.setdefault(content[id(task)], task)
         held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
-    twins = [task for task in train if same(task) in apart and task.task_id not in chosen] if eval_data is None else []
-    train = [task for task in train if same(task) not in apart]
+    alike = [task for task in train if content[id(task)] in apart]
+    twins = [task for task in alike if task.task_id not in chosen] if eval_data is None else []
+    train = [task for task in train if content[id(task)] not in apart]
     if data is not None and config.data_tasks is not None:
         train = _some(train, config.data_tasks, config.seed, data)
     if not train:
