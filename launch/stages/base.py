@@ -298,11 +298,11 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
 def check_columns(recipe: RecipeConfig) -> None:
     """Whether the first training task has what the reward asks of it, of a reward that can tell, and what functions of
     the user's own do with texts. Raises BadInput."""
-    reward, tasks = make_reward(recipe.reward), make_world(recipe.env).tasks("train")
+    reward = make_reward(recipe.reward)
     if isinstance(reward, ChecksTask):
-        reward.check_task(tasks[0])
+        reward.check_task(make_world(recipe.env).tasks("train")[0])
     if isinstance(recipe.reward, FunctionsRewardConfig):
-        try_once(recipe.reward, tasks, config_key(recipe.env))
+        try_once(recipe.reward, make_world(recipe.env).tasks("train"), config_key(recipe.env))
 
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:
