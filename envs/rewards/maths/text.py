@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from envs.rewards.maths.chinese import spell_out
 from envs.rewards.maths.numerals import in_digits
-from envs.rewards.maths.typed import join_lines, write_latex, write_roots
+from envs.rewards.maths.typed import compile_rules, join_lines, write_latex, write_roots
 from envs.text.words import last_boxed
 
 _CHARACTERS = str.maketrans(
@@ -34,12 +34,7 @@ _RAISED, _LOWERED = (re.compile(f"[{''.join(marks)}]+") for marks in (_SUPERSCRI
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), *((mark, mark) for mark in ("$$", "$", "**", "__", "*", "_", "`")))
 MAX_DELIMITERS = 4  # pairs around each other
 
-
-def _rules(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(pattern), by) for pattern, by in rules)
-
-
-_COMMANDS = _rules(
+_COMMANDS = compile_rules(
     (r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])\s?\.?", ""),
     (r"(?<!\\)\\!|\\(?:(?:display|text|script)style|[lL]arge|LARGE|[hH]uge|small|limits)(?![a-zA-Z])", ""),
     (r"(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])", " "),
@@ -80,7 +75,7 @@ _COMMANDS = _rules(
 _SIZES = "hundred|thousand|million|billion|trillion|dozen|lakh|crore|gross|score|mn|bn"
 _ANSWER = r"(?:(?:[Tt]he|[Mm]y|[Ff]inal|[Cc]orrect)\s)*[Aa]nswer\s?(?:is(?!\s?no)\s?:?|:|=)\s?"
 _DEGREES = r"(?:\s?(?:\^\\circ|degrees?))?\s?(?:(?:\\text\s?\{\s?)?[CF])?"
-_PLAIN_WORDS = _rules(
+_PLAIN_WORDS = compile_rules(
     (rf"^\\text\s?\{{\s?{_ANSWER}\s?\}}\s?", ""),
     (rf"^(\\text\s?\{{\s?)?{_ANSWER}", r"\1"),
     (r"^(?:[Aa]bout|[Aa]pproximately|[Aa]pprox\.?|[Rr]oughly|[Aa]round)\s(?=[-+$0-9\\.\u00a4])", r"\\approx "),
@@ -119,8 +114,8 @@ _AND_OR = re.compile(
     r"(?:\s?,)?\s?\\text\s?\{\s?(and|or)\s?\}\s?|(?:\s?,)?\s(and|or)\s|(?<=[)0-9}])(and|or)(?=[(0-9\\])"
 )
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
-_OPERATORS = _rules((r">=", r"\\ge "), (r"<=", r"\\le "), (r"!=", r"\\ne "))
-_SETS = _rules(  # {x | x > 3} is x > 3
+_OPERATORS = compile_rules((r">=", r"\\ge "), (r"<=", r"\\le "), (r"!=", r"\\ne "))
+_SETS = compile_rules(  # {x | x > 3} is x > 3
     (r"^\\\{\s?([A-Za-z])\s?(?:\\in\s?\\mathbb\{R\}\s?)?[|:]\s?([^{}]*)\\\}$", r"\2"),
 )
 _ROOT = re.compile(r"\\sqrt\s?\(([^()]*)\)")

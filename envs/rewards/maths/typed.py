@@ -18,11 +18,11 @@ _DOTS = r"(?:\.\.\.|\\[lc]?dots(?![a-zA-Z]))"
 _END = r"\s?([^\s,()\[\]][^,()\[\]]*),([^,()\[\]]*[^\s,()\[\]])\s?"
 
 
-def _rules(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+def compile_rules(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(pattern), by) for pattern, by in rules)
 
 
-_TYPED = _rules(
+_TYPED = compile_rules(
     (r"^(?:(?:\\(?:therefore|implies|Rightarrow|Longrightarrow|rightarrow|to)(?![a-zA-Z])|=(?!=))\s?)+", ""),
     (r"\\(?:text)?color(?:box)?\s?\{[^{}]*\}(?!\s?$)|\\(?:underline|underbar|bm|uline)(?=\s?\{)", ""),
     (r"(?<=[0-9A-Za-z)}])(\s?)\*\*\1(?=[0-9A-Za-z({\\-])", "^"),
