@@ -73,13 +73,11 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
             return "the reward functions were not tried: their process ended"
         raise BadInput("it ended its process", key="reward.functions", found=path) from None
     finally:
-        with suppress(ProcessLookupError, PermissionError):  # what it has started, too, once it leads a group
-            os.killpg(child.pid or 0, signal.SIGKILL) if child.pid and _leads(child.pid) else child.kill()
+        assert child.pid is not None
+        with suppress(ProcessLookupError):  # it leads no group yet, or has ended and left nothing
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
         child.join()
-
-
-def _leads(pid: int) -> bool:
-    return os.getpgid(pid) == pid
 
 
 def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Task], parent: int) -> None:
