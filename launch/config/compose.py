@@ -340,8 +340,8 @@ def _difference(values: Raw, base: Raw, made: Any, prefix: str = "") -> Raw:
         elif not is_dataclass(part):
             dotted[f"{prefix}{key}"] = value
         else:
-            both = isinstance(below, dict) and key != "algorithm" and value.get("name") == below.get("name")
-            inside = _difference(value, below if both else {}, part, f"{prefix}{key}.")  # type: ignore[arg-type]
+            same = isinstance(below, dict) and key != "algorithm" and value.get("name") == below.get("name")
+            inside = _difference(value, dict(below or {}) if same else {}, part, f"{prefix}{key}.")
             own = {name: each for name, each in inside.items() if "." not in name}
             dotted |= {name: each for name, each in inside.items() if "." in name}
             changed |= {key: own} if own else {}
