@@ -26,7 +26,7 @@ from report import Report, parser
 sys.path.remove(str(Path(__file__).parent))  # reasoning_gym.py lies there, and is not the library
 
 from envs.problems.procedural.entries import Balance
-from envs.problems.procedural.families import FAMILIES
+from envs.problems.procedural.families import FAMILIES, compare
 from envs.problems.procedural.gym_program import entries, highest_level, score
 
 Entry = dict[str, Any]
@@ -113,7 +113,7 @@ def is_right(family: str, level: int | None, answer: str, entry: Entry) -> bool:
     """As `envs.tools.gym_scorer` has it, without the sandbox: the constants are ours and the library's."""
     rule = FAMILIES[family]
     if answer == entry["answer"] or rule.compares:
-        return bool(answer == entry["answer"])
+        return compare(answer, entry["answer"]) == 1.0
     if rule.grammar is not None and not rule.grammar.fullmatch(answer):
         return False
     try:
