@@ -26,8 +26,9 @@ from report import Report, parser
 sys.path.remove(str(Path(__file__).parent))  # reasoning_gym.py lies there, and is not the library
 
 from envs.problems.procedural.entries import Balance
-from envs.problems.procedural.families import FAMILIES, compare
+from envs.problems.procedural.families import FAMILIES, check_family, compare
 from envs.problems.procedural.gym_program import entries, highest_level, score
+from rlsys.errors import BadInput
 
 Entry = dict[str, Any]
 USUAL = ("0", "1", "2", "0.0", "-1", "True", "False", "yes", "no", "Yes", "No", "None", "[]", "A", "infeasible", "-")
@@ -47,6 +48,11 @@ def main() -> None:
     asked.add_argument("--problems", type=int, default=64, help=help_text)
     asked.add_argument("--levels", action="store_true", help="at level 0 in the place of the default settings")
     options = asked.parse_args()
+    try:
+        for name in options.families:
+            check_family(name, "FAMILY")
+    except BadInput as error:
+        sys.exit(f"error: {error}")
     shares: dict[str, tuple[str, float, str, float | None, int]] = {}
     with Report(options) as report:
         for name in options.families or FAMILIES:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -25,6 +26,7 @@ from envs.rewards.maths.compare import decide, equivalent
 from envs.rewards.maths.grader import Grader
 from envs.rewards.maths.text import clean, is_prose
 from envs.tasks.formats import read_source
+from rlsys.errors import BadInput
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import Task
 
@@ -175,7 +177,11 @@ def main() -> None:
         with Report(options) as report, Grader() as grader:
             report.head(*(each.name for each in fields(Copies)))
             for file in options.copies:
-                copied = copies(file.stem, read_source(str(file)), grader)
+                try:
+                    tasks = read_source(str(file))
+                except BadInput as error:
+                    sys.exit(f"error: {error}")
+                copied = copies(file.stem, tasks, grader)
                 report.row(*(getattr(copied, each.name) for each in fields(Copies)))
         return
     file = HELD_OUT if options.held_out else FRESH if options.fresh else TYPED if options.typed else TABLE
