@@ -50,7 +50,7 @@ def main() -> None:
     options = asked.parse_args()
     try:
         for name in options.families:
-            check_family(name, "FAMILY")
+            check_family(name)
     except BadInput as error:
         sys.exit(f"error: {error}")
     shares: dict[str, tuple[str, float, str, float | None, int]] = {}
