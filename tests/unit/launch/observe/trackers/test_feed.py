@@ -78,13 +78,19 @@ def test_one_that_hangs_holds_up_no_step_and_not_the_end(
 ) -> None:
     monkeypatch.setattr(feed, "FINISH_DEADLINE_S", 0.05)
     monkeypatch.setattr(feed, "MOST_WAITING", 2)
-    free = threading.Event()
+    hangs, free = threading.Event(), threading.Event()
 
     class Hanging(Kept):
         def log(self, row: Mapping[str, Any]) -> None:
+            hangs.set()
             free.wait(60)
 
-    told(hanging=Hanging())  # returns
+    trackers = Trackers({"hanging": Hanging()})
+    trackers.log({"step": 0})
+    assert hangs.wait(60)  # with it in its hands: what waits is what comes from here on
+    for step in range(1, 5):
+        trackers.log({"step": step})
+    trackers.finish()  # returns
     behind, late = (record.getMessage() for record in caplog.records)
     free.set()  # with it the rest is given, and said to be
     assert "2 rows behind" in behind and "did not finish" in late
