@@ -11,6 +11,8 @@ from rlsys.errors import require, require_bounds
 from rlsys.seeds import derive
 from rlsys.types import Task
 
+HELD_OUT, HELD_OUT_OF_FEW = 256, 16  # by default: at most, and of a file whose tenth would be less
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
@@ -43,8 +45,9 @@ class TaskConfig:
     """Split of `eval_data`, such as test. `data` and `eval_data` may be the same data set."""
     train_tasks: int = 4096
     """Number of made-up training tasks. It has no effect on `data`, which is used whole."""
-    held_out_tasks: int = 256
-    """Number of held-out tasks: made up, or taken out of `data` in a seeded hash order."""
+    held_out_tasks: Optional[int] = None
+    """Number of held-out tasks: made up, or taken out of `data` in a seeded hash order, at most half of it. null: 256,
+    of a small file a tenth, and 16 of one with fewer than 160 tasks."""
     seed: int = 0
     """Seed of everything made up, of the split of `data` and of the demonstrations."""
     demo_error_rate: float = 0.5
@@ -52,9 +55,19 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         require(self.tools or self.has_tool, "env.tools", False, f"true: {self.name} has no tool")
-        require_bounds(self, "env.", "at least 1", "train_tasks", "held_out_tasks")
-        require_bounds(self, "env.", "at least 1, or null", "data_tasks")
+        require_bounds(self, "env.", "at least 1", "train_tasks")
+        require_bounds(self, "env.", "at least 1, or null", "data_tasks", "held_out_tasks")
         require_bounds(self, "env.", "between 0 and 1", "demo_error_rate")
+
+    @property
+    def held_out_count(self) -> int:
+        """Of made-up tasks."""
+        return HELD_OUT if self.held_out_tasks is None else self.held_out_tasks
+
+    def held_out_of(self, tasks: int) -> int:
+        """Of as many different tasks of one file."""
+        small = max(tasks // 10, HELD_OUT_OF_FEW) if self.held_out_tasks is None else tasks
+        return min(self.held_out_count, small, tasks // 2)
 
     @property
     def protocol_name(self) -> str:

@@ -80,8 +80,8 @@ def split_tasks(
 ) -> Split:
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
-    Held out is all of `eval_data`; without it, `held_out_tasks` different ones of `data` in a seeded hash order (half
-    of them at most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the
+    Held out is all of `eval_data`; without it, different ones of `data` in a seeded hash order (`held_out_of`), or what
+    is made up. A held-out task is not trained on: `same` gives what two tasks that are the
     same have in common, a question without case, white space and the mark at its end. `check` raises BadInput for a
     task of the data that cannot be played: without it, one whose row has messages before its question.
     """
@@ -120,12 +120,12 @@ def read_split(
     if eval_data is not None:
         held_out = list(read(eval_data, split=config.eval_split))
     elif data is None:
-        held_out = list(make(config.held_out_tasks, True))
+        held_out = list(make(config.held_out_count, True))
     else:
         different: dict[object, Task] = {}  # a file may hold each many times
         for task in sorted(train, key=_order_of(train, config.seed)):
             different.setdefault(content[id(task)], task)
-        held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
+        held_out = list(different.values())[: config.held_out_of(len(different))]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     alike = [task for task in train if content[id(task)] in apart]

@@ -63,7 +63,7 @@ class ReasoningGymWorld(World):
         self._style = STYLES[config.style]
         self.tags = self._style.tags
         self.write_answer = self._style.write
-        held_out = config.held_out_tasks if config.eval_data is None else 0
+        held_out = config.held_out_count if config.eval_data is None else 0
         made = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
         self.split = split_tasks(config, make=lambda count, held_out: made()[held_out], read=read_tasks)
         families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]

@@ -67,6 +67,14 @@ def test_of_one_file_all_tasks_can_be_played_twins_too() -> None:
     assert not questions(split, "train") & questions(split, "held_out")
 
 
+def test_by_default_a_small_file_keeps_most_of_its_tasks_and_a_given_number_is_held_out() -> None:
+    default = TaskConfig(name="made")
+    assert [default.held_out_of(tasks) for tasks in (3, 20, 100, 300, 2560, 90_000)] == [1, 10, 16, 30, 256, 256]
+    assert default.held_out_count == 256
+    explicit = TaskConfig(name="made", held_out_tasks=256)
+    assert [explicit.held_out_of(tasks) for tasks in (3, 300, 600, 90_000)] == [1, 150, 256, 256]
+
+
 def test_data_of_its_own_is_held_out_whole_and_not_trained_on() -> None:
     split = made("data", "eval", held_out_tasks=1)
     assert questions(split, "held_out") == {"q1", "q2", "other"}
