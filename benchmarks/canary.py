@@ -33,7 +33,7 @@ from actors.weights.check import LoadCheck, WeightUpdate, measure
 from actors.worker import LoadResult
 from launch.config.compose import compose
 from launch.run import wire
-from launch.run.weight_sync import PROBE_TASKS, PROBE_TOKENS, WeightSync, long_probe_length
+from launch.run.weight_sync import PROBE_TOKENS, WeightSync, cut_probe, long_probe_length
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.export import Weight, export_version, perturb_weights, weights
 from learners.meeting import RankSpec
@@ -44,7 +44,9 @@ from rlsys.rollout import offer_of
 from rlsys.system.device import DEVICES, resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder, WeightManifest
 
-WORLDS = ("quickstart", "worlds/sums", "research/tiny", "worlds/blocksworld", "worlds/graph")  # where prompts come from
+# Where prompts come from. The last has prompts of a dozen tokens.
+WORLDS = {"quickstart": (), "worlds/sums": (), "research/tiny": (), "worlds/blocksworld": (), "worlds/graph": (),
+          "smollm2": ("env.demonstrations.count=0",)}  # fmt: skip
 
 
 @dataclass
@@ -94,8 +96,8 @@ class OneEngine:
 def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[int, ...]]]:
     """For each of so many deliveries, a list of prompts of one world, in random order."""
     renderer, pools = ChatRenderer(path), []
-    for name in WORLDS:
-        world = wire.make_world(compose(name, ()).recipe.env)
+    for name, changes in WORLDS.items():
+        world = wire.make_world(compose(name, changes).recipe.env)
         envs = [world.env(task) for task in world.tasks("held_out")[:64]]
         pools.append([tuple(renderer.prompt_ids(env.first_messages(), offer_of(env))) for env in envs])
     return [
@@ -126,7 +128,7 @@ class Bench:
     def take(self, number: int) -> tuple[int, ...]:
         """Probe of these prompts; returns the long one."""
         prompts = self.prompts[number]
-        self.sync.probe = tuple(ids[-PROBE_TOKENS:] for ids in prompts[:PROBE_TASKS])
+        self.sync.probe = cut_probe(prompts, PROBE_TOKENS)
         return tuple(token for ids in prompts for token in ids)[: self.length]
 
     async def deliver(self, long: tuple[int, ...]) -> tuple[WeightUpdate, LoadCheck]:

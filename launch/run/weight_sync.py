@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.weights.check import LEAST_LIMIT, TAIL, TIMES_ROUNDING, WeightUpdate, allowed_gap
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # Ray and torch behind these
     from learners.group import LearnerGroup
     from rlsys.system.weight_folder import WeightManifest
 
-PROBE_TASKS = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
-PROBE_TOKENS = 64  # the prompt's last ones
+PROBE_SAMPLES = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
+PROBE_TOKENS = 64  # a prompt's last ones, or those of as many short prompts as have them
 LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
 # Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
 LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30
@@ -226,15 +226,28 @@ async def first_delivery(run: Run) -> None:
 
 
 def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:
-    """A few held-out prompts, cut short: what engine and learner are compared on."""
-    length = min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1)
-    prompts = (ids for ids in _prompts(run) if len(ids) > 1)
-    probes = tuple(ids[-length:] for ids in islice(prompts, PROBE_TASKS))
-    if not probes:
-        raise BadInput(
-            "the prompts of this environment have fewer than two tokens: engine and learner cannot be compared"
-        )
-    return probes
+    """A few held-out prompts, cut to one length: what engine and learner are compared on."""
+    probe = cut_probe(_prompts(run), min(PROBE_TOKENS, run.config.recipe.engine.max_model_len - 1))
+    if not probe:
+        raise BadInput("the prompts of this environment have no tokens: engine and learner cannot be compared")
+    return probe
+
+
+def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int, ...], ...]:
+    """`PROBE_SAMPLES` of `length` tokens, each a prompt's last ones. Shorter prompts stand one behind the other, from
+    the first again where there are no more: of forty tokens the mean gap is not known well enough for a limit of twice
+    it. () for prompts without any token.
+    """
+    samples: list[tuple[int, ...]] = []
+    sample: tuple[int, ...] = ()
+    for ids in cycle(filter(None, prompts)):
+        sample = (*sample, *ids)[-length:]
+        if len(sample) == length:
+            samples.append(sample)
+            sample = ()
+        if len(samples) == PROBE_SAMPLES:
+            break
+    return tuple(samples)
 
 
 def make_long_probe(run: Run) -> tuple[int, ...]:

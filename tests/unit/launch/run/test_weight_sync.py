@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from actors.members import State
 from actors.pool import RolloutPool
 from actors.weights.check import LEAST_LIMIT, LoadCheck, WeightUpdate
 from actors.worker import LoadResult
-from launch.run.weight_sync import NOISES, SENT_AGAIN, WeightSync, long_probe_length
+from launch.run.weight_sync import NOISES, SENT_AGAIN, WeightSync, cut_probe, long_probe_length
 from rlsys.errors import LearnerLost, RunFailed
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
@@ -123,6 +124,20 @@ def test_no_delivery_may_be_off_by_what_a_stale_engine_would_be_off_by() -> None
     sync, _, _ = make_sync(SMOLLM2 | {0.0: (0.0, 3.0)})
     asyncio.run(sync.canary())
     assert asyncio.run(sync.export(7)).limit == pytest.approx(3.6)
+
+
+@pytest.mark.parametrize("lengths", [[1], [12, 11, 10] * 30, [11], [63, 64, 65, 2], [500] * 9, [0, 7, 0]])
+def test_the_probe_has_as_many_tokens_whatever_the_length_of_the_prompts(lengths: list[int]) -> None:
+    texts = [tuple(range(1000 * number, 1000 * number + length)) for number, length in enumerate(lengths)]
+    probe = cut_probe(iter(texts), 64)
+    assert [len(sample) for sample in probe] == [64] * 4
+    assert all(token in chain.from_iterable(texts) for sample in probe for token in sample)
+    if min(lengths) >= 64:
+        assert probe == tuple(ids[-64:] for ids in texts[:4])
+
+
+def test_prompts_without_a_token_make_no_probe() -> None:
+    assert cut_probe([(), ()], 64) == () == cut_probe([], 64)
 
 
 @pytest.mark.parametrize(
