@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from learners.scratch import CHAT_TEMPLATE
 from tests import pretrained_like
 from tests.e2e.runs import left_behind, rlsys, rows, summary
 
@@ -19,8 +21,15 @@ SHORT += [f"engine.max_model_len={pretrained_like.POSITIONS}", "rollout.max_turn
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_a_run_ends_as_it_does_with_random_weights(dtype: str, tmp_path: Path) -> None:
     model, run = pretrained_like.save(tmp_path / "model", dtype), tmp_path / "run"
-    done = rlsys("train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *SHORT)
+    template = tmp_path / "own.jinja"
+    template.write_text("{{- (manner or 'at length') + '\\n' -}}" + CHAT_TEMPLATE)
+    own = [f"model.chat_template={template}", "env.template_args={manner: briefly}"]
+    done = rlsys("train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *own, *SHORT)
     assert done.code == 0, done.output[-3000:]
+    assert "| briefly\n" in done.output  # the first prompt, as the engines get it
+    saved = max((run / "checkpoints").glob("*/hf"))
+    assert (saved / "chat_template.jinja").read_text() == template.read_text()
+    assert json.loads((saved / "rlsys.json").read_text())["template_args"] == {"manner": "briefly"}
     assert summary(run)["status"] == "done" and [row["stage"] for row in rows(run)] == ["sft", "rl"]
     assert left_behind() == []
     shutil.rmtree(run)
