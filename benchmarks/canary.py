@@ -76,6 +76,7 @@ class OneEngine:
     folder: WeightFolder
     carried: tuple[int, float] = (0, 0.0)
     checks: list[tuple[WeightUpdate, LoadCheck]] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # never set: nothing is lost here
 
     @property
     def publisher(self) -> OneEngine:

@@ -15,17 +15,19 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from launch.config.compose import compose
-from launch.run.weight_sync import make_long_probe, make_probe
+from launch.run.weight_sync import WeightSync, make_long_probe, make_probe
+from rlsys.probe import Probe, ProbeValues
+from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest
 from tests import made
 from tests.paths import ROOT
@@ -101,6 +103,37 @@ def test_the_scripted_rank_has_what_a_group_calls_and_touches_no_model() -> None
     agree(scripted, LearnerActor, asked)
     for name in asked:
         assert not re.search(r"self\.(rank|_snapshot)\b", inspect.getsource(getattr(scripted, name))), name
+
+
+def test_the_engine_of_the_canary_takes_what_a_run_delivers(tmp_path: Path) -> None:
+    """Whatever a run asks of a pool and its publisher, this one has too."""
+    place = tmp_path / "version" / "bucket"
+    place.parent.mkdir()
+
+    class Learner:
+        node_ids = ()
+
+        async def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
+            values = [[-1.0] * (len(ids) - 1) for ids in probe.samples]
+            manifest = WeightManifest(version=version, places=(str(place),))
+            return manifest, ProbeValues(logprobs=values, rounded=values)
+
+    class Engine:
+        async def load(self, manifest: WeightManifest) -> None:
+            assert manifest.places == (str(place),)
+
+        async def prompt_logprobs(self, ids: Sequence[int]) -> list[float]:
+            return [-1.5] * (len(ids) - 1)
+
+    pool = load("canary").OneEngine(engine=Engine(), folder=tmp_path)
+    sync = WeightSync(cast("Any", Learner()), pool, RoundingUnits(products=2**-8, rest=2**-8))
+    sync.probe = ((1, 2, 3), (4, 5))
+
+    async def deliver() -> None:
+        await sync.publish(await sync.export(1))
+
+    asyncio.run(deliver())
+    assert [check.gap_mean for _, check in pool.checks] == [0.5] and sync.gap["mismatch/probe_mean"] == 0.5
 
 
 def agree(scripted: type, real: type, asked: set[str]) -> None:
