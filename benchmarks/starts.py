@@ -60,7 +60,9 @@ WORLDS = {
     "swirl": World("swirl/tiny", reward={"name": "answer"}),
     "calculator": World("worlds/calculator"),
     "python": World("worlds/python", ("chat", "chat, 3 examples"), reward=ANSWER),
-    "tools": World("worlds/tools"),
+    "tools": World(
+        "worlds/tools", env={"protocol": "hermes"}, changed="calls as text"
+    ),  # SmolLM2's template shows none
     "reasoning_gym": World("worlds/reasoning_gym", message_tokens=64),
     "graph": World("worlds/graph"),
     "graph_rl": World("graph_rl/tiny"),

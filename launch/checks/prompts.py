@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +54,15 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
             seen.add(key)
             lines += _of_world(renderer, recipe, model, most)
     return lines
+
+
+def check_prompts(
+    renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], say: Callable[[str], None]
+) -> None:
+    """Before a model plays without being trained: raises as `prompt_lines` does, and says what of it is a doubt."""
+    prompt_lines(renderer, model, playing)
+    for doubt in doubts(renderer, model):
+        say(f"chat template: {doubt}")
 
 
 def check_vocabulary(renderer: ChatRenderer, model: str) -> None:

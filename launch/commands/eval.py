@@ -25,6 +25,7 @@ from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
 from launch.checks.deadlines import evaluated_at_once
 from launch.checks.machine import expected_device
+from launch.checks.prompts import check_prompts
 from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
 from launch.checks.software import versions
 from launch.commands.served import add_served, read_served
@@ -134,8 +135,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         with model_or_scratch(recipe, found, options.output) as model:
             progress.say(f"evaluating {model if served is None else served.described} on {plan}")
             renderer = ChatRenderer(model)  # without a tokenizer: said before anything starts
-            for each in recipes_of(recipe):
-                renderer.under(args_of(each.env))
+            if served is None:
+                check_prompts(renderer, model, recipes_played(plays), progress.say)
             who = about_model(model) if served is None else about_served(served, renderer)
             about = who | about_plays(config, plays)
             with open_transcripts(options, who, plays) as transcripts:

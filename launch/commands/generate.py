@@ -15,6 +15,7 @@ from envs.services.teacher import check_by_text, check_ready, check_teacher
 from launch.checks import preflight
 from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
+from launch.checks.prompts import check_prompts
 from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
 from launch.commands.trained import with_trained_args
@@ -119,7 +120,9 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         if found is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
         with model_or_scratch(recipe, found, options.output) as model:
-            tokenizer = tokenizer_id(ChatRenderer(model).under(args_of(recipe.env)))
+            renderer = ChatRenderer(model)
+            check_prompts(renderer, model, [recipe], progress.say)
+            tokenizer = tokenizer_id(renderer.under(args_of(recipe.env)))
             begun = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
             played = TrajectoryStore(store_path(target), begun)
             progress.say(f"the policy is {weights}")
