@@ -5,8 +5,8 @@ would say of `given` where `gold` is the answer key, and of some with a `questio
 Blind pairs were written before the rules that decide them. `--held-out` reads tests/data/maths_held_out.jsonl, on which
 no rule was tuned; `--fresh` maths_fresh.jsonl, written before its writer had read a rule or a table, judged once, and
 tuned on since; `--newest` maths_newest.jsonl, as blind as that, of which it also says what was wrong before any rule
-was tuned on it; `--typed` maths_typed.jsonl, written before the rules of typed.py and form.py, none of which was tuned
-on its blind half; `--cases FOLDER` the tests of another grader, in the form of Math-Verify's: functions under
+was tuned on it; `--typed` maths_typed.jsonl, written before the rules of typed.py and form.py, which were tuned on two
+pairs of its blind half; `--cases FOLDER` the tests of another grader, in the form of Math-Verify's: functions under
 `pytest.mark.parametrize("gold, pred, expected", [...])`.
 `--copies FILE ...` asks of public question sets instead, in any format that tasks come in, how often a formula of the
 question itself is paid, where it is not the key letter by letter, and how often the key is.
@@ -35,6 +35,7 @@ TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
 HELD_OUT = TABLE.with_name("maths_held_out.jsonl")
 FRESH = TABLE.with_name("maths_fresh.jsonl")
 NEWEST = TABLE.with_name("maths_newest.jsonl")
+WRITTEN_LATER = ("second", "third")  # families of the newest, by a writer who had read the rules by then
 TYPED = TABLE.with_name("maths_typed.jsonl")
 _MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
@@ -204,8 +205,8 @@ def main() -> None:
         for row in rows:
             report.row(*(getattr(row, each.name) for each in fields(Rates)))
         report.note(f"{shares(rows[-1])}; {len(table)} pairs in {seconds:.1f} s, {at_once} of them without algebra")
-        for part in ("", "second") if options.newest else ():
-            then = [pair for pair in table if (pair.family == "second") is bool(part)]
+        for part in ("", *WRITTEN_LATER) if options.newest else ():
+            then = [pair for pair in table if pair.family == part or not (part or pair.family in WRITTEN_LATER)]
             first = rates(then, [pair for pair in then if not pair.first])[-1]
             report.note(f"{part or 'the others'} at first: {shares(first)} ({first.missed} and {first.accepted})")
         for pair in wrongly if options.show else ():

@@ -70,7 +70,8 @@ _UNIT = re.compile(r"(?<![A-Za-z])([ijk])(?![A-Za-z])")
 _COMPONENTS = re.compile(r"(?:[^ijk]{0,40}[ijk](?![A-Za-z])){2,3}")  # i + 2j + 3k
 _EITHER = re.compile(r"\bor\b|\u6216|\\(?:lor|vee)(?![a-zA-Z])|\|")  # `B or D` chooses neither
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3}|\\(?:angle|triangle|max|min)")  # \alpha is a name as x is
-_OTHER = re.compile(r"max|min|'")  # what makes another thing of a name
+_OTHER = re.compile(r"max|min|'|\\frac\{d[^{}]*\}\{d[^{}]*\}")  # what makes another thing of a name
+_DERIVED = re.compile(r"\\frac\{d([a-z])\}\{d[xt]\}")  # y'
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
@@ -141,6 +142,8 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
         return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
     if r"\ln" in gold and r"\log" not in gold and r"\ln" not in given:
         given = _NATURAL.sub(r"\\ln ", given)
+    if r"\cap" in given and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
+        given = given.replace(r" \cap ", ", ")
     given, gold = rename_counter(given, gold)
     (given, modulus), (gold, asked) = split_modulus(given), split_modulus(gold)
     if modulus and modulus != asked and (asked or not (given.isdecimal() and int(given) < int(modulus))):
@@ -155,7 +158,8 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
     if cases or parse_labelled(given) is not None or parse_labelled(gold) is not None:
         return _same(given, gold, means, MAX_DEPTH)
     verdict = _statement(given, gold, means, MAX_DEPTH)
-    what = extract_statement(given) if verdict is False and is_prose(given) and not extract_statement(gold) else ""
+    said = verdict is False and (is_prose(given) or given[:3].lower() == "it ") and not extract_statement(gold)
+    what = extract_statement(given) if said else ""
     return _compare(what, gold, means) if what else verdict
 
 
@@ -224,6 +228,8 @@ def _same_equation(
             name, values = key, tuple(argument.sub(theirs[2], value) for value in values)
     if (ours is None) is not (theirs is None) and (ours[1] if ours else name) == (theirs[1] if theirs else key):
         name = key  # y(t) and y
+    if name and key:
+        name, key = (_DERIVED.sub(r"\1'", side) for side in (name, key))
     if name and key and _OTHER.findall(name) != _OTHER.findall(key):
         return False
     if given[1] is None or gold[1] is None:

@@ -130,6 +130,10 @@ _OPERATORS = compile_rules((r">=", r"\\ge "), (r"<=", r"\\le "), (r"!=", r"\\ne 
 _SETS = compile_rules(  # {x | x > 3} is x > 3
     (r"^\\\{\s?([A-Za-z])\s?(?:\\in\s?\\mathbb\{R\}\s?)?[|:]\s?([^{}]*)\\\}$", r"\2"),
 )
+_CIS = re.compile(
+    r"(?:\\text\s?\{\s?cis\s?\}|(?<![A-Za-z\\])\\?cis)\s{0,2}"
+    r"(?:\(([^()]*)\)|(\\frac\s?\{[^{}]*\}\s?\{[^{}]*\}|[0-9.]{1,9}\s?\^\\circ|[0-9]{0,3}\\pi(?:/[0-9]{1,3})?|\\?[a-z]{1,9}))"
+)
 _ROOT = re.compile(r"\\sqrt\s?\(([^()]*)\)")
 _EXPONENT = re.compile(r"\^\s?(-[0-9]+|[0-9]{2,})(?![0-9.])")
 _ALL_TEXT = re.compile(r"\\text\s?\{\s?([0-9.\u00a4-][^{}]*|[^{}]{0,20}\([^{}]*\)\s?)\}")
@@ -208,6 +212,8 @@ def clean(text: str) -> str:
         text = _EXPONENT.sub(r"^{\1}", text)
     if r"\mp" in text and r"\pm" not in text:
         text = text.replace(r"\mp", r"\pm")
+    if "cis" in text:
+        text = _CIS.sub(r"(\\cos(\1\2)+i\\sin(\1\2))", text)
     text = " ".join(_ROOT.sub(r"\\sqrt{\1}", text).split())
     text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
     text = text.strip().rstrip(".,").strip()

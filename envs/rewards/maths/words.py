@@ -30,9 +30,9 @@ _SUBJECT = re.compile(r"^(?:it|this|they|he|she)(?: is| are| was| were|'s) ")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)")
 
 _SAID = re.compile(
-    r"(?:(?:so|thus|therefore|hence),? ?)?(?:it|this|that|they|he|she|there|[a-z](?:\([a-z]\))?"
+    r"(?:(?:so|thus|therefore|hence),? ?)?(?:it's (?P<it>[^ ]+.*)|(?:it|this|that|they|he|she|there|[a-z](?:\([a-z]\))?"
     r"|(?:the|its|their) [a-z' -]{1,40}?)(?: |(?<=\)))"
-    r"(?:(?:is|are|was|were|equals)(?: equal to)? ?(?P<what>.+)|(?P<verb>[a-z]{2,20}s))",
+    r"(?:(?:is|are|was|were|equals)(?: equal to)? ?(?P<what>.+)|(?P<verb>[a-z]{2,20}s)))",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -40,7 +40,7 @@ _SAID = re.compile(
 def extract_statement(text: str) -> str:
     """What a sentence says of its subject: `The function is odd` gives "odd", `It diverges` "diverges"; "" for none."""
     match = _SAID.fullmatch(flat(text).strip(" .!")) if len(text) < 200 else None
-    return (match["what"] or match["verb"]) if match is not None else ""
+    return (match["it"] or match["what"] or match["verb"]) if match is not None else ""
 
 
 def choice(text: str) -> tuple[str, bool] | None:
