@@ -43,17 +43,26 @@ _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]*\}|\\(?!theta|alpha|beta|gamma
 _CONSTANTS = re.compile(r"\\pi(?![a-z])|(?<![A-Za-z\\])[ei](?![A-Za-z])")
 # What changes the looks of a formula and nothing else, once it is written with one kind of brackets and without spaces.
 _SPELLED = compile_rules(
+    (r"\\(?:cdot|times)(?![a-z])", "*"),
     (r"[\s$~]|\\(?:left|right|[bB]igg?[lr]?|quad|[,;:!])(?![a-z])", ""),
     (r"[{\[]", "("),
     (r"[}\]]", ")"),
-    (r"\\(?:cdot|times)(?![a-z])|(?<!\*)\*(?!\*)", "*"),
 )
 _NEUTRAL = compile_rules(
+    (r"(?<![0-9.])([0-9]{1,9})\.0{1,9}(?![0-9])", r"\1"),
+    (r"\\[dtc]?frac\(([0-9A-Za-z]{1,4})\)\(\1\)", "1"),
+    (r"\*?(?:(?<![0-9A-Za-z\\])[0-9]{1,4}|(?<![A-Za-z\\])[a-z])\^(?:0|\(0\))(?![0-9.A-Za-z])", "*1"),
+    (r"(?<=[+*/(-])\(([01])\)", r"\1"),
+    (r"^([0-9]{1,4})\*?(\(.*)/\1$|^\\[dtc]?frac\(([0-9]{1,4})\*?(.*)\)\(\3\)$", r"\2\4"),
     (r"^\\[dtc]?frac\((.*)\)\(1\)$", r"\1"),
-    (r"[+-]0(?:\.0{1,9})?(?:\*?[a-z](?:\^\(?[0-9]\)?)?)?(?![0-9.A-Za-z^*/(\\])|(?<![0-9.A-Za-z)^*/_\\])0(?=[+-])", ""),
-    (r"[*^]\(?1\)?(?![0-9.A-Za-z!^])|(?<=[)0-9])\(1\)|/\(?1\)?(?![0-9.A-Za-z!^(])", ""),
-    (r"(?<![0-9.A-Za-z)^*/_\\])1(?:\*|(?=\())", ""),
-    (r"\*?\\[dtc]?frac\(([0-9A-Za-z]{1,4})\)\(\1\)|\*\(?([0-9A-Za-z]{1,4})/\2(?![0-9.A-Za-z^*])\)?", ""),
+    (
+        r"[+-]0(?:\*?[a-z](?:\^\(?[0-9]\)?)?|\*[0-9])?(?![0-9.A-Za-z^*/(\\])"
+        r"|(?<![0-9.A-Za-z)^*/_\\])0(?:\*?[a-z]|\*[0-9])?(?=[+-])",
+        "",
+    ),
+    (r"[*^](?:1|\(1\))(?![0-9.A-Za-z!^/])|(?<=[)0-9])\(1\)|/(?:1|\(1\))(?![0-9.A-Za-z!^/(])", ""),
+    (r"(?<![0-9.A-Za-z)^*/_\\])1(?:\*|(?=[(A-Za-z]))", ""),
+    (r"\*\(?([0-9A-Za-z]{1,4})/\1(?![0-9.A-Za-z^*])\)?", ""),
     (r"\+([0-9A-Za-z]{1,4})-\1(?![0-9.A-Za-z^*/(!])|-([0-9A-Za-z]{1,4})\+\2(?![0-9.A-Za-z^*/(!])", ""),
 )
 _SIGNS = compile_rules((r"--|\+\+", "+"), (r"\+-|-\+", "-"))
@@ -63,6 +72,7 @@ _FRACTION = re.compile(r"\\[dtc]?frac(?![a-z])")
 _POWERS = {
     ord(sign): f"^{at}" for at, sign in enumerate("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 }
+MAX_SIDES = 4  # of a copied formula that is said to be itself
 _CODE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 _FORMULA = re.compile(r"(?<=\$)[^$]{1,400}(?=\$)|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL)
 _REWRITE = re.compile(
@@ -83,6 +93,9 @@ def is_unevaluated(given: str, gold: str) -> bool:
 
 def is_copied(given: str, question: str) -> bool:
     """Whether the formula that is given stands in the question, however it is set; not a part of a longer number."""
+    sides = given.split("=")
+    if 1 < len(sides) <= MAX_SIDES and all(side.strip() and is_copied(side, question) for side in sides):
+        return True
     asked = _squash(_CODE.sub(" ", question))
     texts = {_squash(text).lstrip("+") for text in (given, split_name(clean(given))[1])} - {""}
     if any(_stands_in(text, asked) for text in texts):
