@@ -4,8 +4,9 @@ Reads tests/data/maths_pairs.jsonl, where each line is `{"family", "given", "gol
 would say of `given` where `gold` is the answer key, and of some with a `question` from which it may have been copied.
 Blind pairs were written before the rules that decide them. `--held-out` reads tests/data/maths_held_out.jsonl, on which
 no rule was tuned; `--fresh` maths_fresh.jsonl, written before its writer had read a rule or a table, judged once, and
-tuned on since; `--typed` maths_typed.jsonl, written before the rules of typed.py and form.py, none of which was tuned
-on its blind half; `--cases FOLDER` the tests of another grader, in the form of Math-Verify's: functions under
+tuned on since; `--newest` maths_newest.jsonl, as blind as that, of which it also says what was wrong before any rule
+was tuned on it; `--typed` maths_typed.jsonl, written before the rules of typed.py and form.py, which were tuned on two
+pairs of its blind half; `--cases FOLDER` the tests of another grader, in the form of Math-Verify's: functions under
 `pytest.mark.parametrize("gold, pred, expected", [...])`.
 `--copies FILE ...` asks of public question sets instead, in any format that tasks come in, how often a formula of the
 question itself is paid, where it is not the key letter by letter, and how often the key is.
@@ -33,6 +34,8 @@ from rlsys.types import Task
 TABLE = Path(__file__).parents[1] / "tests" / "data" / "maths_pairs.jsonl"
 HELD_OUT = TABLE.with_name("maths_held_out.jsonl")
 FRESH = TABLE.with_name("maths_fresh.jsonl")
+NEWEST = TABLE.with_name("maths_newest.jsonl")
+WRITTEN_LATER = ("second", "third")  # families of the newest, by a writer who had read the rules by then
 TYPED = TABLE.with_name("maths_typed.jsonl")
 _MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
@@ -45,6 +48,7 @@ class Pair:
     equal: bool
     blind: bool
     question: str = ""  # that an answer may have copied
+    first: bool = True  # whether it was judged right before any rule was tuned on it, where that was written down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +173,9 @@ def main() -> None:
     given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
     given.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
     given.add_argument("--fresh", action="store_true", help="the pairs of a writer who had read no rule and no table")
+    given.add_argument(
+        "--newest", action="store_true", help="the pairs of another such writer, and what was wrong first"
+    )
     given.add_argument("--typed", action="store_true", help="the pairs in plain text, and copied questions")
     given.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
     given.add_argument("--copies", type=Path, nargs="+", help="public question sets: what copying the question earns")
@@ -184,7 +191,8 @@ def main() -> None:
                 copied = copies(file.stem, tasks, grader)
                 report.row(*(getattr(copied, each.name) for each in fields(Copies)))
         return
-    file = HELD_OUT if options.held_out else FRESH if options.fresh else TYPED if options.typed else TABLE
+    files = {"held_out": HELD_OUT, "fresh": FRESH, "newest": NEWEST, "typed": TYPED}
+    file = next((files[name] for name in files if getattr(options, name)), TABLE)
     table = cases(options.cases) if options.cases else pairs(file)
     table = [pair for pair in table if pair.blind or not options.blind]
     started = time.perf_counter()
@@ -197,6 +205,10 @@ def main() -> None:
         for row in rows:
             report.row(*(getattr(row, each.name) for each in fields(Rates)))
         report.note(f"{shares(rows[-1])}; {len(table)} pairs in {seconds:.1f} s, {at_once} of them without algebra")
+        for part in ("", *WRITTEN_LATER) if options.newest else ():
+            then = [pair for pair in table if pair.family == part or not (part or pair.family in WRITTEN_LATER)]
+            first = rates(then, [pair for pair in then if not pair.first])[-1]
+            report.note(f"{part or 'the others'} at first: {shares(first)} ({first.missed} and {first.accepted})")
         for pair in wrongly if options.show else ():
             report.note(f"{'missed  ' if pair.equal else 'accepted'} {pair.family}: {pair.given!r} for {pair.gold!r}")
 

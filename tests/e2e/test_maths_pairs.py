@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.maths import FRESH, HELD_OUT, Pair, cases, pairs, rates, shares, wrong
+from benchmarks.maths import FRESH, HELD_OUT, NEWEST, Pair, cases, pairs, rates, shares, wrong
 from envs.rewards.maths.compare import decide
 
 UNTUNED_MISSED = 0.12
@@ -10,7 +10,7 @@ MISSED, ACCEPTED = 0.08, 0.01  # at most, of the equal and of the unequal pairs
 
 
 def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
-    table = pairs() + pairs(FRESH)
+    table = pairs() + pairs(FRESH) + pairs(NEWEST)
     wrongly = wrong(table)
     rows = rates(table, wrongly)
     every = rows[-1]

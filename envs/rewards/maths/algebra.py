@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
+from itertools import permutations
 from typing import Any
 
 import sympy
@@ -40,6 +41,9 @@ _UNREADABLE = re.compile(r"[0-9.]\s+[0-9.]|[0-9)}]\s?'|\\unitvector|\\[vh]?phant
 _TURNED = re.compile(r"\^\s?\{?\s?T(?![a-zA-Z])")  # of a number it would be the number
 _LOG_BASE = re.compile(r"_([0-9])(?=\s[0-9])")  # \log_2 8
 _CONSTANT = re.compile(r"\+\s?(?:[cCkK]|\\text\s?\{\s?(?:[cC]onst(?:ant)?\.?|[cC])\s?\})$")
+_ARBITRARY = re.compile(r"[cCkK]_\{?[0-9]\}?")
+_A_CONSTANT = re.compile(rf"{_ARBITRARY.pattern}|[A-HK-Zac]")
+MAX_CONSTANTS = 3
 _TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREES = re.compile(r"([0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\})\s?\^\\circ")
 _FUNCTION_NAMES = frozenset((*"fghuFGHPQ", "delta", "zeta", r"\zeta", "Gamma", r"\Gamma"))
@@ -81,7 +85,19 @@ def _same_expression(given: str, gold: str) -> bool:
         given, gold = _CONSTANT.sub("+C", given), _CONSTANT.sub("+C", gold)
     theirs = _parse(gold)
     ours = _parse(given) if theirs is not None else None
-    return ours is not None and _equal(ours, theirs)
+    return ours is not None and any(_equal(named, theirs) for named in _name_constants(ours, theirs))
+
+
+def _name_constants(ours: Any, theirs: Any) -> Iterable[Any]:
+    """`ours`, and where `theirs` has constants of integration, c_1 and c_2, with its own in their places."""
+    yield ours
+    if not (isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr)):
+        return
+    asked = [symbol for symbol in theirs.free_symbols if _ARBITRARY.fullmatch(str(symbol))]
+    named = sorted(ours.free_symbols - (theirs.free_symbols - {*asked}), key=str)
+    if 0 < len(asked) == len(named) <= MAX_CONSTANTS and all(_A_CONSTANT.fullmatch(str(symbol)) for symbol in named):
+        for order in permutations(asked):
+            yield ours.xreplace(dict(zip(named, order, strict=True)))
 
 
 def _equal(ours: Any, theirs: Any) -> bool:

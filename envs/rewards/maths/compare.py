@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
 
+from envs.rewards.maths.counters import rename_counter
 from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
 from envs.rewards.maths.form import is_copied, is_reordered, is_rewritten, is_solved, is_unevaluated
 from envs.rewards.maths.measure import ratio
-from envs.rewards.maths.numerals import same_based
+from envs.rewards.maths.numerals import is_in_asked_base, ordinal, same_based
 from envs.rewards.maths.quantity import quantity, same_quantity
 from envs.rewards.maths.structure import (
     REALS,
@@ -29,6 +30,7 @@ from envs.rewards.maths.structure import (
     parse_labelled,
     relation,
     spans,
+    write_cases,
 )
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
 from envs.rewards.maths.typed import split_modulus
@@ -55,18 +57,21 @@ class Means:
 _SETS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
 # The left side of `AB = 5`, `x + y = 7`, `\text{Area} = 12`: it says what is asked. `2x = 4` does not.
 _LABEL = re.compile(
-    r"(?:[A-Za-z]|\\(?:text|angle|triangle|overline|vec|theta|alpha|beta|phi|lambda|mu|sigma)(?![a-zA-Z])"
+    r"(?:[A-Za-z]|\\(?:text|angle|triangle|overline|vec|theta|alpha|beta|phi|lambda|mu|sigma|max|min)(?![a-zA-Z])"
+    r"|'|(?<=[A-Za-z])\^\s?\{?\s?-\s?1\s?\}?(?=\s?(?:\(|$))"  # f'(x), f^{-1}(x)
     r"|\\frac(?=\s?\{)|_\s?(?:[0-9]|\{\s?[0-9]{1,3}\s?\})|[\s+(),|{}_:/])+"
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,9},(?:[0-9]{2}|[0-9]{4,9})(?![0-9])[^,]*$")  # 1,2 is a list, 1,222 1222
 _DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(?![0-9])[^,]*$")
 _NATURAL = re.compile(r"\\log(?![a-zA-Z])(?!\s?_)\s?")  # the only logarithm, where the key's is natural
 _ARGUMENT = re.compile(r"([A-Za-z])\(([a-z])\)")  # of f(t) = t^2, which is f(x) = x^2
-_OTHERWISE = re.compile(r"\b(?:otherwise|else)\b")
+_OTHERWISE = re.compile(r"[^0-9]{0,40}\b(?:otherwise|else)[^0-9A-Za-z\\]{0,9}$")
 _UNIT = re.compile(r"(?<![A-Za-z])([ijk])(?![A-Za-z])")
 _COMPONENTS = re.compile(r"(?:[^ijk]{0,40}[ijk](?![A-Za-z])){2,3}")  # i + 2j + 3k
 _EITHER = re.compile(r"\bor\b|\u6216|\\(?:lor|vee)(?![a-zA-Z])|\|")  # `B or D` chooses neither
-_WORD = re.compile(r"[A-Za-z]{3}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3}|\\(?:angle|triangle|max|min)")  # \alpha is a name as x is
+_OTHER = re.compile(r"max|min|'|\\frac\{d[^{}]*\}\{d[^{}]*\}")  # what makes another thing of a name
+_DERIVED = re.compile(r"\\frac\{d([a-z])\}\{d[xt]\}")  # y'
 _MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
@@ -81,6 +86,8 @@ def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
 
 def _decide(given: str, gold: str, question: str) -> Verdict:
     verdict = _compare(given, gold, PLAIN)
+    if verdict is False and question and len(given) <= MAX_ANSWER:
+        return is_in_asked_base(_value(clean(given)), clean(gold), question)
     if verdict is False or not question or given.strip() == gold.strip() or not is_copied(given, question):
         return verdict
     if verdict:
@@ -135,6 +142,9 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
         return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
     if r"\ln" in gold and r"\log" not in gold and r"\ln" not in given:
         given = _NATURAL.sub(r"\\ln ", given)
+    if r"\cap" in given and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
+        given = given.replace(r" \cap ", ", ")
+    given, gold = rename_counter(given, gold)
     (given, modulus), (gold, asked) = split_modulus(given), split_modulus(gold)
     if modulus and modulus != asked and (asked or not (given.isdecimal() and int(given) < int(modulus))):
         return False
@@ -144,10 +154,12 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
     if verdict is not None:
         return verdict
     cases = r"{cases}" in given or r"{cases}" in gold
+    given = write_cases(given) if cases else given
     if cases or parse_labelled(given) is not None or parse_labelled(gold) is not None:
         return _same(given, gold, means, MAX_DEPTH)
     verdict = _statement(given, gold, means, MAX_DEPTH)
-    what = extract_statement(given) if verdict is False and is_prose(given) and not extract_statement(gold) else ""
+    said = verdict is False and (is_prose(given) or given[:3].lower() == "it ") and not extract_statement(gold)
+    what = extract_statement(given) if said else ""
     return _compare(what, gold, means) if what else verdict
 
 
@@ -214,6 +226,12 @@ def _same_equation(
         argument = re.compile(rf"(?<![A-Za-z]){ours[2]}(?![A-Za-z])")
         if not any(re.search(rf"(?<![A-Za-z]){theirs[2]}(?![A-Za-z])", value) for value in values):
             name, values = key, tuple(argument.sub(theirs[2], value) for value in values)
+    if (ours is None) is not (theirs is None) and (ours[1] if ours else name) == (theirs[1] if theirs else key):
+        name = key  # y(t) and y
+    if name and key:
+        name, key = (_DERIVED.sub(r"\1'", side) for side in (name, key))
+    if name and key and _OTHER.findall(name) != _OTHER.findall(key):
+        return False
     if given[1] is None or gold[1] is None:
         if gold[1] is not None and not key:
             return False
@@ -393,11 +411,11 @@ def _pair_cases(given: Sequence[str], golds: Sequence[str], means: Means, depth:
     ours, theirs = (list(zip(cells[::2], cells[1::2], strict=True)) for cells in (given, golds))
 
     def same(one: tuple[str, str], other: tuple[str, str]) -> Verdict:
-        conditions = [_OTHERWISE.search(case[1]) is not None for case in (one, other)]
+        conditions = [_OTHERWISE.match(case[1]) is not None for case in (one, other)]
         holds = True if any(conditions) else _statement(one[1], other[1], means, depth)
         return _all([_same(one[0], other[0], means, depth), holds])
 
-    return _match(sorted(ours, key=lambda case: _OTHERWISE.search(case[1]) is not None), theirs, same)
+    return _match(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
 
 
 def _match(given: Sequence[T], golds: Sequence[T], same: Callable[[T, T], Verdict]) -> Verdict:
@@ -438,7 +456,7 @@ def _plain(given: str, gold: str) -> Verdict:
     ours, theirs = quantity(given), quantity(gold)
     if ours is not None and theirs is not None:
         return same_quantity(ours, theirs)
-    if is_prose(given) or is_prose(gold):
+    if is_prose(given) or is_prose(gold) or ordinal(flat(gold)) is not None:
         return same_words(given, gold)
     return None
 

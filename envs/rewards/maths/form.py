@@ -10,6 +10,7 @@ import re
 from envs.rewards.maths.quantity import quantity
 from envs.rewards.maths.structure import is_variable, named_interval, relation, split
 from envs.rewards.maths.text import clean, split_name
+from envs.rewards.maths.typed import compile_rules
 
 _D = r"(?:d(?![a-z])|d(?=[a-zA-Z]\s?\})|\\partial|\\text\s?\{\s?d\s?\})"
 # Each kind of work with what asks for it: of an answer, where its key has none.
@@ -37,18 +38,43 @@ _ARITHMETIC = [
     )
 ]
 _EXPONENT = re.compile(r"\^\s?\{[^{}]*\}")
+_NOT_IMAGINARY = re.compile(r"(?<=[0-9}])\s?[+-]\s?0\s?i(?![a-z])")
 _COMMAND = re.compile(r"\\(?:begin|end)\s?\{[a-z]*\}|\\(?!theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma)[A-Za-z]+")
 _CONSTANTS = re.compile(r"\\pi(?![a-z])|(?<![A-Za-z\\])[ei](?![A-Za-z])")
-# What a formula may be set with or without.
-_SET = re.compile(
-    r"(?<=\\)[dt](?=binom)|[\s${}()\[\]*~]|\.\s?$|\\(?:left|right|[bB]igg?[lr]?|displaystyle|text|mathrm|overline|cdot|times|[,;:!])(?![a-z])"
+# What changes the looks of a formula and nothing else, once it is written with one kind of brackets and without spaces.
+_SPELLED = compile_rules(
+    (r"\\(?:cdot|times)(?![a-z])", "*"),
+    (r"[\s$~]|\\(?:left|right|[bB]igg?[lr]?|quad|[,;:!])(?![a-z])", ""),
+    (r"[{\[]", "("),
+    (r"[}\]]", ")"),
 )
+_NEUTRAL = compile_rules(
+    (r"(?<![0-9.])([0-9]{1,9})\.0{1,9}(?![0-9])", r"\1"),
+    (r"\\[dtc]?frac\(([0-9A-Za-z]{1,4})\)\(\1\)", "1"),
+    (r"\*?(?:(?<![0-9A-Za-z\\])[0-9]{1,4}|(?<![A-Za-z\\])[a-z])\^(?:0|\(0\))(?![0-9.A-Za-z])", "*1"),
+    (r"(?<=[+*/(-])\(([01])\)", r"\1"),
+    (r"^([0-9]{1,4})\*?(\(.*)/\1$|^\\[dtc]?frac\(([0-9]{1,4})\*?(.*)\)\(\3\)$", r"\2\4"),
+    (r"^\\[dtc]?frac\((.*)\)\(1\)$", r"\1"),
+    (
+        r"[+-]0(?:\*?[a-z](?:\^\(?[0-9]\)?)?|\*[0-9])?(?![0-9.A-Za-z^*/(\\])"
+        r"|(?<![0-9.A-Za-z)^*/_\\])0(?:\*?[a-z]|\*[0-9])?(?=[+-])",
+        "",
+    ),
+    (r"[*^](?:1|\(1\))(?![0-9.A-Za-z!^/])|(?<=[)0-9])\(1\)|/(?:1|\(1\))(?![0-9.A-Za-z!^/(])", ""),
+    (r"(?<![0-9.A-Za-z)^*/_\\])1(?:\*|(?=[(A-Za-z]))", ""),
+    (r"\*\(?([0-9A-Za-z]{1,4})/\1(?![0-9.A-Za-z^*])\)?", ""),
+    (r"\+([0-9A-Za-z]{1,4})-\1(?![0-9.A-Za-z^*/(!])|-([0-9A-Za-z]{1,4})\+\2(?![0-9.A-Za-z^*/(!])", ""),
+)
+_SIGNS = compile_rules((r"--|\+\+", "+"), (r"\+-|-\+", "-"))
+# What a formula may be set with or without.
+_SET = re.compile(r"(?<=\\)[dt](?=binom)|[()*]|\.$|\\(?:displaystyle|text|mathrm|overline)(?![a-z])")
 _FRACTION = re.compile(r"\\[dtc]?frac(?![a-z])")
 _POWERS = {
     ord(sign): f"^{at}" for at, sign in enumerate("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 }
+MAX_SIDES = 4  # of a copied formula that is said to be itself
 _CODE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-_FORMULA = re.compile(r"(?<=\$)[^$]{1,400}(?=\$)|(?<=\\\()[^\\]{1,400}(?=\\\))")
+_FORMULA = re.compile(r"(?<=\$)[^$]{1,400}(?=\$)|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL)
 _REWRITE = re.compile(
     r"convert|simplif|reduce|express|write|lowest|mixed|improper|decimal|fraction|per\s?cent|notation|round|approximat",
     re.IGNORECASE,
@@ -61,17 +87,22 @@ def is_unevaluated(given: str, gold: str) -> bool:
         return True
     if quantity(gold) is None:
         return False
-    return any(left.search(_EXPONENT.sub("^1", given)) for left in _ARITHMETIC)
+    given = _NOT_IMAGINARY.sub("", _EXPONENT.sub("^1", given))
+    return any(left.search(given) for left in _ARITHMETIC)
 
 
 def is_copied(given: str, question: str) -> bool:
     """Whether the formula that is given stands in the question, however it is set; not a part of a longer number."""
+    sides = given.split("=")
+    if 1 < len(sides) <= MAX_SIDES and all(side.strip() and is_copied(side, question) for side in sides):
+        return True
     asked = _squash(_CODE.sub(" ", question))
-    texts = {_squash(given), _squash(split_name(clean(given))[1])} - {""}
+    texts = {_squash(text).lstrip("+") for text in (given, split_name(clean(given))[1])} - {""}
     if any(_stands_in(text, asked) for text in texts):
         return True
-    signs = [sorted(text) for text in texts]
-    return any(sorted(_squash(formula[0])) in signs for formula in _FORMULA.finditer(question))
+    signs = [_sort_signs(given), _sort_signs(split_name(clean(given))[1])]
+    formulas = (formula[1] or formula[2] or formula[0] for formula in _FORMULA.finditer(question))
+    return any(_sort_signs(formula) in signs for formula in formulas)
 
 
 def _stands_in(text: str, asked: str) -> bool:
@@ -102,12 +133,29 @@ def is_rewritten(given: str, gold: str, question: str) -> bool:
 
 def is_reordered(given: str, gold: str) -> bool:
     """Whether they are the same signs in another order or notation: x + 1 and 1 + x, a/b and a fraction."""
-    return sorted(_squash(split_name(clean(given))[1])) == sorted(_squash(split_name(clean(gold))[1]))
+    ours, theirs = (_squash(split_name(clean(text))[1]) for text in (given, gold))
+    return sorted(_sign(ours)) == sorted(_sign(theirs))
+
+
+def _sign(text: str) -> str:
+    return text if text[:1] in ("+", "-") else f"+{text}"
+
+
+def _sort_signs(text: str) -> list[str]:
+    """The signs of a formula, for which the order of terms and factors does not matter: `-x + 1` has no `+` less."""
+    return sorted(_squash(text).replace("+", ""))
 
 
 def _squash(text: str) -> str:
-    """What the same formula has in common however it is set."""
-    return _SET.sub("", _FRACTION.sub("/", text.translate(_POWERS)))
+    """What the same formula has in common however it is set, `+0`, `\\cdot 1` and `-(-` included."""
+    text = _replace(_NEUTRAL, _replace(_SPELLED, text.translate(_POWERS)))
+    return _replace(_SIGNS, _SET.sub("", _FRACTION.sub("/", text)))
+
+
+def _replace(rules: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
+    for pattern, by in rules:
+        text = pattern.sub(by, text)
+    return text
 
 
 def is_solved(text: str) -> bool:

@@ -33,8 +33,11 @@ _BEGINS = re.compile(
     re.I,
 )
 _TH = re.compile(r"([0-9]{1,6})\s?(?:\^\s?\{?)?\s?(?:st|nd|rd|th)\b\}?", re.I)
+_MIXED = re.compile(r"([+-]?[0-9]{1,9}) and (?:a|an|one) ([a-z]+)\.?", re.I)
 _SOME_PARTS = re.compile(r"([+-]?[0-9]{1,9})[ -]([a-z]+)\.?", re.I)
 _WORDS = re.compile(r"[A-Za-z]+")
+_HALF = re.compile(r"half(?:$|\.$| of )", re.I)
+_WHOLE = frozenset(("the", "a", "an", "all", "his", "her", "its", "their"))
 _NOT_THEN = frozenset(
     ("or", "and", "to", "less", "more", "times", "of", "point", "than", "plus", "minus", "is", "by", "over", "if")
 )
@@ -44,6 +47,8 @@ _FORMS = (
     re.compile(rf"\(?\s?(?:\\text\s?\{{)?(?P<digits>[0-9A-Za-z]{{1,64}})\}}?\s?\)?\s?_\s?\{{?\s?{_BASE}\s?\}}?"),
     re.compile(rf"(?P<digits>[0-9A-Z]{{1,64}})\s?(?:\\text\s?\{{)?\s?\(?(?:in )?base\s?\}}?\s?{_BASE}\s?\)?"),
 )
+_NAMED_BASE = re.compile(r"\bbase[\s$-]{1,3}(?:\\text\s?\{)?([0-9]{1,2}|[a-z]{3,8})", re.I)
+_BASE_WORDS = {2: ("binary",), 8: ("octal",), 16: ("hexadecimal",)}
 _PREFIXED = re.compile(r"0(?P<mark>[xXbBoO])(?P<digits>[0-9A-Fa-f]{1,64})")
 _MARKS = {"x": 16, "b": 2, "o": 8}
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -56,6 +61,11 @@ def in_digits(text: str) -> str:
     some = _SOME_PARTS.fullmatch(text)
     if some is not None and some[2].lower() in PARTS and (some[1].lstrip("+-") == "1" or some[2][-1] in "sS"):
         return rf"\frac{{{some[1]}}}{{{PARTS[some[2].lower()]}}}"
+    mixed = _MIXED.fullmatch(text)
+    if mixed is not None and mixed[2].lower() in PARTS:
+        return rf"{mixed[1]}\frac{{1}}{{{PARTS[mixed[2].lower()]}}}"
+    if _HALF.match(text) is not None:
+        text = f"one {text}"
     if _BEGINS.match(text) is None:
         return text
     words = [(match.group().lower(), match.end()) for match in _WORDS.finditer(text)][: MAX_WORDS + 1]
@@ -71,9 +81,17 @@ def in_digits(text: str) -> str:
     value, rest = _cardinal(names[:used]), names[used:]
     if value is None:
         return text
-    below = 1
-    if rest and rest[0] in PARTS:
+    below, more = 1, rest[1:]
+    length = _length(more) if rest[:1] == ["and"] else 0
+    if length and more[length : length + 1] and more[length] in PARTS:  # two and a half
+        above, parts = _cardinal(more[:length]), PARTS[more[length]]
+        if above is None or above >= parts:
+            return text
+        value, below, used, rest = value * parts + above, parts, used + length + 2, more[length + 1 :]
+    elif rest and rest[0] in PARTS:
         below, used, rest = PARTS[rest[0]], used + 1, rest[1:]
+    if below > 1 and rest[:1] == ["of"] and rest[1:2] and rest[1] in _WHOLE:
+        rest = rest[1:]
     if rest and (rest[0] in _NOT_THEN or rest[0] in _NUMBER_WORDS or rest[0] in _ORDINAL or len(rest) > 3):
         return text
     number = str(value) if below == 1 else rf"\frac{{{value}}}{{{below}}}"
@@ -151,6 +169,15 @@ def same_based(given: str, gold: str) -> bool | None:
         return ours is not None and ours[0] == gold.upper() and (ours[1] == 10 or not gold.isdecimal())
     digits = re.sub(r"\\text\s?\{(.*)\}", r"\1", given).strip("() ").upper()
     return digits.lstrip("0") == theirs[0].lstrip("0")
+
+
+def is_in_asked_base(given: str, gold: str, question: str) -> bool:
+    """Whether `given` is `2516_8` for 2516, and the question names that base."""
+    ours = parse_based(given)
+    if ours is None or ours[0] != gold.upper():
+        return False
+    named = {in_digits(name) for name in _NAMED_BASE.findall(question)}
+    return str(ours[1]) in named or any(word in question.lower() for word in _BASE_WORDS.get(ours[1], ()))
 
 
 def _valid(digits: str, base: int) -> tuple[str, int] | None:

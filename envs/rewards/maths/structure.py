@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from envs.rewards.maths.quantity import quantity
-from envs.rewards.maths.text import is_prose, split_name
+from envs.rewards.maths.text import flat, is_prose, split_name
 
 _MATRIX = re.compile(r"\\begin\s?\{[pbBv]?(?:small)?matrix\}(.*)\\end\s?\{([pbBv]?)(?:small)?matrix\}", re.DOTALL)
 _CASES = re.compile(r"(?:[A-Za-z](?:\([a-z]\))?\s?=\s?)?\\begin\s?\{cases\}(.*)\\end\s?\{cases\}", re.DOTALL)
 _CONDITION = re.compile(
     r"&\s?(?:\\text\s?\{\s?(?:if|for|when|where)\s?\}|(?:if|for|when)\s)?|\\text\s?\{\s?(?:if|for|when)\s?\}"
 )
+_WHEN = re.compile(r"\s?\b(?:if|for|when|where)\s|\s(?=otherwise|else)")
+_DEFINED = re.compile(r"^[A-Za-z](?:\([a-z]\))?\s?=\s?")
 _UNIT_VECTOR = re.compile(r"\\unitvector\{([ijk])\}")
 _POINT = re.compile(r"[A-Z]\s?(?=\([^(),]*[0-9][^(),]*,)")  # P(1,2)
 _TRANSPOSED = re.compile(
@@ -107,6 +109,20 @@ def _cases(text: str) -> Collection | None:
     if all(len(row) == 2 for row in cells):
         return Collection("cases", tuple(cell.strip(" ,.") for row in cells for cell in row))
     return Collection("list", tuple(row.replace("&", "") for row in rows)) if all(map(relation, rows)) else None
+
+
+def write_cases(text: str) -> str:
+    """`1 if x > 0, -1 otherwise` and `1, x > 0, -1, x \\le 0` as `cases`; any other text as it is."""
+    if r"{cases}" in text:
+        return text
+    parts = split(_DEFINED.sub("", flat(text)).replace(r"\cap", ","), ",")
+    rows = [_WHEN.split(part, maxsplit=1) for part in parts]
+    if len(parts) % 2 == 0 and not any(len(row) == 2 for row in rows) and all(map(relation, parts[1::2])):
+        rows = [list(row) for row in zip(parts[::2], parts[1::2], strict=True)]
+    if len(rows) < 2 or not all(len(row) == 2 for row in rows):
+        return text
+    cells = r" \\ ".join(" & ".join(row) for row in rows)
+    return rf"\begin{{cases}}{cells}\end{{cases}}"
 
 
 def _matrix(text: str) -> Collection | None:

@@ -25,6 +25,7 @@ _CHARACTERS = str.maketrans(
         "\u2a7e": r"\ge ", "\u03b8": r"\theta ", "\u2061": "", "\u200b": "", "\u2019": "'",
         "\u00a2": " cents", "\u3002": ".", "\u3001": ", ", "\u03a9": r"\Omega ", "\u2126": r"\Omega ",
         "\u2014": "-", "\u2234": r"\therefore ", "\u21d2": r"\implies ", "\u00b5": r"\mu ", "\u03bc": r"\mu ",
+        "\u2261": r"\equiv ",
     }
 )  # fmt: skip
 _SUPERSCRIPT = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
@@ -73,7 +74,10 @@ _COMMANDS = compile_rules(
     (r"(?:\\\\\s*)+$", ""),
 )
 _SIZES = "hundred|thousand|million|billion|trillion|dozen|lakh|crore|gross|score|mn|bn"
-_ANSWER = r"(?:(?:[Tt]he|[Mm]y|[Ff]inal|[Cc]orrect)\s)*[Aa]nswer\s?(?:is(?!\s?no)\s?:?|:|=)\s?"
+_ASKED = r"(?:(?:[Tt]he|[Mm]y|[Ff]inal|[Cc]orrect)\s)*[Aa]nswer"
+_SAYS = r"\s?(?:is(?!\s?no)\s?:?|:|=)\s?"
+_ANSWER = _ASKED + _SAYS
+_MARKED_ANSWER = re.compile(rf"^(\*\*|__){_ASKED}(?:{_SAYS}\1|\1{_SAYS})\s?|^{_ANSWER}(?=\*\*|__|[$\\])")
 _DEGREES = r"(?:\s?(?:\^\\circ|degrees?))?\s?(?:(?:\\text\s?\{\s?)?[CF])?"
 _PLAIN_WORDS = compile_rules(
     (rf"^\\text\s?\{{\s?{_ANSWER}\s?\}}\s?", ""),
@@ -85,6 +89,7 @@ _PLAIN_WORDS = compile_rules(
         rf"^([0-9.]+)({_DEGREES})\s(?:\\text\s?\{{\s?)?below (?:zero|freezing)\s?\}}?$",
         r"-\1\2",
     ),
+    (r"(?<=[0-9]%)\s?(?:\\text\s?\{\s?)?of (?:the|an?|all|his|her|its|their)\s[A-Za-z ]{1,60}\}?$", ""),
     (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[kK]$", r"\1\\cdot 10^{3}"),
     (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[mM]$", r"\1\\cdot 10^{6}"),
     (r"^(-?\s?\u00a4\s?[0-9.]+)\s?[bB]$", r"\1\\cdot 10^{9}"),
@@ -92,6 +97,13 @@ _PLAIN_WORDS = compile_rules(
     (r"^GBP\s?(?=[0-9])", "\u00a3"),
     (r"(?<=[0-9])(\s?(?:\\text\s?\{\s?)?)(?:US|U\.S\.) (?=dollar)", r"\1"),
     (r"(?:^(?=[A-Z]|[^,]*,)|(?<=, ))([A-Za-z]{2,20})\s?:\s?(?=[-0-9\\\u00a4])", r"\1 = "),
+    (r"(?<=[0-9A-Za-z)}])\s{1,2}(?:is equal to|equals)\s{1,2}(?=[-0-9A-Za-z(\\])", " = "),
+    (
+        r"(?:\s?,)?\s(?:\\text\s?\{\s?)?for (?:all|any|every|each)(?: real(?: numbers?)?)?\s?\}?\s{0,2}[a-z]"
+        r"(?:\s?\\in\s?\\mathbb\{R\})?\s?$",
+        "",
+    ),
+    (r"(?<=^[A-Za-z])\s{1,2}is\s{1,2}(?=[-0-9\\])", " = "),
     (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
     (r"(?<![A-Za-z\\])(?:infinity|inf|oo)(?![A-Za-z])", r"\\infty "),
     (r"(?<![A-Za-z\\])sqrt(?![A-Za-z])", r"\\sqrt"),
@@ -118,6 +130,10 @@ _OPERATORS = compile_rules((r">=", r"\\ge "), (r"<=", r"\\le "), (r"!=", r"\\ne 
 _SETS = compile_rules(  # {x | x > 3} is x > 3
     (r"^\\\{\s?([A-Za-z])\s?(?:\\in\s?\\mathbb\{R\}\s?)?[|:]\s?([^{}]*)\\\}$", r"\2"),
 )
+_CIS = re.compile(
+    r"(?:\\text\s?\{\s?cis\s?\}|(?<![A-Za-z\\])\\?cis)\s{0,2}"
+    r"(?:\(([^()]*)\)|(\\frac\s?\{[^{}]*\}\s?\{[^{}]*\}|[0-9.]{1,9}\s?\^\\circ|[0-9]{0,3}\\pi(?:/[0-9]{1,3})?|\\?[a-z]{1,9}))"
+)
 _ROOT = re.compile(r"\\sqrt\s?\(([^()]*)\)")
 _EXPONENT = re.compile(r"\^\s?(-[0-9]+|[0-9]{2,})(?![0-9.])")
 _ALL_TEXT = re.compile(r"\\text\s?\{\s?([0-9.\u00a4-][^{}]*|[^{}]{0,20}\([^{}]*\)\s?)\}")
@@ -130,11 +146,18 @@ _PHRASES = tuple(
         (r"(?:there (?:is|are) )?no (?:real |possible |valid )?(?:solutions?|roots?)(?: exists?)?|none", r"\emptyset"),
         (r"(?:the )?(?:empty|null) set", r"\emptyset"),
         (r"(?:all|any|every) (?:real numbers?|reals)(?: [a-z])?", r"\mathbb{R}"),
+        (r"(?:all|any|every) integers?(?: [a-z])?", r"\mathbb{Z}"),
         ("\u65e0\u89e3|\u65e0\u5b9e\u6570?[\u89e3\u6839]|\u7a7a\u96c6", r"\emptyset"),
         ("(?:\u4efb\u610f|\u5168\u4f53|\u6240\u6709|\u4e00\u5207)\u5b9e\u6570", r"\mathbb{R}"),
         (r"infinite(?:ly many)?(?: solutions)?", "infinitely many"),
         (r"(?:it |the limit )?does(?: not|n't) exist|dne|\u4e0d\u5b58\u5728", "does not exist"),
     )
+)
+_REALS_BUT = re.compile(
+    r"(?:all|any|every) (?:real (?:numbers?|values)|reals)(?: (?:of )?[a-z])?,? "
+    r"(?:(?:such that|where|with|for which)(?P<holds> .+)"
+    r"|(?:except|but|other than|excluding)(?: for)? (?:[a-z] ?= ?)?(?P<but>.+))",
+    re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\text\s?\{([^{}]*)\}")
 _SPACE = re.compile(r"(?<!\w) | (?!\w)")
@@ -160,8 +183,11 @@ _WORD = re.compile(r"[A-Za-z]{3,}|[\u3400-\u9fff]+")
 def clean(text: str) -> str:
     """One spelling: no delimiters, no spacing commands, no boxes, single spaces, ASCII where LaTeX has a command."""
     text = text.strip()
+    if "####" in text:  # GSM8K's own mark
+        text = text.rpartition("####")[2].strip() or text
     if "boxed" in text or "fbox" in text:
         text = last_boxed(text) or text
+    text = _MARKED_ANSWER.sub("", text)
     if not text.isascii():
         text = _ascii(write_roots(spell_out(text)))
     text = (
@@ -186,6 +212,8 @@ def clean(text: str) -> str:
         text = _EXPONENT.sub(r"^{\1}", text)
     if r"\mp" in text and r"\pm" not in text:
         text = text.replace(r"\mp", r"\pm")
+    if "cis" in text:
+        text = _CIS.sub(r"(\\cos(\1\2)+i\\sin(\1\2))", text)
     text = " ".join(_ROOT.sub(r"\\sqrt{\1}", text).split())
     text = _THOUSANDS.sub(lambda match: match.group().replace(" ", ""), text)
     text = text.strip().rstrip(".,").strip()
@@ -224,6 +252,7 @@ def _strip_delimiters(text: str) -> str:
                 text = inside.strip()
                 break
         else:
+            text = re.sub(r"(?<!\\)\\[()]", " ", text)
             return re.sub(r"(?<!\\)\$([^$]*[^$\\])\$", r" \1 ", text) if "$" in text else text
     return text
 
@@ -247,6 +276,9 @@ def _words(text: str) -> str:
         for pattern, by in _PHRASES:
             if pattern.fullmatch(phrase):
                 return by
+        reals = _REALS_BUT.fullmatch(phrase)
+        if reals is not None:
+            return reals["holds"] or rf"\mathbb{{R}} \setminus \{{{reals['but']}\}}"
     return text
 
 

@@ -13,6 +13,7 @@ _INVERSE = re.compile(rf"\\?(?<![A-Za-z])a(?:rc)?({_TRIGONOMETRY})(?![A-Za-z])")
 # With brackets these are functions; the names of _BARE also without.
 _CALLED = "exp|det|gcd|lcm|max|min|sec|zeta|Gamma|delta"
 _BARE = rf"arc(?:{_TRIGONOMETRY})|(?:sin|cos|tan)h?|cot|csc|ln|lg|log"
+_GREEK = "alpha|beta|theta|lambda|omega|phi"
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _DOTS = r"(?:\.\.\.|\\[lc]?dots(?![a-zA-Z]))"
 _END = r"\s?([^\s,()\[\]][^,()\[\]]*),([^,()\[\]]*[^\s,()\[\]])\s?"
@@ -36,15 +37,30 @@ _TYPED = compile_rules(
     (r"\{\s?([^{}]*?)\s?\\choose(?![a-zA-Z])\s?([^{}]*)\}", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])(?:cbrt\s?\(([^()]*)\)|\\cbrt\s?\{([^{}]*)\})", r"\\sqrt[3]{\1\2}"),
     (r"(?<![A-Za-z\\])abs\s?\(([^()]*)\)", r"|\1|"),
+    # 3/4 x and 4/3pi are read from the left, and are no mixed number 2 1/2.
+    (r"(?<![0-9A-Za-z.,^_/)}])(?<![0-9]\s)([0-9]{1,9})\s?/\s?([0-9]{1,9})(?=\s?[A-Za-z\\(])", r"\\frac{\1}{\2}"),
+    (r"(?<=[)}])\s?/\s?([0-9]{1,9})(?=\s[A-Za-z\\(]|i(?![a-z]))", r"\\cdot \\frac{1}{\1}"),
     (rf"(?<![A-Za-z\\])sqrt\s?({_NUMBER})", r"\\sqrt{\1}"),
     (r"(?<![A-Za-z\\])log_?\{?([0-9]+)\}?\s?\(([^()]*)\)", r"\\log_{\1}(\2)"),
+    (rf"(?<![A-Za-z\\])({_GREEK})(?=\)|\s?[-+*/^=<>)]|$)", r"\\\1 "),
     (rf"(?<![A-Za-z\\])({_BARE})(?=\s?(?:[({{^_|\\0-9]|[A-Za-z](?![A-Za-z])))\s?", r"\\\1 "),  # no `tan shirt`
     (rf"(?<![A-Za-z\\])(?<![0-9]\s)({_CALLED})(?=\(|\^[^()]*\()", r"\\\1"),  # nor `5 min (approx)`
     (r"\\l(?:n|og_\s?(?:e(?![a-z])|\{\s?e\s?\}))(?![a-zA-Z])", r"\\ln "),
     (r"\\lg(?![a-zA-Z])", r"\\log_{10}"),
+    (rf"(\\(?:{_BARE})\s{{0,2}}(?:[0-9]{{1,9}}|[a-z]))\s?/\s?(?=\\(?:{_BARE})(?![a-z]))", r"(\1)/"),  # ln 7/ln 3
     (r"(?<![0-9A-Za-z)])\]" + _END + r"(?=[\]\[])", r"(\1,\2"),  # ]2,5]
     (r"([(\[]" + _END + r")\[", r"\1)"),
-    (r"(?<=[)\]])\s?U\s?(?=[(\[])", r"\\cup "),
+    (r"(?<=[)\]}])\s?U\s?(?=[(\[{\\])", r"\\cup "),
+    (r"(?<![\\^_A-Za-z}])\{([^{}]*)\}(?=\s?\\cup)|(?<=\\cup )\{([^{}]*)\}", r"\\{\1\2\\}"),
+    (r"^<([^<>=]*,[^<>=]*)>$", r"(\1)"),
+    (r"^\{\s?\}$", r"\\emptyset "),
+    (r"\\ln\s?\^\s?\{?([2-9])\}?\s?(\([^()]*\)|[0-9]{1,9}|[a-z](?![a-z]))", r"(\\ln \2)^{\1}"),
+    (r"(?<![A-Za-z\\])d([a-z])\s?/\s?d([a-z])(?![a-z])", r"\\frac{d\1}{d\2}"),
+    (r"(?<![A-Za-z\\])floor\s?\(([^()]*)\)", r"\\lfloor \1\\rfloor "),
+    (r"(?<![A-Za-z\\])ceil(?:ing)?\s?\(([^()]*)\)", r"\\lceil \1\\rceil "),
+    (r"^C\s?\(\s?([0-9]?[nm](?:[+-][0-9])?)\s?,\s?([0-9nmkr])\s?\)$", r"\\binom{\1}{\2}"),
+    (r"(?<![0-9A-Za-z.\\])([0-9]{1,4}|[0-9]?[nm]) choose ([0-9]{1,4}|[nmkr])(?![0-9A-Za-z])", r"\\binom{\1}{\2}"),
+    (r"(?<=,)\s?(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.)", r"\\dots "),
     (r"\b([0-9]+)\s?h(?:ours?|rs?)?(?:\s?and)?\s?([0-9]+)\s?m(?:in(?:ute)?s?)?\.?$", r"\1 h \2 min"),
     (r"(?<=[0-9])\s?\\q?quad(?![a-zA-Z])\s?(?=-?[0-9]|[a-z]\s?=)", ", "),
 )
@@ -56,7 +72,7 @@ _CHOICES = [
         r"(?<![0-9A-Za-z.])([0-9]{1,4})C([0-9]{1,4})(?![0-9A-Za-z_]|\s?_)",
     )
 ]
-_LIKELY = re.compile(r"[*(\[\\^]|\.\.|[a-z]{2}|[0-9}]\s?[CUh]|^[=\]]|\+-|\+\s?/")
+_LIKELY = re.compile(r"[*(\[\\^<{]|d/d|\.\.|[a-z]{2}|[0-9}]\s?[CUh]|^[=\]]|\+-|\+\s?/|/\s?[0-9]")
 _RESIDUE = re.compile(r"\s?\(?\s?\\?(?:p?mod|bmod)\s?\{?\s?([0-9]{1,9})\s?\}?\s?\)?$")
 _CONGRUENT = re.compile(r"^\\?[A-Za-z]\s?\\equiv(?![a-zA-Z])\s?")
 _MINUTES = re.compile(

@@ -49,6 +49,7 @@ _MANY = re.compile(
     r"[a-z]s\b|[A-Z]{2}|\b(?:people|m[ei]n|women|children|feet|geese|mice|teeth|sheep|fish|deer|dice|oxen|cattle|data|criteria|vertices"
     r"|matrices|indices|aircraft|money|baht|pesos?|kron[ae]r?|dong|ringgit|yuan|won|water|candy|fruit|bacteria|maxima|minima|loci|foci)\b"
 )
+_SHARED = re.compile(r"^\s?of (?:the|an?|all|his|her|its|their) ")  # 1/2 of the cake
 _WORDS = re.compile(r"[A-Za-z]+|[\u3400-\u9fff]+|\^\s?[23]|/")
 _LETTERS = re.compile(r"[A-Za-z\u3400-\u9fff/ .^23-]{1,60}")
 
@@ -58,7 +59,8 @@ _TEXT_UNIT = re.compile(
     r"\.?\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
 _BARE_UNIT = re.compile(
-    r"(?P<body>.*?[0-9.})])(?P<space>\s?)(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
+    r"(?P<body>.*?(?:[0-9.})]|\\pi(?=\s)))(?P<space>\s?)"
+    r"(?P<unit>[A-Za-z][A-Za-z/ .-]{1,60}?)\s?(?P<power>\^\s?\{?[23]\}?)?"
 )
 _LONE = re.compile(r"(?P<body>.*[0-9}])\s(?P<unit>[A-Za-z])")
 _NUMBER = re.compile(
@@ -162,6 +164,7 @@ def _unit(name: str, *, bare: bool) -> str:
     """`square inches` and `in^2` are in2, `miles per hour` and `mph` mi/h, `red balls` red ball; "" for no unit."""
     if not _LETTERS.fullmatch(name):
         return ""
+    name = _SHARED.sub("", name)
     words: list[str] = []
     power_of_next = ""
     for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):

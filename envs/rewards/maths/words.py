@@ -30,8 +30,9 @@ _SUBJECT = re.compile(r"^(?:it|this|they|he|she)(?: is| are| was| were|'s) ")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)")
 
 _SAID = re.compile(
-    r"(?:(?:so|thus|therefore|hence),? ?)?(?:it|this|that|they|he|she|there|(?:the|its|their) [a-z' -]{1,40}?) "
-    r"(?:(?:is|are|was|were|equals)(?: equal to)? ?(?P<what>.+)|(?P<verb>[a-z]{2,20}s))",
+    r"(?:(?:so|thus|therefore|hence),? ?)?(?:it's (?P<it>[^ ]+.*)|(?:it|this|that|they|he|she|there|[a-z](?:\([a-z]\))?"
+    r"|(?:the|its|their) [a-z' -]{1,40}?)(?: |(?<=\)))"
+    r"(?:(?:is|are|was|were|equals)(?: equal to)? ?(?P<what>.+)|(?P<verb>[a-z]{2,20}s)))",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -39,7 +40,7 @@ _SAID = re.compile(
 def extract_statement(text: str) -> str:
     """What a sentence says of its subject: `The function is odd` gives "odd", `It diverges` "diverges"; "" for none."""
     match = _SAID.fullmatch(flat(text).strip(" .!")) if len(text) < 200 else None
-    return (match["what"] or match["verb"]) if match is not None else ""
+    return (match["it"] or match["what"] or match["verb"]) if match is not None else ""
 
 
 def choice(text: str) -> tuple[str, bool] | None:
@@ -72,13 +73,13 @@ def truth(text: str) -> bool | None:
 
 def same_words(given: str, gold: str) -> bool:
     """Whether two texts, one of them prose, are the same but for case and punctuation."""
+    place = ordinal(flat(gold))
+    if place is not None and ordinal(flat(given)) == place:
+        return True
     if not (is_prose(given) or is_prose(gold)):
         return False
     right = truth(gold)
     if right is not None and truth(given) is right:
-        return True
-    place = ordinal(flat(gold))
-    if place is not None and ordinal(flat(given)) == place:
         return True
     return _spell(given) == _spell(gold)
 

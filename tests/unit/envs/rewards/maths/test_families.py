@@ -313,3 +313,75 @@ def test_the_same_answer(given: str, gold: str) -> None:
 @pytest.mark.parametrize(("given", "gold"), _rows(DIFFERENT))
 def test_another_answer(given: str, gold: str) -> None:
     assert decide(given, [gold]) is not True and not equivalent(given, gold)
+
+
+@pytest.mark.parametrize(
+    ("given", "gold", "other"),
+    [
+        ("5", r"\max f = 5", r"\max f = 6"),
+        (r"\min_{x} f(x) = 5", "5", "-5"),
+        (r"\max f = 5", r"\max = 5", r"\min f = 5"),
+        (r"f^{-1}(x) = \frac{x-1}{4}", r"\frac{x-1}{4}", r"f(x) = \frac{x-1}{4}"),
+        ("f'(x) = 2x", "2x", "f(x) = 2x"),
+        (r"y(t) = C e^{-2t}", r"y = Ce^{-2t}", r"x = Ce^{-2t}"),
+        (r"\alpha = 30", "30", r"\beta = 30"),
+        (r"\frac{dy}{dx} = 2x", "2x", "y = 2x"),
+        ("1 + 0i", "1", "0"),
+        ("y=.5", "0.5", "5"),
+        ("all real numbers except 2", r"(-\infty,2)\cup(2,\infty)", r"(-\infty,-2)\cup(-2,\infty)"),
+        ("all real numbers x such that x > 2", r"(2,\infty)", r"[2,\infty)"),
+        ("all integers", r"\mathbb{Z}", r"\mathbb{R}"),
+        ("1 if x > 0, -1 if x < 0", r"\begin{cases}1&x>0\\-1&x<0\end{cases}", r"\begin{cases}-1&x>0\\1&x<0\end{cases}"),
+        (
+            "1 for x>0; 2 otherwise",
+            r"\begin{cases}1&x>0\\2&x\le0\end{cases}",
+            r"\begin{cases}2&x>0\\1&x\le0\end{cases}",
+        ),
+        ("1, x>0; 2, x<=0", r"\begin{cases}1&x>0\\2&x\le0\end{cases}", r"\begin{cases}1&x>1\\2&x\le0\end{cases}"),
+        ("11th", r"11^{\text{th}}", r"12^{\text{th}}"),
+        ("1/2 of the cake", r"\frac12", "2"),
+        ("40% of the students", r"40\%", r"60\%"),
+        ("y = C_1 e^x + C_2 e^{-x}", "y = c_1e^{x}+c_2e^{-x}", "y = c_1e^{x}+c_2xe^{x}"),
+        ("ln 7/ln 3", r"\log_3 7", r"\log_7 3"),
+        ("2cos(theta)", r"2\cos\theta", r"2\cos\phi"),
+        ("24π cubic centimeters", r"24\pi", "24"),
+        ("x ≡ 3 (mod 11)", r"3\pmod{11}", r"3\pmod{13}"),
+        ("f(x) = x^2 for all real x", "f(x) = x^2", "f(x) = x"),
+        ("<3, -1>", r"\langle 3,-1\rangle", r"\langle -1,3\rangle"),
+        ("(ln 3)^2", r"\ln^2 3", r"2\ln 3"),
+        ("dy/dx = -x/y", r"\frac{dy}{dx}=-\frac{x}{y}", r"\frac{dx}{dy}=-\frac{x}{y}"),
+        ("y' = 2x", r"\frac{dy}{dx}=2x", "y = 2x"),
+        ("a > 0 and b < 0", "b<0,a>0", "a<0,b>0"),
+        ("x > 1 and x < 3", "(1,3)", "[1,3]"),
+        ("1, 4, 9, ...", r"1,4,9,\dots", r"1,4,\dots"),
+        ("{1} U [2, oo)", r"\{1\}\cup[2,\infty)", r"[1,\infty)"),
+        ("{}", r"\emptyset", "0"),
+        ("It's Friday.", r"\text{Friday}", r"\text{not Friday}"),
+        ("It is 42.", "42", "24"),
+        ("13 cis(pi/4)", r"13\text{ cis }\frac{\pi}{4}", r"13\text{ cis }\frac{\pi}{3}"),
+        (r"\cos 60^\circ+i\sin 60^\circ", r"\operatorname{cis} 60^\circ", r"\operatorname{cis} 30^\circ"),
+        ("C(2n,n)", r"\binom{2n}{n}", r"\binom{n}{2}"),
+        ("10 choose 3", r"\binom{10}{3}", r"\binom{10}{4}"),
+        ("floor(x)", r"\lfloor x\rfloor", r"\lceil x\rceil"),
+        ("f is odd", r"\text{odd}", r"\text{even}"),
+        ("f(x) is odd", r"\text{odd}", r"\text{not odd}"),
+        ("y = A e^{-x} + B e^{x}", "y = c_1e^{x}+c_2e^{-x}", "y = c_1e^{2x}+c_2e^{-x}"),
+    ],
+)
+def test_what_is_named_typed_or_said_in_words(given: str, gold: str, other: str) -> None:
+    assert equivalent(given, gold) and not equivalent(given, other)
+
+
+@pytest.mark.parametrize(
+    ("given", "cells", "other"),
+    [
+        ("1 if x > 0, -1 if x < 0", r"1&x>0\\-1&x<0", r"-1&x>0\\1&x<0"),
+        ("f(x) = 1 if x > 0 and -1 if x < 0", r"1&x>0\\-1&x<0", r"1&x>1\\-1&x<0"),
+        ("1 for x>0; 2 otherwise", r"1&x>0\\2&x\le0", r"2&x>0\\1&x\le0"),
+        ("1, x>0; 2, x<=0", r"1&x>0\\2&x\le0", r"1&x>0\\2&x<0"),
+    ],
+)
+def test_cases_in_words(given: str, cells: str, other: str) -> None:
+    assert equivalent(given, rf"\begin{{cases}}{cells}\end{{cases}}")
+    assert not equivalent(given, rf"\begin{{cases}}{other}\end{{cases}}")
+    assert not equivalent(f"{given}, or 3", rf"\begin{{cases}}{cells}\end{{cases}}")

@@ -78,6 +78,31 @@ COPIED = [
         r"\begin{pmatrix}3\\7\end{pmatrix}",
     ),
 ]
+CHANGED = [  # in looks alone
+    "(x+1)^5+0",
+    "0 + (x+1)^5",
+    "(x+1)^5 - 0x",
+    r"(x+1)^5\cdot 1",
+    r"1\times(x+1)^5",
+    "1(x+1)^5",
+    "(x+1)^5 (1)",
+    "-(-(x+1)^5)",
+    "(x--1)^5",
+    "+(1+x)^5",
+    "(x+1)^5/1",
+    r"\frac{(x+1)^5}{1}",
+    "((x+1)^5)^1",
+    "(x+1)^5+3-3",
+    r"(x+1)^5\cdot\frac{2}{2}",
+    "y = (x+1)^{5} + 0.0",
+    "(1x+1.0)^5",
+    "2(x+1)^5/2",
+    r"\frac{2(x+1)^5}{2}",
+    r"0\cdot x+(x+1)^5 + (0)",
+    "(x+1)^5 e^0",
+    r"(x+\frac{2}{2})^5",
+    "(x+1)^5 = (x+1)^5",
+]
 SAID_BEFORE = [  # right answers that stand in their question
     ("A coin shows heads with probability 1/2. With which tails?", "1/2", r"\frac12"),
     ("A pen is $1.50, and so is a book. What is a book, in dollars?", "1.50", "1.5"),
@@ -109,6 +134,34 @@ def test_another_form_that_is_worked_out_is_one(given: str, gold: str) -> None:
 def test_a_copied_question_is_no_answer(question: str, given: str, gold: str) -> None:
     assert decide(given, [gold], question) is False and decide(gold, [gold], question) is True
     assert decide(given, [gold], "Another question.") is not False and equivalent(given, gold)
+
+
+@pytest.mark.parametrize("given", CHANGED)
+def test_a_copy_that_is_changed_in_looks_alone_is_none(given: str) -> None:
+    for question in ("Expand $(x+1)^5$.", r"Expand \((x+1)^5\).", r"Expand \[(x+1)^5.\]"):
+        assert decide(given, [r"x^5+5x^4+10x^3+10x^2+5x+1"], question) is False
+    assert decide("(x+2)^5", ["x^5+5x^4+10x^3+10x^2+5x+1"], "Expand $(x+1)^5$.") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "gold", "shown"),
+    [
+        ("x^{1/2}", r"\sqrt{x}", "x/2"),
+        ("2^{1+x}", r"2\cdot 2^x", "2+x"),
+        ("x^{0+y}", "x^y", "x+y"),
+        ("10x", "x*10", "x"),
+    ],
+)
+def test_what_only_looks_like_a_neutral_part_is_none(given: str, gold: str, shown: str) -> None:
+    assert decide(given, [gold], f"Let $z = {shown}$. What is it?") is not False
+
+
+def test_terms_in_another_order_are_a_copy_and_a_key_in_another_order_is_right() -> None:
+    question = r"Factor \(x^2 - 5x + 6\)."
+    for given in ("6-5x+x^2", "-5x+x^2+6", "x^2+(-5x)+6", "x^2 - 5x + 6 + 0"):
+        assert decide(given, ["(x-2)(x-3)"], question) is False
+        assert decide(given, ["x^2-5x+6"], question) is not False
+    assert decide("(x-3)(x-2)", ["(x-2)(x-3)"], question) is None
 
 
 @pytest.mark.parametrize(("question", "given", "gold"), SAID_BEFORE)

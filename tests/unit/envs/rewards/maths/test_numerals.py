@@ -2,6 +2,7 @@
 
 import pytest
 
+from envs.rewards.maths.compare import decide
 from envs.rewards.maths.numerals import in_digits, ordinal, parse_based, same_based
 
 WORDS = """
@@ -126,3 +127,22 @@ def test_a_base_may_be_left_out_where_the_key_names_it() -> None:
     assert same_based("11_{10}", "11") is same_based("01101", "1101_2") is same_based(r"\text{ff}", "FF_{16}") is True
     assert same_based("1101_2", "1101_3") is same_based("1101_2", "1100") is same_based("11_2", "3") is False
     assert same_based("11", "11") is None
+
+
+def test_numbers_with_a_part() -> None:
+    assert [in_digits(text) for text in ("five and a half", "5 and a half", "two and three-quarters", "half")] == [
+        r"\frac{11}{2}",
+        r"5\frac{1}{2}",
+        r"\frac{11}{4}",
+        r"\frac{1}{2}",
+    ]
+    assert in_digits("half of the cake") == r"\frac{1}{2} of the cake"
+    assert in_digits("one and five halves") == "one and five halves"
+
+
+def test_a_base_that_the_question_names_may_stand_behind_the_answer() -> None:
+    for question in ("What is 1358 in base $8$?", "Write 1358 in base eight.", "the base-8 number", "1358 in octal"):
+        assert decide("2516_8", ["2516"], question) is True
+        assert decide("2516_9", ["2516"], question) is False
+        assert decide("2561_8", ["2516"], question) is False
+    assert decide("2516_8", ["2516"], "What is it?") is False

@@ -83,6 +83,61 @@ def test_a_modulus_stands_apart() -> None:
     assert clean("the max of 5") == "the max of 5"
 
 
-@pytest.mark.parametrize("flood", ["(", "]1,", "0.3", "1", "1 dozen", r"{1} score", r"\dot", "sin", "{1\n", "1C", "i+"])
+@pytest.mark.parametrize(
+    "flood",
+    [
+        "(",
+        "x is ",
+        "if ",
+        "for all ",
+        "k in Z ",
+        "]1,",
+        "0.3",
+        "1",
+        "1 dozen",
+        r"{1} score",
+        r"\dot",
+        "sin",
+        "{1\n",
+        "1C",
+        "i+",
+        "1/2 ",
+        "of the ",
+    ],
+)
 def test_a_flood_is_read_in_a_bounded_number_of_steps(flood: str) -> None:
     assert lines_run(lambda: decide(flood * (1999 // len(flood)), ["5"])) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("given", "gold", "other"),
+    [
+        ("3/4 x", r"\frac34 x", r"\frac{3}{4x}"),
+        ("-3/4x + 1", r"1-\frac{3x}{4}", r"1-\frac{3}{4x}"),
+        ("4/3pi", r"\frac{4\pi}{3}", r"\frac{4}{3\pi}"),
+        ("1/2 sqrt(3)", r"\frac{\sqrt3}{2}", r"\frac{1}{2\sqrt3}"),
+        ("1/2(x+1)", r"\frac{x+1}{2}", r"\frac{1}{2(x+1)}"),
+        ("1/2 + sqrt(3)/2 i", r"\frac12+\frac{\sqrt3}{2}i", r"\frac12+\frac{\sqrt3}{2i}"),
+        ("2 1/2 cups", "2.5", "1"),
+        ("3/4 cup", r"\frac34", "3"),
+    ],
+)
+def test_a_slash_is_read_from_the_left(given: str, gold: str, other: str) -> None:
+    assert equivalent(given, gold) and not equivalent(given, other)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "**Final answer:** \\(17\\)",
+        "**Final Answer**: $17$",
+        "Answer: **17**",
+        "The answer is \\[17\\]",
+        "It has 17 legs. #### 17",
+        "$x$ equals $17$",
+        "x is equal to 17",
+        "x is 17",
+    ],
+)
+def test_what_stands_around_an_answer(given: str) -> None:
+    assert equivalent(given, "17") and not equivalent(given, "71")
