@@ -121,6 +121,22 @@ def writes(completions: Any, **columns: Any) -> list[float]:
     return [0.0 for _ in completions]
 
 
+def misspelt(completions: Any, anwser: Any = None) -> list[float]:
+    return [float(len(completion[0]["content"])) for completion in completions]
+
+
+def silent(completions: Any, **columns: Any) -> list[float | None]:
+    return [None for _ in completions]
+
+
+async def waits(completions: Any, **columns: Any) -> list[float]:
+    return [0.0 for _ in completions]
+
+
+def unawaited(completions: Any, **columns: Any) -> Any:
+    return waits(completions)
+
+
 def compute_score(solution_str: str, ground_truth: str) -> float:
     return float(solution_str == ground_truth)
 
@@ -152,6 +168,25 @@ def test_functions_that_give_rewards_pass() -> None:
 def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> None:
     with refused("reward.functions", found=f"{__name__}.{name}", says=says):
         try_functions(config("length", name), TASKS)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["misspelt"], "'anwser' (did you mean 'answer'?) keeps its default"),
+        (["silent"], "no function applies"),
+        (["silent", "length"], ""),
+    ],
+)
+def test_a_doubt_is_said_and_is_no_refusal(names: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert try_functions(config(*names), TASKS) == ""
+    said = capsys.readouterr().err
+    assert says in said and bool(said) == bool(says)
+
+
+def test_a_trial_awaits_what_a_run_awaits() -> None:
+    with refused("reward.functions", says="`async def`"):
+        try_functions(config("unawaited"), TASKS)
 
 
 def test_one_that_takes_minutes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
