@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
+from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN, THOUGHTS
 from rlsys.types import ToolCall
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -30,7 +30,7 @@ FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
 PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
 TOOL_CALLS, CALL_ID_MARK, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 PYTHON_TAG, PYTHON_START, PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
-THINK, THINK_CLOSE = "[THINK]", "[/THINK]"  # of Magistral
+_, (THINK, THINK_CLOSE) = THOUGHTS
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_HEAD = MAX_NAME + len(CALL_ID_MARK) + 40 + len(ARGS)  # characters of a name with an id, before its arguments
 MAX_CALLS = 64  # of one message that are read
@@ -545,7 +545,7 @@ MISTRAL = Family(
     write=_write_mistral,
     opening=TOOL_CALLS,
     end=_end_mistral,
-    thoughts=((THOUGHT_OPEN, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
+    thoughts=THOUGHTS,
 )
 PYTHONIC = Family(
     name="pythonic",

@@ -30,6 +30,11 @@ def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False
         ("<answer>24", 0.0, 0.0),
         ("<answer>3</answer><answer>24</answer>", 1.0, 0.0),
         ("<answer>24</answer><answer>3</answer>", 0.0, 0.0),
+        ("<think>So <answer>24</answer></think> I do not know.", 0.0, 0.0),
+        ("<think>So <answer>24</answer>", 0.0, 0.0),
+        ("It was <answer>24</answer></think>", 0.0, 0.0),
+        ("[THINK]<answer>24</answer>[/THINK]", 0.0, 0.0),
+        ("<think>They want <answer>the answer</answer>.</think><answer>24</answer>", 1.0, 0.1),
     ],
 )
 def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None:
@@ -49,6 +54,9 @@ def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None
         ("3 - 5 is -2", "-2", 1.0, 0.1),
         ("3-5", "5", 1.0, 0.1),  # a difference, and no sign
         ("x24", "24", 0.0, 0.0),
+        ("<think>It is 24", "24", 0.0, 0.0),
+        ("<think>It is 24</think>I cannot say.", "24", 0.0, 0.0),
+        ("<think>Not 25</think>It is 24", "24", 1.0, 0.1),
         ("<answer>twenty-four</answer>", "24", 0.0, 0.0),
         ("", "24", 0.0, 0.0),
     ],

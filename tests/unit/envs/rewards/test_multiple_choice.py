@@ -98,6 +98,11 @@ def chose(*said) -> str | None:
         ("<answer>A city</answer>", None),
         ("<answer>[B]</answer>", "B"),
         ("<answer>\\textbf{(B)} Paris</answer>", "B"),
+        ("<think>The answer is B.</think>", None),
+        ("<think>The answer is B", None),
+        ("<think><answer>B</answer></think> Rome or Oslo", None),
+        ("<think>The answer is A.</think> The answer is B.", "B"),
+        ("[THINK]B[/THINK]", None),
     ],
 )
 def test_the_letter_that_is_chosen(text: str, letter: str | None) -> None:
