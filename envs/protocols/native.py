@@ -182,6 +182,9 @@ def _call_of(value: Any, *keys: str) -> ToolCall:
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
         return ToolCall(name="", problem='the call has no "name"')
+    own_keys = value.keys() - {"name", "id", "type", *keys}
+    if own_keys and not any(key in value for key in keys):
+        return ToolCall(name=name, problem=f'the call has {sorted(own_keys)[0][:MAX_NAME]!r} and no "{keys[0]}"')
     given: Any = next((value[key] for key in keys if key in value), {})
     arguments = _json(given) if isinstance(given, str) else given  # some models write them as a text
     if not isinstance(arguments, dict):
@@ -251,6 +254,8 @@ def _read_function(text: str, at: int) -> tuple[ToolCall, int]:
         if end < 0:
             return ToolCall(name=name, problem=broken), at
         value = text[middle + 1 : end]
+        if f"\n{PARAMETER}" in value:  # of one that was never closed, and what follows it
+            return ToolCall(name=name, problem=broken), at
         value = value.removeprefix("\n").removesuffix("\n")
         arguments[text[at + len(PARAMETER) : middle].strip()] = value
         at = _skip_space(text, end + len(PARAMETER_CLOSE))

@@ -26,10 +26,9 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-_NAMES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"} | {
-    **dict.fromkeys((list, tuple, set, Sequence, MutableSequence, Collection, Iterable), "array"),
-    **dict.fromkeys((dict, Mapping, MutableMapping), "object"),
-}
+_LISTS = (list, tuple, set, Sequence, MutableSequence, Collection, Iterable)
+_NAMES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_NAMES |= dict.fromkeys(_LISTS, "array") | dict.fromkeys((dict, Mapping, MutableMapping), "object")
 TYPED = ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref")  # keys that say what a value may be
 MAX_DEPTH = 4  # of the values that are looked at
 SHOWN = 60  # characters of a value in an error text
