@@ -122,7 +122,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             for stage in config.stages[state.stage_index :]:
                 try_functions_of(scored_in(config, stage), progress.say if checkpoint is not None else None)
             ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
-            changed = changed_midway(directory.path, config, state)
+            changed = changed_midway(directory.path, config, state) if checkpoint is not None else []
             if extended and checkpoint is not None:
                 directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
                 directory.write("config.yaml", text)
@@ -138,8 +138,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(advice)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
-            if changed:
-                progress.say(f"changed in the middle of stage {entered.name}: {changed}")
+            for line in changed:
+                progress.say(line)
             if divided := describe_division(entered, state, checkpoint):
                 progress.say(divided)
             for aside in directory.set_aside_after(checkpoint):
