@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
@@ -12,7 +13,7 @@ from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
 from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair
-from envs.text.amounts import read_amount, same_amount
+from envs.text.amounts import read_amount, same_amount, unwrap
 from rlsys.errors import require, require_bounds
 from rlsys.types import Span, Transcript
 
@@ -108,6 +109,6 @@ def same_answer(given: str, answers: Sequence[str]) -> bool:
 
 
 def _plain(text: str) -> str:
-    text = text.strip().casefold()
+    text = " ".join(unicodedata.normalize("NFC", unwrap(text)).split()).casefold()
     marks = MARKS.replace("!", "") if FACTORIAL.search(text) else MARKS
     return text.strip(marks) or text
