@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
+from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN, THOUGHTS
 from rlsys.types import ToolCall
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
@@ -30,7 +30,7 @@ FUNCTION, FUNCTION_CLOSE = "<function=", "</function>"
 PARAMETER, PARAMETER_CLOSE = "<parameter=", "</parameter>"
 TOOL_CALLS, CALL_ID_MARK, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 PYTHON_TAG, PYTHON_START, PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"
-THINK, THINK_CLOSE = "[THINK]", "[/THINK]"  # of Magistral
+_, (THINK, THINK_CLOSE) = THOUGHTS
 MAX_NAME = 64  # characters of a name, as the field's schemas have it
 MAX_HEAD = MAX_NAME + len(CALL_ID_MARK) + 40 + len(ARGS)  # characters of a name with an id, before its arguments
 MAX_CALLS = 64  # of one message that are read
@@ -182,6 +182,9 @@ def _call_of(value: Any, *keys: str) -> ToolCall:
     name = value.get("name") if isinstance(value, dict) else None
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
         return ToolCall(name="", problem='the call has no "name"')
+    own_keys = value.keys() - {"name", "id", "type", *keys}
+    if own_keys and not any(key in value for key in keys):
+        return ToolCall(name=name, problem=f'the call has {sorted(own_keys)[0][:MAX_NAME]!r} and no "{keys[0]}"')
     given: Any = next((value[key] for key in keys if key in value), {})
     arguments = _json(given) if isinstance(given, str) else given  # some models write them as a text
     if not isinstance(arguments, dict):
@@ -251,6 +254,8 @@ def _read_function(text: str, at: int) -> tuple[ToolCall, int]:
         if end < 0:
             return ToolCall(name=name, problem=broken), at
         value = text[middle + 1 : end]
+        if f"\n{PARAMETER}" in value:  # of one that was never closed, and what follows it
+            return ToolCall(name=name, problem=broken), at
         value = value.removeprefix("\n").removesuffix("\n")
         arguments[text[at + len(PARAMETER) : middle].strip()] = value
         at = _skip_space(text, end + len(PARAMETER_CLOSE))
@@ -545,7 +550,7 @@ MISTRAL = Family(
     write=_write_mistral,
     opening=TOOL_CALLS,
     end=_end_mistral,
-    thoughts=((THOUGHT_OPEN, THOUGHT_CLOSE), (THINK, THINK_CLOSE)),
+    thoughts=THOUGHTS,
 )
 PYTHONIC = Family(
     name="pythonic",

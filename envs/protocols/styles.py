@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, answer, write_answer
 from envs.text.choice import find_named, letter_in
-from envs.text.words import last_boxed, normalize_answer
+from envs.text.words import last_boxed, normalize_answer, without_thought
 from rlsys.types import Task
 
 BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"
@@ -23,7 +23,8 @@ class Style:
 
 
 def _letter(text: str, task: Task) -> bool:
-    given, letters = answer(text), options(task)
+    text, letters = without_thought(text), options(task)
+    given = answer(text)
     return (letter_in(text, letters)[0] if given is None else find_named(given, letters)) is not None
 
 
@@ -38,7 +39,7 @@ STYLES: Mapping[str, Style] = {
         instruction=f"Think step by step, then finish with {ANSWER_OPEN}the answer{ANSWER_CLOSE}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=lambda text, _: answer(text) is not None,
+        answered=lambda text, _: answer(without_thought(text)) is not None,
         write=write_answer,
     ),
     "choice": Style(
@@ -50,7 +51,7 @@ STYLES: Mapping[str, Style] = {
         instruction=f"Think step by step, then finish with {write_answer('yes')} or {write_answer('no')}.",
         stop=(ANSWER_CLOSE,),
         tags=(ANSWER_OPEN, ANSWER_CLOSE),
-        answered=lambda text, _: normalize_answer(answer(text) or "") in ("yes", "no"),
+        answered=lambda text, _: normalize_answer(answer(without_thought(text)) or "") in ("yes", "no"),
         write=write_answer,
     ),
     "free": Style(instruction="Think step by step.", answered=lambda text, _: bool(text.strip()), write=str),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
@@ -11,8 +12,8 @@ from envs.protocols.record import ANSWER_CLOSE, ANSWER_OPEN, one_answer
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, SumOfFindings, make_finding
 from envs.rewards.length import check_overlong, overlong_findings, overlong_parts
-from envs.rewards.transcript import Piece, answers, last_pair, model_pieces
-from envs.text.amounts import read_amount, same_amount
+from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair
+from envs.text.amounts import read_amount, same_amount, unwrap
 from rlsys.errors import require, require_bounds
 from rlsys.types import Span, Transcript
 
@@ -52,7 +53,8 @@ class AnswerRewardConfig:
 
 
 class AnswerReward(SumOfFindings):
-    """`correct` + `format`, from the last message that the model wrote; what the environment wrote never counts.
+    """`correct` + `format`, from the last message that the model wrote; what the environment wrote never counts, and
+    nor does what stands in a thought.
     With `overlong_buffer` also `overlong`, 0 or less.
 
     The answer 24.0 to a task with the answer 24: Reward(value=1.1, parts={"correct": 1.0, "format": 0.1}).
@@ -67,7 +69,7 @@ class AnswerReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         golds = answers(transcript.task)
-        last = model_pieces(transcript)[-1:]
+        last = answer_pieces(transcript)[-1:]
         text, tagged = last[0].text if last else "", self._config.reads == "tag"
         given = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
         right = given is not None and same_answer(text[given.start : given.end].strip(), golds)
@@ -107,6 +109,6 @@ def same_answer(given: str, answers: Sequence[str]) -> bool:
 
 
 def _plain(text: str) -> str:
-    text = text.strip().casefold()
+    text = " ".join(unicodedata.normalize("NFC", unwrap(text)).split()).casefold()
     marks = MARKS.replace("!", "") if FACTORIAL.search(text) else MARKS
     return text.strip(marks) or text

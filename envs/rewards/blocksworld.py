@@ -15,7 +15,7 @@ from envs.problems.blocks.read import INVALID, VALID, Problem, problem
 from envs.problems.blocks.words import PLAN_END, fact_words, facts_words, read_plan, read_verdict, reason_words
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, model_pieces
+from envs.rewards.transcript import Piece, answer_pieces
 from rlsys.errors import require_bounds
 from rlsys.types import Message, Transcript
 
@@ -51,7 +51,7 @@ class BlocksworldReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         asked = problem(transcript.task)
-        pieces = model_pieces(transcript)
+        pieces = answer_pieces(transcript)
         last = pieces[-1] if pieces else Piece(0, "")
         if transcript.correct is not None:  # said by who asks for the score: nothing is executed
             part, value = ("valid", self._config.valid) if asked.plan is None else ("verdict", self._config.verdict)

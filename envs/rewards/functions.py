@@ -90,7 +90,9 @@ class OwnFunction:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.call) or inspect.iscoroutinefunction(type(self.call).__call__)
+        """Also one that a decorator has wrapped without saying so, which returns what it wraps returns."""
+        asked = (self.call, type(self.call).__call__, inspect.unwrap(self.call))
+        return any(inspect.iscoroutinefunction(each) for each in asked)
 
     @property
     def is_verl(self) -> bool:
@@ -109,9 +111,22 @@ class OwnFunction:
         wanted = given if self.takes_all else {name: value for name, value in given.items() if name in self.named}
         return copy.deepcopy(wanted)
 
+    def misspelt(self, transcript: Transcript) -> str:
+        """What it may take for a column that no task has, and so keeps its default: its name, and the one that is near;
+        "" for none."""
+        given = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
+        for name in sorted(self.named - self.required - given.keys()):
+            if hint := nearest(name, given, otherwise=""):
+                return f"{name!r}{hint}"
+        return ""
+
     def value(self, returned: Any, transcript: Transcript) -> float | None:
         """What it returned, as a number; None where it does not apply. Raises BadInput for anything else."""
         one = returned
+        if inspect.isawaitable(returned):
+            if inspect.iscoroutine(returned):
+                returned.close()
+            raise self._wrong(type(returned).__name__, "a value; one that is awaited is an `async def`", transcript)
         if self.is_verl:
             one = returned.get("score", returned) if isinstance(returned, Mapping) else returned
         else:
@@ -119,15 +134,17 @@ class OwnFunction:
                 one = list(returned)
             except TypeError:
                 one = [returned, None]
-            if len(one) != 1 or isinstance(returned, str | Mapping):
+            if len(one) != 1 or isinstance(returned, str | bytes | Mapping):
                 raise self._wrong(returned, "a list with a number or None for the one completion", transcript)
             one = one[0]
         if one is None:
             return None
         try:
-            number = float("x" if isinstance(one, str) else one)
-        except (TypeError, ValueError):
+            number = float("x" if isinstance(one, str | bytes) else one)
+        except (TypeError, ValueError, OverflowError):
             raise self._wrong(one, "a number or None", transcript) from None
+        if math.isinf(number):
+            raise self._wrong(one, "a finite number or None", transcript)
         return None if math.isnan(number) else number
 
     def _wrong(self, found: Any, expected: str, transcript: Transcript) -> BadInput:
@@ -189,17 +206,30 @@ async def call_function(each: OwnFunction, transcript: Transcript) -> float | No
     """Its value for one transcript. Raises what it raises, and BadInput where it wants to end the process."""
     with _not_ending(each, transcript):
         returned = each.call(**each.arguments(transcript))
-        return each.value(await returned if isinstance(returned, Awaitable) else returned, transcript)
+        awaited = each.is_async and isinstance(returned, Awaitable)
+        return each.value(await returned if awaited else returned, transcript)
 
 
 @contextmanager
 def _not_ending(each: OwnFunction, transcript: Transcript) -> Iterator[None]:
-    """A function that wants to end the process has failed: in a task SystemExit would end the event loop of all."""
+    """A function that wants to end the process has failed: in a task SystemExit would end the event loop of all. So has
+    one that cancels itself, or raises what no coroutine may."""
     try:
         yield
-    except SystemExit as error:
+    except (SystemExit, StopIteration, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
         what = f"reward function {each.path} raised {describe_exception(error)}"
         raise BadInput(what, where=f"task {transcript.task.task_id}") from error
+
+
+def _is_being_cancelled() -> bool:
+    """From outside of what is called here."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _load(path: str, part: str, weight: float) -> OwnFunction:
@@ -207,6 +237,9 @@ def _load(path: str, part: str, weight: float) -> OwnFunction:
     if not callable(call) or inspect.isclass(call):
         raise BadInput(key="reward.functions", found=path, expected="a function; a class is chosen with reward.name")
     parameters = inspect.signature(call).parameters.values()
+    if not any(each.kind in (*KINDS, each.POSITIONAL_ONLY, each.VAR_KEYWORD) for each in parameters):
+        what = "it takes no argument that has a name, and would be a constant"
+        raise BadInput(what, key="reward.functions", found=path, expected="such as completions")
     unnamed = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY and each.default is each.empty]
     if unnamed:
         raise BadInput(f"its argument {unnamed[0]!r} cannot be given by name", key="reward.functions", found=path)

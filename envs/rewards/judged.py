@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, answers, last_pair, model_pieces, text_of
+from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair, text_of
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.request import JudgeRequest
 from envs.tasks.conversation import asked_in_full
@@ -46,7 +46,7 @@ class JudgedReward(SumOfFindings):
         self.judge = config.judge
 
     def given(self, transcript: Transcript) -> str:
-        pieces = model_pieces(transcript)
+        pieces = answer_pieces(transcript)
         span = self._span(pieces)
         if span is None:
             return ""
@@ -61,7 +61,7 @@ class JudgedReward(SumOfFindings):
         return (about_answer(self._config.kind, transcript.task, text),)
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        span, text = self._span(model_pieces(transcript)), self.given(transcript)
+        span, text = self._span(answer_pieces(transcript)), self.given(transcript)
         if text and transcript.correct is None:
             raise BadInput(
                 "no verdict on the answer", where=f"task {transcript.task.task_id}", expected="one of a judge"

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from envs.rewards import RIGHT
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, answers, last_pair, model_pieces, text_of
+from envs.rewards.transcript import Piece, answer_pieces, answers, last_pair, text_of
 from envs.text.choice import find_named, letter_in
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
@@ -38,7 +38,7 @@ class MultipleChoiceReward(SumOfFindings):
             if gold not in options:
                 known = ", ".join(options)
                 raise BadInput(f"answer {gold!r}", where=f"task {transcript.task.task_id}", expected=f"one of {known}")
-        letter, span = find_choice(model_pieces(transcript), options)
+        letter, span = find_choice(answer_pieces(transcript), options)
         rule = f"chose {letter}" if letter else "no choice could be read"
         right = letter in golds if transcript.correct is None else transcript.correct
         return (make_finding("correct", rule, float(right), transcript.messages, span),)
@@ -47,7 +47,8 @@ class MultipleChoiceReward(SumOfFindings):
 def find_choice(pieces: Sequence[Piece], options: Mapping[str, str]) -> tuple[str | None, Span | None]:
     """The letter that a response ends on and where it stands.
 
-    The last answer tag decides where there is one, and else the last message, as `letter_in` reads it.
+    The last answer tag decides where there is one, and else the last message, as `letter_in` reads it. pieces: without
+    thoughts.
     """
     tag = last_pair(pieces, "<answer>", "</answer>")
     if tag is not None:

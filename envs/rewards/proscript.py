@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from envs.rewards import WHOLE
 from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
-from envs.rewards.transcript import Piece, last_pair, lower_ascii, model_pieces
+from envs.rewards.transcript import Piece, answer_pieces, last_pair, lower_ascii
 from rlsys.errors import BadInput
 from rlsys.types import Task, Transcript
 
@@ -44,7 +44,7 @@ class ProscriptReward(SumOfFindings):
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         constraints = _constraints(transcript.task)
-        chain, span = _chain(lower_ascii(model_pieces(transcript)))
+        chain, span = _chain(lower_ascii(answer_pieces(transcript)))
         if span is None:
             return (Finding(part="constraints", rule="no order: expected step3 -> step1 -> step2"),)
         places = {step: place for place, step in enumerate(chain)}

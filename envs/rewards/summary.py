@@ -19,12 +19,13 @@ from envs.rewards.findings import Finding, Span, SumOfFindings, make_finding
 from envs.rewards.multiple_choice import MultipleChoiceReward, MultipleChoiceRewardConfig
 from envs.rewards.proscript import ProscriptReward, ProscriptRewardConfig
 from envs.rewards.qa import cover_match
-from envs.rewards.transcript import answers, model_pieces
+from envs.rewards.transcript import answer_pieces, answers, model_pieces
 from envs.services.judge.config import JudgeConfig
 from envs.services.judge.kinds import KINDS
 from envs.services.judge.request import JudgeRequest
 from envs.tasks.conversation import asked_in_full
 from envs.text.choice import STANCE, TRUE_FALSE, YES_NO, Words, find_stated
+from envs.text.words import without_thought
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
@@ -134,7 +135,7 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
     """The word that an answer ends on, compared with the key."""
 
     def rules(transcript: Transcript) -> tuple[Finding, ...]:
-        piece = model_pieces(transcript)[-1]
+        piece = answer_pieces(transcript)[-1]
         stated = find_stated(piece.text, words)
         if stated is None:
             return (Finding(part="correct", rule=f"none of {', '.join(words.forms)}, or more than one"),)
@@ -148,7 +149,7 @@ def _by_words(words: Words) -> Callable[[Transcript], tuple[Finding, ...]]:
 
 
 def _mentions(transcript: Transcript) -> tuple[Finding, ...]:
-    right = cover_match(_text(transcript), answers(transcript.task))
+    right = cover_match(without_thought(_text(transcript)), answers(transcript.task))
     return (Finding(part="correct", rule="mentions the answer" if right else "no mention", value=float(right)),)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from envs.protocols import PROTOCOLS, Inline
 from envs.rewards.findings import Span
 from envs.tasks.config import TaskConfig
+from envs.text.words import without_thought
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task, Transcript
 
@@ -40,6 +41,11 @@ class Piece:
 def model_pieces(transcript: Transcript) -> list[Piece]:
     """The model's messages, in order."""
     return [Piece(at, each.content) for at, each in enumerate(transcript.messages) if each.role == "assistant"]
+
+
+def answer_pieces(transcript: Transcript) -> list[Piece]:
+    """The model's messages with spaces in the place of their thoughts: what stands in one is no answer."""
+    return [Piece(piece.message, without_thought(piece.text)) for piece in model_pieces(transcript)]
 
 
 def lower_ascii(pieces: Sequence[Piece]) -> list[Piece]:

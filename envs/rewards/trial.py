@@ -33,6 +33,7 @@ TASKS = 3  # a function that raises on the first may do so for what this row has
 _ELSEWHERE = re.compile(
     r"connect|unreachable|not reachable|timed? ?out|credential|api[_ ]key|unavailable|\bcuda\b", re.I
 )
+NO_VALUE = "None or nan for every text it was tried on: where no function applies there is no reward"
 Values = list[float | None]
 tried: set[tuple[str, str]] = set()
 
@@ -88,11 +89,18 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    for each in FunctionsReward(config).functions:
+    functions, silent = FunctionsReward(config).functions, list[str]()
+    for each in functions:
         out.send((each.path, None))
         problem = asyncio.run(_problem(each, tasks))  # as in a run, where a loop is running
-        if problem:
+        if problem == NO_VALUE:
+            silent.append(each.path)
+        elif problem:
             out.send((each.path, problem))
+        if default := each.misspelt(_transcripts(tasks[0])[0]):
+            out.send((each.path, f"its argument {default} keeps its default: the tasks have no such column"))
+    if len(silent) == len(functions):
+        out.send((silent[0], NO_VALUE))
     out.send(None)
 
 
@@ -118,6 +126,8 @@ async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] 
             )
         return f"{said}, as on every text it was tried on", "a value for at least one"
     alone = [value for _, value in fitting]
+    if all(value is None for value in alone):
+        return NO_VALUE
     shown = [transcript for transcript, _ in fitting]
     if each.is_verl or len(shown) < 2:
         return None

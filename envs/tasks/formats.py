@@ -120,7 +120,7 @@ def gsm8k(record: Located) -> Task:
     if not mark or not final:
         found = f'"answer" ends in {solution[-20:]!r}'
         raise BadInput(found, where=record.where, expected=f'"{FINAL_ANSWER}" and the result')
-    final = final.replace(",", "") if read_amount(final) is not None else final
+    final = final.replace("{,}", "").replace(",", "") if read_amount(final) is not None else final
     return record.task(question, (final,))
 
 

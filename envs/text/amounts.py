@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,20 +17,33 @@ MAX_NUMBER = 64  # characters; a longer text is no number
 # Three exponent digits keep the exact value small; [0-9], for \d accepts digits of other scripts.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
-_FRACTION = re.compile(r"([+-]?)(?:([0-9]+)\s?/\s?([0-9]+)|\\[dt]?frac\s?\{([0-9]+)\}\s?\{([0-9]+)\})")
+_SPACE = re.compile("(?<=[0-9])(?:[\u00a0\u2009\u202f]|\\\\,|\\{,\\})(?=[0-9]{3})")  # between thousands
+_FONT = re.compile(r"\\(?:text|math)(?:bf|it|rm|sf)?\s?\{([^{}]*)\}")
+_FRACTION = re.compile(
+    r"([+-]?)(?:([0-9]+)\s?/\s?([0-9]+)|\\[dt]?frac\s?(?:\{([0-9]+)\}\s?\{([0-9]+)\}|([0-9])([0-9])))"
+)
+_MIXED = re.compile(r"([+-]?)([0-9]+) ([0-9]+/[0-9]+)")
+_VULGAR = re.compile("\\s?([\u00bc-\u00be\u2153-\u215e])")
 _SAID = re.compile(
     r"(?:so |thus |therefore )?,?(?:the |my )?(?:final |correct )?answer(?:\s?[:=]| is:?)\s*", re.IGNORECASE
 )
 _NAMED = re.compile(r"([A-Za-z])\s?=\s?|=\s?")
-_WRAPPED = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'))
+_WRAPPED = (
+    ("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("*", "*"), ("_", "_"), ("`", "`"),
+    ('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"),
+)  # fmt: skip
 _CURRENCIES = {"$": "$", "€": "€", "£": "£", "¥": "¥", "dollar": "$", "dollars": "$", "usd": "$"} | {
     **dict.fromkeys(("euro", "euros", "eur"), "€"),
     **dict.fromkeys(("gbp",), "£"),
     **dict.fromkeys(("yen", "jpy"), "¥"),
+    "percent": "%",
 }
+_CODE = re.compile(r"([+-]?)(?:(US\$)|(USD|EUR|GBP|JPY))\s?(?=[0-9.])", re.IGNORECASE)
 _UNIT = re.compile(r"\s?(%|[€£¥$]|\b[A-Za-z]{3,7})\Z")
 # Full-width digits and signs, and the mathematical minus. Not NFKC, which reads 5² as 52.
-_PLAIN = str.maketrans({chr(0xFEE0 + ord(c)): c for c in "0123456789.,+-%$/="} | {"\u2212": "-"})
+_PLAIN = str.maketrans(
+    {chr(0xFEE0 + ord(c)): c for c in "0123456789.,+-%$/="} | dict.fromkeys("\u2212\u2013\ufe63", "-")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +59,9 @@ def read_amount(text: str) -> Amount | None:
     text = unbox(text)
     if len(text) > MAX_NUMBER:
         return None
-    text, name = text.translate(_PLAIN).strip().removesuffix("."), ""
+    text, name = _VULGAR.sub(_spell_out, text.translate(_PLAIN).strip().removesuffix(".")), ""
     for _ in range(4):  # in any order
-        text = _SAID.sub("", unbox(text).removesuffix("."), count=1) if _SAID.match(text) else unbox(text)
-        for begin, end in _WRAPPED:
-            if text.startswith(begin) and text.endswith(end) and len(text) > len(begin + end):
-                text = text[len(begin) : -len(end)].strip()
+        text = unwrap(text)
         if (named := _NAMED.match(text)) and not name:
             text, name = text[named.end() :], named[1] or ""
     text, unit = text.replace("\\$", "$").replace("\\%", "%").removesuffix(".").rstrip(), ""
@@ -59,6 +70,10 @@ def read_amount(text: str) -> Amount | None:
         if not unit:
             return None
         text = text[: last.start()]
+    if code := _CODE.match(text):
+        if unit:
+            return None
+        unit, text = "$" if code[2] else _CURRENCIES[code[3].lower()], code[1] + text[code.end() :]
     sign, rest = (text[0], text[1:]) if text[:1] in ("-", "+") else ("", text)
     if rest[:1] in ("$", "€", "£", "¥"):
         if unit not in ("", rest[0]):
@@ -66,6 +81,23 @@ def read_amount(text: str) -> Amount | None:
         unit, rest = rest[0], rest[1:].lstrip()
     value = _value(sign + rest)
     return None if value is None else Amount(value, unit, name)
+
+
+def unwrap(text: str) -> str:
+    """Without one layer of each thing that says nothing: a box, "the answer is", signs around it, a font."""
+    text = unbox(text)
+    text = _FONT.sub(r"\1", _SAID.sub("", text.removesuffix("."), count=1) if _SAID.match(text) else text).strip()
+    text = re.sub(" {2,}", " ", text)
+    for begin, end in _WRAPPED:
+        if text.startswith(begin) and text.endswith(end) and len(text) > len(begin + end):
+            text = text[len(begin) : -len(end)].strip()
+    return text
+
+
+def _spell_out(found: re.Match[str]) -> str:
+    """1/2 of its sign, behind a space where a number stands before it."""
+    part = unicodedata.normalize("NFKC", found[1]).replace("\u2044", "/")
+    return f" {part}" if found.start() else part
 
 
 def same_amount(given: Amount, gold: Amount) -> bool:
@@ -84,8 +116,13 @@ def same_amount(given: Amount, gold: Amount) -> bool:
 
 
 def _value(text: str) -> Fraction | None:
+    text = _SPACE.sub("", text)
+    if mixed := _MIXED.fullmatch(text):
+        part_of = _value(mixed[3])
+        whole = None if part_of is None or part_of >= 1 else int(mixed[2]) + part_of
+        return -whole if whole is not None and mixed[1] == "-" else whole
     if part := _FRACTION.fullmatch(text):
-        top, bottom = int(part[2] or part[4]), int(part[3] or part[5])
+        top, bottom = int(part[2] or part[4] or part[6]), int(part[3] or part[5] or part[7])
         exact = bottom > 1 and math.gcd(top, bottom) == 1
         return Fraction(-top if part[1] == "-" else top, bottom) if exact else None
     if _THOUSANDS.fullmatch(text):

@@ -15,31 +15,44 @@ from envs.text.words import last_boxed_span, last_boxed_spans, normalize_answer
 MAX_CLAIMS = 16  # of one kind that are read, from the end
 LAST_WORDS = 400  # characters of a line that are read as a sentence, or as what stands around a letter
 
-_LETTER = r"(?:\\(?:text|textbf|mathbf|mathrm)\{)?[(\[]?([A-Z])(?![\w'])"
+_W = r"[^\W_\u2e80-\u9fff\uac00-\ud7af]"  # of a word that a letter would belong to: Chinese leaves no space
+_BEFORE, _BEHIND = rf"(?<!{_W})(?<!{_W}')(?<!{_W}_)", rf"(?!_?{_W}|'\w|-\d)"
+_FONT = r"\\(?:text|math)(?:bf|it|rm|sf|tt)?\s?\{|\\(?:bf|it|rm|sf)(?![A-Za-z])\s?"
+_LETTER = rf"(?:{_FONT})?[(\[]?([A-Z]){_BEHIND}"
 _LOWER = r"[(\[]?([a-z])[)\]]?(?=[.*\s]{0,6}(?:\n|$))"  # only where nothing stands behind it: `a` is an article too
 _LEAD = re.compile(
     r"(?:\b(?:answer|solution|(?:correct|right|best|final)\s(?:option|choice|one))"
-    r"(?:[*_]{0,3}\s{0,3}[:=]|\s{1,3}is\s{0,3}:?|\s{1,3}would\sbe)"
-    r"|\b(?:choose|chose|pick|select|go\swith|going\swith|opt\sfor))[\s*_$\"]{0,6}(?:option\s{1,3}|choice\s{1,3})?",
+    r"(?:[*_\"'`]{0,3}\s{0,3}[:=]|\s{1,3}is\s{0,3}:?|\s{1,3}would\sbe)"
+    r"|\b(?:choose|chose|pick|select|go\swith|going\swith|opt\sfor))[\s*_$\"'`]{0,6}(?:option\s{1,3}|choice\s{1,3})?",
     re.IGNORECASE,
 )
 _CLAIMED = re.compile(f"{_LETTER}|{_LOWER}")
 _BOLD = re.compile(r"\*\*\s{0,3}[(\[]?([A-Z])[)\]]?[.:)]?\s{0,3}\*\*")
 _BOLD_TEXT = re.compile(r"\*\*([^*\n]{1,200})\*\*")
-_ALONE = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
+_ALONE = re.compile(rf"{_BEFORE}([A-Z]){_BEHIND}")
 _ARTICLE = re.compile(r"\s+(?!(?:is|was|or|and|nor|are|were|cannot|because|since|but)\b)[a-z]")
-_OR = re.compile(r"[\s*)(.\]]{0,6}(?:or|and|/|,)[\s*(\[]{1,6}([A-Z])(?![\w'])")
+_MARK = r"[\s*()\[\]'\"`_.:]{0,6}"
+_AND = (
+    r"(?:(?i:and/or|or|and|then|vs|versus|maybe|perhaps|possibly|alternatively)(?!\w)|[/,&+|\\\u2192]"
+    r"|;(?=[A-Z])|\)\s?\()"
+)
+_OR = re.compile(rf"(?:(?:{_MARK}{_AND}){{1,3}}{_MARK}|[ ]{{1,3}})([A-Z]){_BEHIND}")
 _JOINED = re.compile(r"^(?:or|and|/)\s+")
-_WHOLE = re.compile(r"(?i:(?:option|choice|answer)[\s:]{1,3})?[(\[]?([A-Za-z])[)\]]?(\s{0,3}[.:,(\[)].*|)", re.DOTALL)
-_MARKS = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\{|[*{}$]")
+_WHOLE = re.compile(
+    r"(?i:(?:option|choice|answer)[\s:]{1,3})?[(\[]?([A-Za-z])[)\]]?((?:\s{0,3}[.:,(\[)]|\s{1,3}[-\u2013\u2014/&+]|/).*|)",
+    re.DOTALL,
+)
+_MARKS = re.compile(rf"{_FONT}|\\[ ,;!]|[*{{}}$]")
+_WIDE = str.maketrans({chr(0xFEE0 + ord(c)): c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz():.,"})
 _CLAUSE = re.compile(
-    r"[.,;:!?\n()\[\]]|(?<!\ball )(?<!\banything )(?<!\beverything )\bbut\b"
+    r"[.,;:!?\n()\[\]\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]|(?<!\ball )(?<!\banything )(?<!\beverything )\bbut\b"
     r"|\b(?:since|because|as|so|while|hence|thus|therefore|instead|rather)\b",
     re.IGNORECASE,
 )
 _DENIES = re.compile(
     r"\b(?:not|no|none|never|neither|nor|cannot|wrong|false|incorrect|untrue|unlikely|impossible|except|but|if|unless|out"
-    r"|whether|(?:exclud|eliminat|reject|discard|dismiss)\w{1,4}|than|fails?)\b|n['\u2019]t\b",
+    r"|whether|(?:exclud|eliminat|reject|discard|dismiss)\w{1,4}|than|fails?)\b|n['\u2019]t\b"
+    r"|[\u4e0d\u975e\u6ca1\u9519]",  # Chinese: not, no, none, wrong
     re.IGNORECASE,
 )
 _TURNS = re.compile(
@@ -59,15 +72,16 @@ def find_named(content: str, options: Mapping[str, str]) -> str | None:
 
     None where what stands behind the letter names another one, as in `B: or A` and `B. Rome`, where Rome is A.
     """
-    content = content.strip()
-    key = normalize_answer(content)
-    same = [letter for letter, text in options.items() if key and normalize_answer(text) == key]
-    whole = _WHOLE.fullmatch(_MARKS.sub("", content[:LAST_WORDS]).strip())
+    content = content.translate(_WIDE).strip()
+    plain = _MARKS.sub("", content[:LAST_WORDS]).strip()
+    keys = {normalize_answer(content), normalize_answer(plain)} - {""}
+    same = [letter for letter, text in options.items() if normalize_answer(text) in keys]
+    whole = _WHOLE.fullmatch(plain)
     if whole is None or (letter := whole[1].upper()) not in options or (same and whole[2].strip(" .:)],")):
         return same[0] if len(same) == 1 else None
     if normalize_answer(whole[2]) != normalize_answer(options[letter]) and _denies(whole[0], *whole.span(1)):
         return None
-    behind = normalize_answer(whole[2])
+    behind = normalize_answer(whole[2].strip(" -\u2013\u2014"))
     if not behind or behind == normalize_answer(options[letter]):
         return letter
     others = {match[1] for match in _stated_letters(whole[2], 0, len(whole[2]), options)} - {letter}
@@ -85,6 +99,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     bold words where they are what just one option says. A clause that denies a letter (`not B`, `B is wrong`) or
     supposes it (`if B`) does not name it; another letter behind the claim, with a word such as "wait", undoes it.
     """
+    text = text.translate(_WIDE)
     boxes = last_boxed_spans(text)
     if boxes:
         boxed = {find_named(text[start:end], options) for start, end in boxes}
@@ -103,7 +118,7 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
     bold = [match for match in _BOLD_TEXT.finditer(text, start, end) if not _denies(text, match.start(), match.end())]
     for low, high in [match.span(1) for match in bold[-1:]] + [(start, end)]:
         named = find_named(text[low:high].strip(" *"), options)
-        if named is not None and not alone:
+        if named is not None:
             return named, (low, high)
     return None, None
 
@@ -119,7 +134,7 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
         letter = str(match[1] or match[2]).upper() if match else ""
         if match and letter in options and not _is_article(match):
             at = match.span(1) if match[1] else match.span(2)
-            if not _denies(text, *at):
+            if not _denies(text, *at, own=options[letter]):
                 claims.append((letter, at))
             continue
         stop = text.find("\n", lead.end(), lead.end() + LAST_WORDS)
@@ -136,17 +151,20 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
 
 def _bolds(text: str, options: Mapping[str, str]) -> list[Claim]:
     bolds = [match for match in _BOLD.finditer(text) if match[1] in options][-MAX_CLAIMS:]
-    return [(match[1], match.span(1)) for match in bolds if not _denies(text, *match.span(1))]
+    return [(match[1], match.span(1)) for match in bolds if not _denies(text, *match.span(1), own=options[match[1]])]
 
 
-def _denies(text: str, start: int, end: int) -> bool:
-    """Whether the clause around a place denies or supposes what stands there."""
+def _denies(text: str, start: int, end: int, own: str = "") -> bool:
+    """Whether the clause around a place denies or supposes what stands there. own: the words of the option itself,
+    which may stand behind its letter and deny nothing: `D: None of the above`."""
     begin, stop = max(0, start - LAST_WORDS), min(len(text), end + LAST_WORDS)
     for mark in _CLAUSE.finditer(text, begin, start):
         begin = mark.end()
     behind = end
     while behind < stop and text[behind] in ".)]:* ":  # of `B. Paris is wrong`, and of a letter in bold
         behind += 1
+    if own and text[behind : behind + len(own)].casefold() == own.casefold():
+        end = behind = behind + len(own)
     after = _CLAUSE.search(text, behind, stop)
     stop = after.start() if after else stop
     line = text.find("\n", end, behind)
@@ -181,8 +199,8 @@ def _names_another(text: str, letter: str, end: int, options: Mapping[str, str])
 def _last_sentence(text: str, options: Mapping[str, str]) -> tuple[int, int]:
     end = len(text.rstrip())
     start = max(text.rfind("\n", 0, end) + 1, end - LAST_WORDS)
-    for mark in (". ", "! ", "? "):
-        stop = text.rfind(mark, start, end)
+    for mark in (". ", "! ", "? ", "\u3002"):
+        stop = text.rfind(mark, start, end - 1)
         if text[start : max(start, stop)].strip("*([ ") not in options:  # the line `B. Paris` is one sentence
             start = max(start, stop + 1)
     return start, end
@@ -191,7 +209,7 @@ def _last_sentence(text: str, options: Mapping[str, str]) -> tuple[int, int]:
 def _stated_letters(text: str, start: int, end: int, options: Mapping[str, str]) -> Iterator[re.Match[str]]:
     """Letters of options that stand alone and are not denied; an A before a small word is an article."""
     for match in _ALONE.finditer(text, start, end):
-        if match[1] in options and not _is_article(match) and not _denies(text, *match.span(1)):
+        if match[1] in options and not _is_article(match) and not _denies(text, *match.span(1), own=options[match[1]]):
             yield match
 
 

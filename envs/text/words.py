@@ -14,6 +14,7 @@ _TOKEN = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,8}\{?|\\.|[{}]", re.DOTAL
 MAX_JOIN = 32  # characters between two boxes of one answer
 _JOIN = re.compile(r"[\s$,;]*(?:(?:\\text\s?\{\s?)?(?:and|or)\s?\}?)?[\s$,;]*")
 THOUGHT_OPEN, THOUGHT_CLOSE = "<think>", "</think>"
+THOUGHTS = ((THOUGHT_OPEN, THOUGHT_CLOSE), ("[THINK]", "[/THINK]"))  # the latter Magistral's
 _COMMAND = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 
@@ -44,10 +45,15 @@ def _last(words: re.Pattern[str], text: str) -> str | None:
 
 def answer_start(text: str) -> int:
     """Where the answer begins behind a thought: after the last `</think>`; the end of a text that never closes it."""
-    closed = text.rfind(THOUGHT_CLOSE)
-    if closed >= 0:
-        return closed + len(THOUGHT_CLOSE)
-    return len(text) if text.lstrip().startswith(THOUGHT_OPEN) else 0
+    ends = (text.rfind(closing) + len(closing) for _, closing in THOUGHTS if closing in text)
+    never = len(text) if text.lstrip().startswith(tuple(opening for opening, _ in THOUGHTS)) else 0
+    return max(ends, default=never)
+
+
+def without_thought(text: str) -> str:
+    """With spaces in the place of a thought: every character of the answer stays where it was."""
+    start = answer_start(text)
+    return " " * start + text[start:]
 
 
 def last_boxed_span(text: str) -> tuple[int, int] | None:

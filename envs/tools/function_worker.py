@@ -5,15 +5,18 @@ function prints goes to the standard error.
 """
 
 import asyncio
+import dataclasses
 import importlib
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable
 from typing import Any
 
 MAX_ERROR = 500  # characters
+NO_TEXT = re.compile(r" at 0x[0-9a-fA-F]+>$")  # how an object is written that no one has given words
 
 
 def main() -> None:
@@ -37,11 +40,26 @@ def main() -> None:
                 result = function(**asked["arguments"])
                 if inspect.isawaitable(result):
                     result = runner.run(_await(result))
-                text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+                result = result.decode("utf-8", "replace") if isinstance(result, bytes) else result
+                text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=plain)
             except Exception as error:  # what a function raises is its answer
                 answer(id=asked["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
             else:
                 answer(id=asked["id"], result=text[: said["most"]])
+
+
+def plain(value: Any) -> Any:
+    """What JSON has no form for. Raises TypeError for an object that says nothing but its place in memory."""
+    if hasattr(value, "tolist"):  # of NumPy and torch
+        return value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if NO_TEXT.search(text):
+        raise TypeError(f"the tool returned a {type(value).__name__}, which has no text")
+    return text
 
 
 async def _await(result: Awaitable[Any]) -> Any:

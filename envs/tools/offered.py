@@ -159,11 +159,21 @@ class ServedTool:
     """A tool of ours that other environments offer too, by its own protocol."""
 
     def __init__(self, schema: Schema, tool: PythonTool | SearchTool, episode: Callable[[], Run]) -> None:
-        self._schema, self.episode = schema, episode
+        self._schema, self._episode = schema, episode
         self.stats, self.check, self.close = tool.stats, tool.check, tool.close
 
     def schemas(self) -> Sequence[Schema]:
         return (self._schema,)
+
+    def episode(self) -> Run:
+        """Refuses an argument that it would pass over."""
+        run, closed = self._episode(), {**self._schema["function"]["parameters"], "additionalProperties": False}
+
+        async def checked(name: str, arguments: Mapping[str, Any]) -> Result:
+            problem = find_problem(closed, arguments)
+            return ToolError(f"error: {problem}") if problem else await run(name, arguments)
+
+        return checked
 
 
 def offer_python(tool: PythonTool) -> ServedTool:

@@ -11,9 +11,9 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 Schema = Mapping[str, Any]  # {"type": "function", "function": {"name": .., "description": .., "parameters": {..}}}
 
@@ -26,14 +26,17 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-_NAMES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"} | {
-    dict: "object",
-    type(None): "null",
-}
+_LISTS = (list, tuple, set, Sequence, MutableSequence, Collection, Iterable)
+_NAMES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_NAMES |= dict.fromkeys(_LISTS, "array") | dict.fromkeys((dict, Mapping, MutableMapping), "object")
 TYPED = ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref")  # keys that say what a value may be
 MAX_DEPTH = 4  # of the values that are looked at
 SHOWN = 60  # characters of a value in an error text
-_ARGUMENT = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)")
+_ARGUMENT = re.compile(r"\s+(\w+)\s*(?:\([^)]*\))?:\s*(.+)|:param\s(?:[^:]*\s)?(\w+):\s*(.+)")
+_SECTION = re.compile(  # of a docstring, behind which nothing is said of the whole
+    r"^\s*(?:(?:args|arguments|parameters|params|returns?|yields?|raises|examples?)\s*:?\s*$|:\w[\w\s]*:)",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def make_schema(name: str, description: str, parameters: Mapping[str, Any]) -> Schema:
@@ -44,26 +47,48 @@ def make_schema(name: str, description: str, parameters: Mapping[str, Any]) -> S
 
 
 def schema_of(function: Callable[..., Any], name: str) -> Schema:
-    """From its signature and its docstring, whose `Args:` describe the arguments, a line each. function: also a partial
-    one, or an object that is called.
+    """From its signature and its docstring, whose `Args:` describe the arguments. function: also a partial one, or an
+    object that is called. An argument with a default that JSON has no form for is the function's own matter.
 
-    Raises TypeError for a function whose arguments cannot all be given by name.
+    Raises TypeError for a function whose arguments cannot all be given by name, and as JSON.
     """
     written, said = _written(function)
-    described = {found[1]: found[2] for line in said.splitlines() if (found := _ARGUMENT.fullmatch(line))}
+    described = _described(said)
     hints = get_type_hints(written)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for key, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(f"its argument {key!r} cannot be given by name")
-        properties[key] = kind_of_hint(hints[key]) if key in hints else {}
+        try:
+            properties[key] = kind_of_hint(hints[key]) if key in hints else {}
+        except TypeError as error:
+            if parameter.default is not parameter.empty:
+                continue
+            raise TypeError(f"its argument {key!r} is {error}, which no call can give: a call has JSON") from None
         if key in described:
             properties[key] |= {"description": described[key]}
         if parameter.default is parameter.empty:
             required.append(key)
-    description = " ".join(said.partition("\n\n")[0].split())
+    section = _SECTION.search(said)
+    description = " ".join(said[: section.start() if section else None].split())
     return make_schema(name, description, {"type": "object", "properties": properties, "required": required})
+
+
+def _described(said: str) -> dict[str, str]:
+    """What a docstring says of each argument, first. A line that is further in goes on with the one before it."""
+    found: dict[str, str] = {}
+    name, depth = "", 0
+    for line in said.splitlines():
+        inward = len(line) - len(line.lstrip())
+        if name and line.strip() and inward > depth:
+            found[name] += f" {line.strip()}"
+        elif (match := _ARGUMENT.fullmatch(line)) and (match[1] or match[3]) not in found:
+            name, depth = match[1] or match[3], inward
+            found[name] = match[2] or match[4]
+        else:
+            name = ""
+    return found
 
 
 def _written(function: Any) -> tuple[Any, str]:
@@ -85,13 +110,23 @@ def undescribed(schema: Schema) -> str:
     parameters = said.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else {}
     known = properties.items() if isinstance(properties, Mapping) else ()
-    bare = [str(key) for key, each in known if not (isinstance(each, Mapping) and any(key in each for key in TYPED))]
+    bare = [str(key) for key, each in known if not _is_typed(each)]
     missing = [] if said.get("description") else ["no description"]
     return ", ".join([*missing, *([f"no type of {', '.join(bare)}"] if bare else [])])
 
 
+def _is_typed(schema: Any) -> bool:
+    """As far as it says what each item of a list is."""
+    return (
+        isinstance(schema, Mapping)
+        and any(key in schema for key in TYPED)
+        and (schema.get("items") is None or _is_typed(schema["items"]))
+    )
+
+
 def kind_of_hint(hint: Any) -> dict[str, Any]:
-    """{"type": "integer"} for int; {} for what JSON has no name for."""
+    """{"type": "integer"} for int; {} for what may be anything. Raises TypeError for what is never read from JSON."""
+    hint = getattr(hint, "__supertype__", getattr(hint, "__value__", hint))  # of NewType, and of a name for a type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -107,10 +142,22 @@ def kind_of_hint(hint: Any) -> dict[str, Any]:
     if origin is tuple and arguments and arguments[1:] != (...,):  # of each place its own
         places = [kind_of_hint(each) for each in arguments]
         return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
-    if origin in (list, tuple, set) and arguments:
-        return {"type": "array", "items": kind_of_hint(arguments[0])}
     kind = _NAMES.get(origin or hint)
+    if kind == "array" and arguments:
+        return {"type": "array", "items": kind_of_hint(arguments[0])}
+    if is_typeddict(hint):
+        properties = {key: kind_of_hint(each) for key, each in get_type_hints(hint).items()}
+        return {"type": "object", "properties": properties, "required": _required_keys(hint)}
+    if kind is None and isinstance(hint, type) and hint not in (object, Any):
+        raise TypeError(f"of the class {hint.__name__}")
     return {"type": kind} if kind else {}
+
+
+def _required_keys(hint: Any) -> list[str]:
+    """Of a TypedDict; by its hints, since it cannot read its own where annotations are texts."""
+    usual = Required if hint.__total__ else NotRequired
+    marked = {key: get_origin(each) for key, each in get_type_hints(hint, include_extras=True).items()}
+    return [key for key, mark in marked.items() if (mark if mark in (Required, NotRequired) else usual) is Required]
 
 
 def find_problem(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:

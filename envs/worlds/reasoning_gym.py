@@ -25,14 +25,17 @@ from envs.protocols.record import answer
 from envs.protocols.styles import STYLES
 from envs.tasks.config import TaskConfig
 from envs.tasks.splits import split_tasks
-from envs.text.words import last_boxed
+from envs.text.words import last_boxed, without_thought
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.tools.sandbox.config import PRELOAD
 from rlsys.errors import BadInput
 from rlsys.types import EpisodeEnd, Message, Step, Task
 
-READ: Mapping[str, Callable[[str], str | None]] = {"answer_tag": answer, "boxed": last_boxed}
+READ: Mapping[str, Callable[[str], str | None]] = {
+    "answer_tag": lambda text: answer(without_thought(text)),
+    "boxed": last_boxed,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

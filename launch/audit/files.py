@@ -177,6 +177,16 @@ def list_checkpoints(path: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
+def foreign_checkpoints(path: Path) -> list[str]:
+    """What lies among them under a name that a run gives to nothing."""
+    names = sorted(each.name for each in (path / "checkpoints").glob("*"))
+    return [
+        each
+        for each in names
+        if not (FOLDER.fullmatch(each) or BEST.fullmatch(each) or each.startswith((".", "aside")))
+    ]
+
+
 def _is_checkpoint(path: Path) -> bool:
     return path.is_dir() and bool(FOLDER.fullmatch(path.name) or BEST.fullmatch(path.name))
 
@@ -216,6 +226,14 @@ def _sealed_lines(path: Path, name: Callable[[Mapping[str, Any]], str], unreadab
             unreadable.append(str(error))
         else:
             yield SealedLine(name=name(row), number=number, row=row, digest=digest_of(line.rstrip(b"\n")))
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether the last line has its end."""
+    with open(path if path.is_file() else os.devnull, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -6,10 +6,11 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-from launch.audit.files import JOURNAL, SUMMARY, Looked, list_checkpoints
+from launch.audit.files import JOURNAL, SUMMARY, Looked, ends_whole, foreign_checkpoints, list_checkpoints
 from launch.audit.lengths import compare_lengths
 from launch.audit.policy_lag import lag
 from launch.audit.property import Property, Show, number_of
@@ -41,6 +42,7 @@ CERTAIN = 1e-3  # lengths that differ so much come about by chance once in a tho
 def journal(looked: Looked, show: Show) -> Property:
     """Every row as it was written, and none missing: between two rows, and up to what summary and checkpoints say."""
     offenders = [each for each in looked.unreadable if each.startswith(JOURNAL)]
+    offenders += _torn(looked, JOURNAL)
     broken = [number for number, each in enumerate(looked.links, start=1) if not each.fits]
     offenders += [f"line {number} was changed, or a line before it is missing" for number in broken]
     for mark in looked.marks:
@@ -128,6 +130,10 @@ def epochs(looked: Looked, show: Show) -> Property:
 def rows(looked: Looked, show: Show) -> Property:
     """One row of metrics for each step, as it was written; and the lines of evaluations."""
     offenders = [each for each in looked.unreadable if not each.startswith(JOURNAL)]
+    offenders += _torn(looked, METRICS, EVALUATIONS)
+    for name, found in ((METRICS, looked.metrics), (EVALUATIONS, looked.evaluations)):  # a resume reads up to its step
+        early = [each for before, each in pairwise(found) if each.row["step"] < before.row["step"]]
+        offenders += [f"{name} line {each.number}: of a step before that of the line above" for each in early]
     written = (*looked.metrics, *looked.evaluations)
     lines = {each.name: each for each in written}
     times = Counter(each.name for each in written)
@@ -148,6 +154,13 @@ def rows(looked: Looked, show: Show) -> Property:
         offenders += _strangers(looked, sealed)
     said = f"{len(looked.metrics):,} of metrics and {len(looked.evaluations):,} of evaluations"
     return Property(name="rows", says=f"{said}, {looked.lacks_digests or 'as written'}", offenders=tuple(offenders))
+
+
+def _torn(looked: Looked, *names: str) -> list[str]:
+    """Files that end within a line. A process that is killed leaves one; its resume takes it away."""
+    if looked.state != "done" or not looked.is_sealed:
+        return []
+    return [f"{name}: its last line has no end" for name in names if not ends_whole(looked.path / name)]
 
 
 def _strangers(looked: Looked, sealed: Mapping[str, str]) -> list[str]:
@@ -209,6 +222,7 @@ def _misadded(looked: Looked) -> Iterator[str]:
 def checkpoints(looked: Looked, show: Show) -> Property:
     """Every file of every checkpoint, by size and digest; none more, none less; and the models under them."""
     offenders, checked, without = [f"{name} is missing" for name in looked.missing_checkpoints], 0, 0
+    offenders += [f"checkpoints/{name}: not written by the run" for name in foreign_checkpoints(looked.path)]
     for folder in list_checkpoints(looked.path):
         show(f"checkpoints: {folder.name}")
         try:

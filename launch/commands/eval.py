@@ -25,6 +25,7 @@ from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
 from launch.checks.deadlines import evaluated_at_once
 from launch.checks.machine import expected_device
+from launch.checks.own_functions import try_functions_of
 from launch.checks.prompts import check_prompts
 from launch.checks.service_needs import Load, ServiceNeed, check_needs, service_needs, with_every_core
 from launch.checks.software import versions
@@ -53,6 +54,7 @@ from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, Plays, play_each
 from launch.stages.addresses import addresses_of_sets
+from launch.stages.base import check_columns
 from launch.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
@@ -123,6 +125,10 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
         preflight.check(recipe, learner=False)
     for each in recipes_of(recipe):
         nodes.check_rollouts(each)
+    scored = [(each.of.recipe, each.of.tasks) for each in plays.values()]
+    for one, tasks in scored:
+        check_columns(one, tasks)
+    try_functions_of(scored, progress.say if options.resume else None)
     check_needs(needs_of(recipe, plays, served), progress.say)
     addresses = addresses_of_sets(recipe) + ([first_question(served, plays)] if served is not None else [])
     if not options.resume:  # else it is not yet known whether anything is left to play

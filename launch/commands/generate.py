@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from envs.services.teacher import check_by_text, check_ready, check_teacher
 from launch.checks import preflight
 from launch.checks.deadlines import generated_at_once
 from launch.checks.machine import expected_device
+from launch.checks.own_functions import try_functions_of
 from launch.checks.prompts import check_prompts
 from launch.checks.service_needs import Load, check_needs, service_needs, with_every_core
 from launch.commands.shared import add_checkpoint, add_config
@@ -24,6 +26,7 @@ from launch.config.mixture import require_one
 from launch.observe.progress import Progress, process_start
 from launch.run.cleanup import orderly_exit
 from launch.stages.addresses import addresses_of_reward, addresses_of_teacher
+from launch.stages.base import check_columns
 from launch.stages.generate import (
     check_keep,
     generate_missing,
@@ -40,6 +43,7 @@ from rlsys.config.generate import GenerateConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import args_of
+from rlsys.types import Task
 
 if TYPE_CHECKING:
     from actors.pool import RolloutPool
@@ -105,6 +109,7 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)
+    check_reward(recipe, tasks, target, progress)
     load = Load(episodes=episodes_at_once(recipe))
     check_needs(service_needs([recipe], expected_device(recipe.cluster), load), progress.say)
     ask = partial(ask_all, list(addresses_of_reward("reward.judge", recipe)), progress.say)
@@ -136,6 +141,12 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     return 0
 
 
+def check_reward(recipe: RecipeConfig, tasks: Sequence[Task], target: Path, progress: Progress) -> None:
+    """Whether it can score what is played. Raises BadInput, for functions only where nothing has been played yet."""
+    check_columns(recipe, tasks)
+    try_functions_of([(recipe, tasks)], progress.say if store_path(target).exists() else None)
+
+
 def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Progress) -> int:
     """Without engines and without Ray."""
     from launch.run import nodes, wire  # Ray behind these two
@@ -149,6 +160,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     load = Load(episodes=episodes_at_once(recipe), workers=1)
     check_needs(service_needs([recipe], with_every_core(expected_device(recipe.cluster)), load), progress.say)
     tasks, target = tasks_to_generate(make_world(recipe.env), recipe), output_file(options.output)
+    check_reward(recipe, tasks, target, progress)
     addresses = [*addresses_of_teacher(recipe), *addresses_of_reward("reward.judge", recipe)]
     ask = partial(ask_all, addresses, progress.say)
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play

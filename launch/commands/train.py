@@ -13,6 +13,7 @@ from launch.checkpoints.checkpoint import DriverState
 from launch.checkpoints.disk_space import check_disk, describe_room, room_for
 from launch.checkpoints.stop_time import advise_stop, describe_stop, stop_deadline_s
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
+from launch.checks.own_functions import try_functions_of
 from launch.commands.needs import list_commands
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
@@ -28,7 +29,7 @@ from launch.run import cleanup, parent
 from launch.run.exchanged import moved_data, refuse_exchanged
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.addresses import addresses_of
-from launch.stages.base import needs_engines, trained_on_engines
+from launch.stages.base import needs_engines, scored_in, trained_on_engines
 from launch.stages.train import (
     arithmetic,
     check,
@@ -117,9 +118,11 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
             if checkpoint is not None:
                 refuse_impossible(entered, state, checkpoint, directory.checkpoints())
-            progress.doing("asking judges and teachers one question")
+            progress.doing("trying reward functions, and asking judges and teachers one question")
+            for stage in config.stages[state.stage_index :]:
+                try_functions_of(scored_in(config, stage), progress.say if checkpoint is not None else None)
             ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
-            changed = changed_midway(directory.path, config, state)
+            changed = changed_midway(directory.path, config, state) if checkpoint is not None else []
             if extended and checkpoint is not None:
                 directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
                 directory.write("config.yaml", text)
@@ -135,8 +138,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 progress.say(advice)
         if checkpoint is not None:
             progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
-            if changed:
-                progress.say(f"changed in the middle of stage {entered.name}: {changed}")
+            for line in changed:
+                progress.say(line)
             if divided := describe_division(entered, state, checkpoint):
                 progress.say(divided)
             for aside in directory.set_aside_after(checkpoint):

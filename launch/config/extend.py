@@ -67,28 +67,37 @@ def _places(value: Any, moved: Mapping[str, str] = MappingProxyType({})) -> Any:
     return value
 
 
-LEARNED = ("env", "envs", "reward", "algorithm", "rollout", "learner", "loop", "curriculum", "window")  # parts
+# Parts of a recipe whose change is told: what is learned from there on, and how it is measured.
+TOLD: tuple[str, ...] = ("model", "env", "envs", "reward", "algorithm", "engine", "rollout", "learner", "loop")
+TOLD += ("curriculum", "window", "eval")
 
 
-def changed_midway(path: Path, config: RunConfig, state: DriverState) -> str:
-    """Of a stage that has begun what a resume changes in how it learns: "algorithm.kl_coef 0.0 -> 0.1". "" where
-    nothing."""
-    if not state.stage_step:
-        return ""
-    before, now = (
-        dict(
-            _leaves(
-                {
-                    part: found
-                    for part, found in asdict(each.stages[state.stage_index].config).items()
-                    if part in LEARNED
-                }
-            )
-        )
-        for each in (compose(str(path / "config.yaml"), [], saved=True), config)
+def changed_midway(path: Path, config: RunConfig, state: DriverState) -> list[str]:
+    """What a resume changes, a line for each stage: of the one that has begun it holds from there on, of those that
+    have ended it does nothing, where it is not a change of the whole recipe."""
+    before, at = compose(str(path / "config.yaml"), [], saved=True), state.stage_index
+    now = _changes(before.stages[at], config.stages[at])
+    lines = (
+        [f"changed in the middle of stage {config.stages[at].name}: {_list(now)}"] if state.stage_step and now else []
     )
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return ", ".join(f"{key} {before.get(key)} -> {now.get(key)}" for key in keys)
+    for old, ended in zip(before.stages[:at], config.stages[:at], strict=True):
+        own = {key: values for key, values in _changes(old, ended).items() if now.get(key, ("", ""))[1] != values[1]}
+        lines += [f"stage {ended.name} has ended, and nothing comes of: {_list(own)}"] if own else []
+    return lines
+
+
+def _changes(before: StageConfig, now: StageConfig) -> dict[str, tuple[Any, Any]]:
+    old, new = (
+        dict(_leaves({part: value for part, value in asdict(each.config).items() if part in TOLD}))
+        for each in (before, now)
+    )
+    return {
+        key: (old.get(key), new.get(key)) for key in {**old, **new} if _places(old.get(key)) != _places(new.get(key))
+    }
+
+
+def _list(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{key} {before} -> {now}" for key, (before, now) in changes.items())
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

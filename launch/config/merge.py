@@ -12,14 +12,18 @@ from cachetools import LRUCache
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs import REWARDS, WORLDS
 from launch.config.keys import Key, keys_of
 from launch.config.layers import Layer, check_plain
 from launch.config.scope import has
+from rlsys.choices import choose
 from rlsys.config.identity import config_key
 from rlsys.config.mappings import Over, Raw, Removals, clear, mappings_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.config.window import WindowConfig
 from rlsys.errors import BadInput
+
+OWN = {"env": WORLDS, "reward": REWARDS}  # what an evaluation set may have of its own
 
 
 def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type], removals: Removals) -> RecipeConfig:
@@ -29,7 +33,9 @@ def merge_recipe(layers: Sequence[Layer], schemas: Mapping[str, type], removals:
         window = _part("window", None, {"window": _lay(layers, {}, {}).get("window", {})}).made
         below = [Layer("", _default_mappings(*each)) for each in schemas.items()]
         below.append(Layer("window", _window_values(window, schemas)))
-        given = _lay([*below, *layers], {}, schemas, removals)
+        every = [*below, *layers]
+        given = _lay(every, {}, schemas, removals)
+        given |= _lay_sets(every, given, schemas, removals)
         parts = {field.name: _part(field.name, schemas.get(field.name), given) for field in fields(RecipeConfig)}
     except OmegaConfBaseException as error:
         raise _wrong_layer(error, layers, schemas) from error
@@ -76,12 +82,47 @@ def _part(key: str, schema: type | None, given: Raw) -> _Part:
     return _PARTS[asked]
 
 
-def _lay(layers: Sequence[Layer], base: Raw, schemas: Mapping[str, type], removals: Removals | None = None) -> Raw:
+def _lay(
+    layers: Sequence[Layer],
+    base: Raw,
+    schemas: Mapping[str, type],
+    removals: Removals | None = None,
+    below: Raw | None = None,
+) -> Raw:
     """The layers over `base`, as `rlsys.config.mappings` says."""
     noted = removals or Removals()
     return reduce(
-        lambda below, layer: Over(schemas, layer.source, noted).lay(below, layer.values, RecipeConfig), layers, base
+        lambda laid, layer: Over(schemas, layer.source, noted, below or {}).lay(laid, layer.values, RecipeConfig),
+        layers,
+        base,
     )
+
+
+def _lay_sets(layers: Sequence[Layer], given: Raw, schemas: Mapping[str, type], removals: Removals) -> Raw:
+    """{"eval": ..} once more, where the types of what the sets have of their own are known: there too a dotted key
+    changes an entry of a mapping, and what it changes is the recipe's where the set has said nothing of it."""
+    types: dict[str, type] = {}
+    below: Raw = {}
+    for name, one in (given.get("eval", {}).get("sets") or {}).items():
+        for key, table in OWN.items():
+            own = (one or {}).get(key)
+            if (
+                key not in schemas
+                or not isinstance(own, dict)
+                or not any(isinstance(each, dict) for each in own.values())
+            ):
+                continue
+            try:
+                schema = choose(key, table, own["name"]).schema if "name" in own else schemas[key]
+            except BadInput:
+                continue  # where the set is made it is named
+            types[f"eval.sets.{name}.{key}"] = schema
+            known = given if schema is schemas[key] else _default_mappings(key, schema)
+            below.setdefault(name, {})[key] = mappings_of(known.get(key, {}), schema, {})
+    if not types:
+        return {}
+    ours = [Layer(layer.source, {"eval": layer.values["eval"]}) for layer in layers if "eval" in layer.values]
+    return _lay(ours, {}, {**schemas, **types}, removals, {"eval": {"sets": below}})
 
 
 def _window_values(window: WindowConfig, schemas: Mapping[str, type]) -> Raw:

@@ -176,7 +176,9 @@ def mix(parts: Sequence[Part], recipes: Mapping[str, RecipeConfig]) -> RecipeCon
             raise BadInput(error, where=part.layers[-1].source) from error
     world = MixtureConfig(parts={name: share.env for name, share in shares.items()})
     first = recipes[parts[0].name]
-    return replace(first, env=world, reward=None, curriculum=CurriculumConfig(), envs=shares)
+    sets = {name: recipes.get(name, first).eval.sets[name] for name in first.eval.sets}  # each over its environment
+    evaluated = replace(first.eval, sets=sets)
+    return replace(first, env=world, reward=None, curriculum=CurriculumConfig(), envs=shares, eval=evaluated)
 
 
 def require_one(recipe: RecipeConfig, what: str) -> None:

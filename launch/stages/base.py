@@ -23,9 +23,8 @@ from actors.renderer import ChatRenderer
 from envs import make_world
 from envs.protocols import PROTOCOLS, Inline
 from envs.rewards import ChecksTask, judge_of, make_reward, traits_of
-from envs.rewards.functions import FunctionsRewardConfig
-from envs.rewards.trial import try_once
 from envs.services.judge.config import JudgeConfig
+from launch.evaluation.sets import sets_of
 from launch.run.run import Run
 from launch.stages import STAGES
 from launch.stages.reads import Keys
@@ -35,7 +34,7 @@ from rlsys.choices import load
 from rlsys.config.identity import config_key
 from rlsys.config.recipe import DataSource, RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, nearest
-from rlsys.types import Sample
+from rlsys.types import Sample, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +67,9 @@ class StageKeys:
 STAGE_KEYS = tuple(field.name for field in fields(StageKeys))
 
 
+Scored = tuple[RecipeConfig, Sequence[Task]]
+
+
 class Stage:
     """A kind of stage. What stands here fits one that goes through the training tasks and needs no engines."""
 
@@ -98,11 +100,10 @@ class Stage:
         return len(make_world(recipe.env).tasks("train"))
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
-        """Look before a run starts whether there is something to train on, and the reward can score it. Raises
-        BadInput."""
-        if self.plays:
-            for one in stage.config.by_env.values():
-                check_columns(one)
+        """Look before a run starts whether there is something to train on, and the rewards can score what is played.
+        Raises BadInput."""
+        for recipe, tasks in scored_in(config, stage):
+            check_columns(recipe, tasks)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         """The keys of this kind that a run directory must be continued with, besides environment and group size."""
@@ -295,14 +296,21 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     )
 
 
-def check_columns(recipe: RecipeConfig) -> None:
-    """Whether the first training task has what the reward asks of it, of a reward that can tell, and what functions of
-    the user's own do with texts. Raises BadInput."""
+def scored_in(config: RunConfig, stage: StageConfig) -> list[Scored]:
+    """Whose rewards the stage asks, its evaluations included, and the tasks that they score."""
+    kind, found = stage_of(stage.kind), list[Scored]()
+    if kind.plays and (kind.has_length or kind.makes_data):
+        found += [(one, make_world(one.env).tasks("train")) for one in stage.config.by_env.values()]
+    if needs_engines(config, stage) and not kind.makes_data:
+        found += [(each.recipe, each.tasks) for each in sets_of(stage.config)]
+    return found
+
+
+def check_columns(recipe: RecipeConfig, tasks: Sequence[Task]) -> None:
+    """Whether the first task has what the reward asks of it, of a reward that can tell. Raises BadInput."""
     reward = make_reward(recipe.reward)
-    if isinstance(reward, ChecksTask):
-        reward.check_task(make_world(recipe.env).tasks("train")[0])
-    if isinstance(recipe.reward, FunctionsRewardConfig):
-        try_once(recipe.reward, make_world(recipe.env).tasks("train"), config_key(recipe.env))
+    if isinstance(reward, ChecksTask) and tasks:
+        reward.check_task(tasks[0])
 
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:

@@ -18,6 +18,7 @@ from launch.checks.gpu_plan import GpuPlan, gpu_plan
 from launch.checks.known_models import KNOWN
 from launch.checks.machine import expected_device, is_local, runs_elsewhere
 from launch.checks.memory_table import format_rows
+from launch.checks.own_functions import try_functions_of
 from launch.checks.packaged import PACKAGED
 from launch.checks.service_needs import ServiceNeed, check_needs, of_reference, service_needs
 from launch.checks.teachers import KEY as TEACHER_KEY
@@ -28,7 +29,7 @@ from launch.observe.health import NOTHING, Finding
 from launch.observe.trackers.table import check_trackers
 from launch.run.run import Run, health
 from launch.run.saving import checkpoint, restore, wait_written
-from launch.stages.base import needs_engines, stage_of, trained_on_engines
+from launch.stages.base import needs_engines, scored_in, stage_of, trained_on_engines
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 from rlsys.errors import BadInput, LearnerLost, RunFailed
 from rlsys.rollout import args_of
@@ -154,6 +155,7 @@ def arithmetic(config: RunConfig) -> tuple[list[str], BadInput | None]:
                 for played in recipes_of(stage.config):
                     preflight.check_judging(played)
             stage_of(stage.kind).ready(config, stage)
+            try_functions_of(scored_in(config, stage))
             facts = stage_of(stage.kind).arithmetic(config, stage)
         except BadInput as error:
             problem = problem or error  # it is raised at the end, and said there alone

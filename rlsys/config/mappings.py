@@ -89,15 +89,19 @@ class Over:
     types: Mapping[str, Any]  # of the parts of a recipe that a name picks: {"reward": FunctionsRewardConfig}
     where: str = ""  # the layer, for error lines
     removals: Removals = field(default_factory=Removals)
+    below: Raw = field(default_factory=dict)  # mappings that dotted keys change where no layer has said anything yet
 
     def lay(self, base: Any, change: Any, of: Any, key: str = "") -> Any:
         """`change` over `base`, of the type `of`. Raises BadInput for a null beside entries of a whole mapping."""
+        if key in self.types and get_origin(_not_none(of)) is dict and not isinstance(change, Dotted):
+            base = None  # a section in the place of a mapping, which is given whole
         of = self.types.get(key, _not_none(of))
         if not isinstance(change, dict) or (of is Any and not isinstance(change, Dotted)):
             return change
         below = base if isinstance(base, dict) else {}
         if get_origin(of) is dict:
-            return self._lay_entries(below, change, get_args(of)[1], key)
+            here = below if isinstance(base, dict) else self._below(key)
+            return self._lay_entries(here, change, get_args(of)[1], key)
         hints = _hints(of)
         within = f"{key}." if key else ""
         return below | {
@@ -120,6 +124,12 @@ class Over:
             else:
                 kept[name] = self.lay(kept.get(name), value, of, f"{key}.{name}")
         return kept
+
+    def _below(self, key: str) -> Raw:
+        found: Any = self.below
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else {}
 
 
 def mappings_of(values: Raw, of: Any, types: Mapping[str, Any], key: str = "") -> Raw:

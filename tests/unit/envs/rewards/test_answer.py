@@ -30,6 +30,11 @@ def scored(*messages: tuple[str, str], gold: str = "24", truncated: bool = False
         ("<answer>24", 0.0, 0.0),
         ("<answer>3</answer><answer>24</answer>", 1.0, 0.0),
         ("<answer>24</answer><answer>3</answer>", 0.0, 0.0),
+        ("<think>So <answer>24</answer></think> I do not know.", 0.0, 0.0),
+        ("<think>So <answer>24</answer>", 0.0, 0.0),
+        ("It was <answer>24</answer></think>", 0.0, 0.0),
+        ("[THINK]<answer>24</answer>[/THINK]", 0.0, 0.0),
+        ("<think>They want <answer>the answer</answer>.</think><answer>24</answer>", 1.0, 0.1),
     ],
 )
 def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None:
@@ -49,6 +54,9 @@ def test_parts_of_a_last_message(text: str, correct: float, form: float) -> None
         ("3 - 5 is -2", "-2", 1.0, 0.1),
         ("3-5", "5", 1.0, 0.1),  # a difference, and no sign
         ("x24", "24", 0.0, 0.0),
+        ("<think>It is 24", "24", 0.0, 0.0),
+        ("<think>It is 24</think>I cannot say.", "24", 0.0, 0.0),
+        ("<think>Not 25</think>It is 24", "24", 1.0, 0.1),
         ("<answer>twenty-four</answer>", "24", 0.0, 0.0),
         ("", "24", 0.0, 0.0),
     ],
@@ -146,6 +154,22 @@ def test_reward_is_picked_by_name() -> None:
         make_reward(AnswerRewardConfig(name="awnser"))
 
 
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        (r"\boxed{Paris}", "paris"),
+        (r"$\text{Paris}$", "Paris"),
+        ("The answer is Paris.", "Paris"),
+        ("\u201cParis\u201d", "Paris"),
+        ("New\nYork", "New York"),
+        ("Zu\u0308rich", "Z\u00fcrich"),
+        ("_Paris_", "Paris"),
+    ],
+)
+def test_what_is_around_a_text_says_nothing(text: str, gold: str) -> None:
+    assert same_answer(text, [gold]) and not same_answer(text, ["London"])
+
+
 def test_an_exclamation_mark_is_no_factorial() -> None:
     assert same_answer("Paris!", ("Paris",)) and same_answer("yes!", ("Yes.",))
     assert not same_answer("5!", ("5",)) and not same_answer("n!", ("n",))
@@ -175,6 +199,13 @@ def test_an_exclamation_mark_is_no_factorial() -> None:
         "`391`",
         "391 USD",
         "€391",
+        "USD 391",
+        "US$391",
+        r"\text{391}",
+        r"391 \text{ dollars}",
+        r"\boxed{\mathbf{391}}",
+        "\u201c391\u201d",
+        "391 percent",
     ],
 )
 def test_forms_of_a_right_number(text: str) -> None:
@@ -189,6 +220,7 @@ def test_forms_of_a_right_number(text: str) -> None:
     ]
     + [(text, "391") for text in ["17*23", "x > 391", "-391", "3.91e1", "391/1", "391 392", "391 apples", "391 half"]]
     + [("0.5%", "0.5"), ("0.5", "0.5%"), ("1%", "0.1"), ("50 cents", "50"), ("391 euros", "$391"), ("$5", "5%")]
+    + [("1 3/2", "2.5"), ("1 2/4", "1.5"), (r"\frac24", "0.5"), ("1 080", "1080"), ("USD 5", "€5"), ("5\u20133", "2")]
     + [("x = 3", "y = 3"), ("4/8", "0.5"), ("1/0", "0"), ("1/2", "2"), ("50%", "$50")],
 )
 def test_a_wrong_or_doubtful_amount_is_not_paid(text: str, gold: str) -> None:
@@ -203,6 +235,15 @@ def test_fractions_and_per_cent() -> None:
         ("0.5", "1/2"),
         ("50%", "0.5"),
         ("50", "50%"),
+        (r"\frac12", "0.5"),
+        ("\u00bd", "0.5"),
+        ("1\u00bd", "1.5"),
+        ("1 1/2", "3/2"),
+        ("-1 1/2", "-1.5"),
+        ("1\u202f080", "1080"),
+        (r"1\,080", "1080"),
+        ("1{,}080", "1080"),
+        ("\u20133", "-3"),
     ]:
         assert same_answer(text, [gold])
     assert same_answer("4/8", ["4/8"]) and same_answer("391 apples", ["391 apples"])

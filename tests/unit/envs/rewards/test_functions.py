@@ -1,7 +1,9 @@
 """Reward functions with TRL's signature and verl's, as their users have written them."""
 
 import asyncio
+import functools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,49 @@ def bare_score(completions: Any, **kwargs: Any) -> Any:
 
 def two_scores(completions: Any, **kwargs: Any) -> Any:
     return [1.0, 2.0]
+
+
+def bytes_score(completions: Any, **kwargs: Any) -> Any:
+    return b"\x01"
+
+
+def infinite(completions: Any, **kwargs: Any) -> Any:
+    return [float("inf")]
+
+
+def too_large(completions: Any, **kwargs: Any) -> Any:
+    return [10**400]
+
+
+def unawaited(completions: Any, **kwargs: Any) -> Any:
+    return brief(completions)
+
+
+def finds_none(completions: Any, **kwargs: Any) -> Any:
+    return [next(each for each in completions if each == "")]
+
+
+def cancels(completions: Any, **kwargs: Any) -> Any:
+    raise asyncio.CancelledError
+
+
+def decorated(call: Any) -> Any:
+    @functools.wraps(call)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return called
+
+
+brief_decorated = decorated(brief)
+
+
+def nothing() -> list[float]:
+    return [1.0]
+
+
+def by_star(*args: Any) -> list[float]:
+    return [1.0]
 
 
 def by_place(completions: Any, /, **kwargs: Any) -> Any:
@@ -129,6 +174,12 @@ def test_a_function_of_verl_is_called_by_its_names(extra: Any) -> None:
         ("text_score", "a number or None"),
         ("bare_score", "a list with a number"),
         ("two_scores", "a list with a number"),
+        ("bytes_score", "a list with a number"),
+        ("infinite", "a finite number"),
+        ("too_large", "a number or None"),
+        ("unawaited", "`async def`"),
+        ("finds_none", "StopIteration"),
+        ("cancels", "CancelledError"),
         ("needs_reference", "needs 'reference'"),
         ("records", "no token ids"),
         ("everything", "no reward function applies"),
@@ -139,6 +190,23 @@ def test_what_breaks_is_a_failure_of_the_data_and_no_zero(name: str, says: str) 
         scored(config(name), "5")
     failure = failure_of(raised.value, "reward")
     assert failure.kind is FailureKind.DATA and says in failure.detail
+
+
+def test_a_decorated_function_is_awaited_as_the_one_inside_it() -> None:
+    assert scored(config("brief_decorated"), "5") == replace(
+        scored(config("brief"), "5"), parts={"brief_decorated": 1.0}
+    )
+
+
+def test_what_is_cancelled_from_outside_is_no_failure() -> None:
+    async def cancel() -> None:
+        scoring = asyncio.ensure_future(FunctionsReward(config("hangs")).scores(transcript("5")))
+        await asyncio.sleep(0)
+        scoring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await scoring
+
+    asyncio.run(cancel())
 
 
 def test_an_awaited_function_has_a_deadline() -> None:
@@ -178,6 +246,9 @@ def test_bad_functions_are_refused_before_anything_runs() -> None:
         FunctionsReward(config("digit"))
     with refused("reward.functions", says="'completions' cannot be given by name"):
         FunctionsReward(config("by_place"))
+    for name in ("nothing", "by_star"):
+        with refused("reward.functions", says="no argument that has a name"):
+            FunctionsReward(config(name))
     with refused("reward.functions", found=["digits"], expected="keys, each with a number"):
         compose("quickstart", ["stages.sft=null", "reward.name=functions", "reward.functions=[digits]"])
     with refused("reward.functions", expected="a class is chosen with reward.name"):

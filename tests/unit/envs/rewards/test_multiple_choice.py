@@ -98,10 +98,70 @@ def chose(*said) -> str | None:
         ("<answer>A city</answer>", None),
         ("<answer>[B]</answer>", "B"),
         ("<answer>\\textbf{(B)} Paris</answer>", "B"),
+        ("\\boxed{\\mathsf{B}}", "B"),
+        ("\\boxed{\\text{Paris}}", "B"),
+        ("\\boxed{B - Paris}", "B"),
+        ("\\boxed{B - Rome}", None),
+        ("The answer is 'B'.", "B"),
+        ("The answer is __B__.", "B"),
+        ("Answer: `B`", "B"),
+        ("Answer: \uff22", "B"),
+        ('{"answer": "B"}', "B"),
+        ('```json\n{"answer": "B"}\n```', "B"),
+        ('{"answer": "B or C"}', None),
+        ("答案是B。", "B"),
+        ("A不对，故选B", "B"),
+        ("答案不是B", None),
+        ("选B、C", None),
+        ("The answer is B/C", None),
+        ("The answer is B & C", None),
+        ("Answer: B C", None),
+        ("Answer: 'B' or 'C'", None),
+        ("The answer is (B)(C)", None),
+        ("The answer is B. Or maybe C.", None),
+        ("The answer is B. A is the capital of Italy.", "B"),
+        ("Take vitamin B12", None),
+        ("<think>The answer is B.</think>", None),
+        ("<think>The answer is B", None),
+        ("<think><answer>B</answer></think> Rome or Oslo", None),
+        ("<think>The answer is A.</think> The answer is B.", "B"),
+        ("[THINK]B[/THINK]", None),
     ],
 )
 def test_the_letter_that_is_chosen(text: str, letter: str | None) -> None:
     assert chose(text) == letter
+
+
+DENYING = {
+    "A": "Wrong, Not wrong",
+    "B": "None of the above",
+    "C": "Both A and B",
+    "D": "Never",
+    "E": "It cannot be said",
+}
+
+
+@pytest.mark.parametrize("letter", DENYING)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{letter}",
+        "{letter}. {words}",
+        "{words}",
+        "**{letter}. {words}**",
+        "The answer is {letter}: {words}.",
+        "The answer is ({letter}) {words}",
+        "The answer is {words}.",
+        "\\boxed{{\\text{{{words}}}}}",
+        "\\boxed{{{letter}. {words}}}",
+    ],
+)
+def test_words_of_an_option_deny_nothing(form: str, letter: str) -> None:
+    said = form.format(letter=letter, words=DENYING[letter])
+    (finding,) = REWARD.findings(transcript(said, golds=(letter,), record={"options": DENYING}))
+    assert finding.value == 1.0, finding
+    other = transcript(f"It is not true that the answer is {letter}", golds=(letter,), record={"options": DENYING})
+    assert REWARD.findings(other)[0].value == 0.0
 
 
 def test_the_environment_chooses_nothing() -> None:

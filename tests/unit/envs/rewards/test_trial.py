@@ -1,6 +1,7 @@
 """A reward function of a user's own is tried before a run: what always raises or compares is refused by its name."""
 
 import asyncio
+import json
 import multiprocessing
 import os
 import random
@@ -16,13 +17,20 @@ import pytest
 from envs.rewards import trial
 from envs.rewards.functions import FunctionsRewardConfig
 from envs.rewards.trial import try_functions
+from launch.checks.own_functions import try_functions_of
 from launch.config.compose import compose
-from launch.stages.base import stage_of
+from launch.stages.base import scored_in
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.refused import refused
 
 TASKS = [Task(task_id=f"t:{n}", question=f"{n} + 1?", answers=(str(n + 1),), record={"level": n}) for n in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes long to start a process."""
+    monkeypatch.setattr(trial, "TRIAL_S", 600.0)
 
 
 def length(completions: Any, **columns: Any) -> list[float]:
@@ -113,6 +121,22 @@ def writes(completions: Any, **columns: Any) -> list[float]:
     return [0.0 for _ in completions]
 
 
+def misspelt(completions: Any, anwser: Any = None) -> list[float]:
+    return [float(len(completion[0]["content"])) for completion in completions]
+
+
+def silent(completions: Any, **columns: Any) -> list[float | None]:
+    return [None for _ in completions]
+
+
+async def waits(completions: Any, **columns: Any) -> list[float]:
+    return [0.0 for _ in completions]
+
+
+def unawaited(completions: Any, **columns: Any) -> Any:
+    return waits(completions)
+
+
 def compute_score(solution_str: str, ground_truth: str) -> float:
     return float(solution_str == ground_truth)
 
@@ -146,18 +170,55 @@ def test_one_that_always_fails_or_compares_is_refused(name: str, says: str) -> N
         try_functions(config("length", name), TASKS)
 
 
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["misspelt"], "'anwser' (did you mean 'answer'?) keeps its default"),
+        (["silent"], "no function applies"),
+        (["silent", "length"], ""),
+    ],
+)
+def test_a_doubt_is_said_and_is_no_refusal(names: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert try_functions(config(*names), TASKS) == ""
+    said = capsys.readouterr().err
+    assert says in said and bool(said) == bool(says)
+
+
+def test_a_trial_awaits_what_a_run_awaits() -> None:
+    with refused("reward.functions", says="`async def`"):
+        try_functions(config("unawaited"), TASKS)
+
+
 def test_one_that_takes_minutes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "TRIAL_S", 0.0)
     assert "was not tried" in try_functions(config("minutes"), TASKS)
 
 
-def test_a_stage_is_not_ready_with_a_function_that_always_raises(tmp_path: Path) -> None:
+def test_a_function_that_always_raises_is_refused_before_a_run_and_told_to_one_that_goes_on(tmp_path: Path) -> None:
     rows = [{"prompt": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
     data = jsonl(tmp_path / "tasks.jsonl", rows)
     keys = ["stages.sft=null", "env.name=prompts", f"env.data={data}", "reward.name=functions"]
     run = compose("quickstart", [*keys, f"reward.functions={{{__name__}.boom: 1}}"])
     with refused("reward.functions", says="in boom"):
-        stage_of("rl").ready(run, run.stages[0])
+        try_functions_of(scored_in(run, run.stages[0]))
+    told: list[str] = []
+    try_functions_of(scored_in(run, run.stages[0]), told.append)
+    assert len(told) == 1 and "in boom" in told[0] and "goes on" in told[0]
+
+
+@pytest.mark.parametrize("kind", ["rl", "eval"])
+def test_what_scores_an_evaluation_set_is_tried_too(kind: str, tmp_path: Path) -> None:
+    rows = [{"prompt": [{"role": "user", "content": f"{n} + 1?"}], "answer": str(n + 1)} for n in range(4)]
+    recipe = {
+        "env": {"name": "prompts", "data": str(jsonl(tmp_path / "tasks.jsonl", rows)), "held_out_tasks": 1},
+        "reward": {"name": "functions", "functions": {f"{__name__}.length": 1}},
+        "eval": {"sets": {"one": {"reward": {"functions": {f"{__name__}.boom": 1}}}}},
+        "stages": [{"name": "one", "kind": kind} | ({"steps": 1} if kind == "rl" else {})],
+    }
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe))
+    run = compose(str(tmp_path / "own.yaml"), [])
+    with refused("reward.functions", says="in boom"):
+        try_functions_of(scored_in(run, run.stages[0]))
 
 
 def test_functions_are_tried_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache, partial, wraps
-from typing import Any
+from pathlib import Path
+from typing import Any, NewType, NotRequired, TypedDict
 
+import numpy as np
 import pytest
 
 from envs.tools.function import read_schema
+from envs.tools.function_worker import plain
 from envs.tools.schema import undescribed
 from tests.refused import refused
 
@@ -93,6 +99,93 @@ def test_an_object_is_described_by_its_call_or_else_its_class(name: str) -> None
     assert found["description"] == "Count a city." and found["parameters"]["properties"] == {"city": {"type": "string"}}
 
 
+class Unit(Enum):
+    METRES = "metres"
+
+
+class Place(TypedDict):
+    name: str
+    country: NotRequired[str]
+
+
+Metres = NewType("Metres", int)
+
+
+def measures(
+    place: Place, heights: Sequence[Metres], by: Mapping[str, int], anything: Any, unit: Unit = Unit.METRES
+) -> str:
+    """Measure a place.
+
+    The heights are those of its mountains, from
+    north to south.
+
+    Args:
+        place: Its name, and where there are several
+            of this name its country.
+        heights (list[int]): In metres: whole ones.
+
+    Returns:
+        heights: Not an argument's.
+    """
+    return f"{place} {heights} {by} {unit}"
+
+
+def in_rest(mountain: str) -> str:
+    """Look it up.
+
+    :param str mountain: Its name.
+    """
+    return mountain
+
+
+def enumerated(unit: Unit) -> str:
+    return unit.value
+
+
+def listed(units: list[Unit] | None) -> str:
+    return str(units)
+
+
+def test_types_and_words_of_a_signature_reach_the_model() -> None:
+    found = schema_of("measures")
+    assert found["description"] == ("Measure a place. The heights are those of its mountains, from north to south.")
+    place = {"type": "object", "properties": {"name": {"type": "string"}, "country": {"type": "string"}}}
+    said = "Its name, and where there are several of this name its country."
+    assert found["parameters"]["properties"] == {
+        "place": place | {"required": ["name"], "description": said},
+        "heights": {"type": "array", "items": {"type": "integer"}, "description": "In metres: whole ones."},
+        "by": {"type": "object"},
+        "anything": {},
+    }
+    assert schema_of("in_rest")["parameters"]["properties"]["mountain"]["description"] == "Its name."
+
+
+@dataclass
+class Point:
+    x: int
+
+
+RESULTS = [
+    (np.float32(2.5), "2.5"),
+    (np.arange(2), "[0, 1]"),
+    ({"n": np.int64(3)}, '{"n": 3}'),
+    ([Point(1)], '[{"x": 1}]'),
+    ({2, 1}, "[1, 2]"),
+    ([b"caf\xc3\xa9", Path("a")], '["café", "a"]'),
+]
+
+
+@pytest.mark.parametrize(("result", "text"), RESULTS)
+def test_a_result_that_json_has_no_form_for_is_written_as_its_value(result: Any, text: str) -> None:
+    assert json.dumps(result, ensure_ascii=False, default=plain) == text
+
+
+@pytest.mark.parametrize("result", [stateful, (each for each in "ab"), lambda: None, Stateful.__call__])
+def test_a_place_in_memory_is_no_result(result: Any) -> None:
+    with pytest.raises(TypeError, match="which has no text"):
+        json.dumps([result], default=plain)
+
+
 NO_TOOLS = [
     (f"{__name__}.Stateful", "a function; a class"),
     ("builtins.dict", "a function; a class"),
@@ -104,6 +197,8 @@ NO_TOOLS = [
     ("math.sqrt", "cannot be given by name"),
     ("builtins.max", "no signature"),
     (f"{__name__}.absent", "absent"),
+    (f"{__name__}.enumerated", "'unit' is of the class Unit"),
+    (f"{__name__}.listed", "'units' is of the class Unit"),
 ]
 
 
@@ -128,3 +223,5 @@ def test_what_the_model_is_not_told() -> None:
     properties = {"a": {"anyOf": [{}]}, "b": {"$ref": "#/x"}, "c": {"description": "x"}, "d": None}
     told = {"description": "x", "parameters": {"properties": properties}}
     assert undescribed({"function": told}) == "no type of c, d"
+    nested = {"a": {"type": "array", "items": {}}, "b": {"type": "array", "items": {"type": "string"}}}
+    assert undescribed({"function": {"description": "x", "parameters": {"properties": nested}}}) == "no type of a"

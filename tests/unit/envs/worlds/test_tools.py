@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from envs.problems import errands
 from envs.protocols.native import HERMES, read_calls
 from envs.services.guard import ToolFailed
-from envs.tools.offered import PlainTool, ToolEntry, compute, verify_graph_answer
+from envs.tools.offered import PlainTool, ServedTool, ToolEntry, compute, one_text, verify_graph_answer
 from envs.tools.result import Result, ToolError
 from envs.tools.schema import Schema, find_problem, schema_of
+from envs.tools.search import SearchConfig, SearchTool
 from envs.worlds.tools import ToolsConfig, ToolsWorld
 from launch.cli import run
 from launch.config.compose import compose
@@ -304,6 +305,17 @@ KEYWORDS = st.sampled_from(
 def test_any_schema_and_any_arguments_get_a_verdict(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     assert isinstance(find_problem(schema, arguments), str)
     assert isinstance(find_problem({"properties": {key: schema for key in arguments}}, arguments), str)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), [({"q": "x"}, "x"), ({"q": "x", "k": 5}, "no argument"), ({}, "missing")]
+)
+def test_a_tool_of_ours_passes_no_argument_over(arguments: dict[str, Any], says: str) -> None:
+    async def answer(name: str, given: Any) -> Result:
+        return str(given["q"])
+
+    tool = ServedTool(one_text("search", "", "q"), SearchTool(SearchConfig(), 1), lambda: answer)
+    assert says in str(asyncio.run(tool.episode()("search", arguments)))
 
 
 def test_arguments_are_compared_with_types_and_enumerations() -> None:

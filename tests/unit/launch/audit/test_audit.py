@@ -115,6 +115,33 @@ def test_every_byte_and_every_line_counts(
     assert not broken(copied)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
+def test_lines_stand_in_the_order_of_their_steps(name: str, copied: Path) -> None:
+    path = copied / name
+    path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
+    assert "rows" in broken(copied)  # a resume would drop what stands behind a later step
+
+
+@pytest.mark.parametrize(
+    ("name", "of"), [("metrics.jsonl", "rows"), ("evaluations.jsonl", "rows"), ("journal.jsonl", "journal")]
+)
+def test_a_run_that_is_done_ends_with_whole_lines(name: str, of: str, copied: Path) -> None:
+    with (copied / name).open("a") as file:
+        file.write('{"step": 1')
+    assert of in broken(copied)
+    summary = json.loads((copied / "summary.json").read_text())
+    (copied / "summary.json").write_text(json.dumps(with_own_digest(summary | {"status": "failed", "by": "parent"})))
+    assert of not in broken(copied)
+
+
+def test_a_folder_among_the_checkpoints_that_no_run_writes_is_named(copied: Path) -> None:
+    for name in (".step-000014.tmp", "aside-step-000014", "aside1-step-000014"):
+        (copied / "checkpoints" / name).mkdir()
+    assert not broken(copied)
+    shutil.copytree(copied / "checkpoints" / "step-000012", copied / "checkpoints" / "step-12")
+    assert broken(copied) == {"checkpoints": ("checkpoints/step-12: not written by the run",)}
+
+
 NOT_COVERED = {
     "trajectories/index.jsonl cut",
     "trajectories/index.jsonl removed",

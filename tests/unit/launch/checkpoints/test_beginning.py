@@ -201,10 +201,14 @@ def test_what_changes_in_how_a_stage_learns_that_has_begun_is_named(tmp_path: Pa
     outcome = play(tmp_path, stages=stages(5, kl_coef=0.0), on_row=stop_at(6))
     run, state, recipe = with_config(tmp_path), outcome.run.state, str(tmp_path / "recipe.yaml")
     more = ["stages.b.algorithm.kl_coef=0.1", "stages.b.rollout.temperature=0.5", "rollout.workers=2", "tracker=none"]
-    said = changed_midway(run, compose(recipe, more), state)
+    (said,) = changed_midway(run, compose(recipe, more), state)
     assert "algorithm.kl_coef 0.0 -> 0.1" in said and "rollout.temperature 1.0 -> 0.5" in said and "tracker" not in said
-    assert changed_midway(run, compose(recipe, []), state) == ""
-    assert changed_midway(run, compose(recipe, more), replace(state, stage_step=0)) == ""
+    assert changed_midway(run, compose(recipe, []), state) == []
+    assert changed_midway(run, compose(recipe, more), replace(state, stage_step=0)) == []
+    (said,) = changed_midway(run, compose(recipe, ["engine.max_num_seqs=3", "eval.tasks=3"]), state)
+    assert "engine.max_num_seqs" in said and "eval.tasks" in said
+    (said,) = changed_midway(run, compose(recipe, ["stages.a.learner.lr=0.5"]), state)
+    assert "a has ended" in said and "learner.lr" in said
 
 
 @pytest.mark.parametrize("override", ["learner.ranks=2", "stages.b.learner.zero_stage=3"])

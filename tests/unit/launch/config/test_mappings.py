@@ -178,6 +178,43 @@ def test_an_entry_of_one_stage_is_left_out_for_all(tmp_path: Path) -> None:
     assert value(config, "reward.functions") == {DIGITS: 1.0}
 
 
+IN_A_SET = [  # of the set `one`: overrides, families, functions
+    ([], ["chain_sum", "gcd"], [DIGITS]),
+    (["eval.sets.one.env.families.lcm.weight=3"], ["chain_sum", "gcd", "lcm"], [DIGITS]),
+    (["eval.sets.one.env.families.gcd.weight=3"], ["chain_sum", "gcd"], [DIGITS]),
+    (["eval.sets.one.env.families={lcm: {}}"], ["lcm"], [DIGITS]),
+    (["eval.sets.one.env.families={lcm: {}}", "eval.sets.one.env.families.gcd={}"], ["gcd", "lcm"], [DIGITS]),
+    (["eval.sets.one.env.families.gcd=null"], ["chain_sum"], [DIGITS]),
+    (["eval.sets.one.env.families.lcm={}", "env.families.gcd=null"], ["chain_sum", "lcm"], [DIGITS]),
+    (["eval.sets.one.env={families: {gcd: {}}}"], ["gcd"], [DIGITS]),
+    (
+        ["eval.sets.one.reward.timeout_s=9", f"eval.sets.one.reward.functions.{NEW}=1"],
+        ["chain_sum", "gcd"],
+        [DIGITS, NEW],
+    ),
+    ([f"eval.sets.one.reward.functions={{{NEW}: 1}}"], ["chain_sum", "gcd"], [NEW]),
+    ([f"stages.rl.eval.sets.one.reward.functions.{NEW}=1"], ["chain_sum", "gcd"], [DIGITS, NEW]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "families", "functions"), IN_A_SET)
+def test_a_dotted_key_in_an_evaluation_set_changes_what_the_recipe_has(
+    overrides: list[str], families: list[str], functions: list[str], tmp_path: Path
+) -> None:
+    config = run(tmp_path, *overrides)
+    (tmp_path / "written.yaml").write_text(to_yaml(config))
+    for each in (config, compose(str(tmp_path / "written.yaml"), [], saved=True)):
+        one, two = (found.recipe for found in sets_of(each.stages[0].config))
+        assert sorted(one.env.families) == families and sorted(one.reward.functions) == sorted(functions)
+        assert two.env.families == value(config, "env.families")
+        assert two.reward.functions == value(config, "reward.functions")
+
+
+def test_in_an_evaluation_set_too_nothing_is_left_out_of_nothing(tmp_path: Path) -> None:
+    with refused("eval.sets.one.env.families.lcm", where="command line", says="to leave out"):
+        run(tmp_path, "eval.sets.one.env.families.lcm=null")
+
+
 def test_a_key_beside_its_section_in_a_file(tmp_path: Path) -> None:
     text = f"reward.functions.{MORE}: 1\nreward: {{timeout_s: 9}}\nloop.group_size: 3\nloop: {{groups_per_step: 5}}\n"
     config = run(tmp_path, text=text)

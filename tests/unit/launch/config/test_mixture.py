@@ -8,6 +8,7 @@ import yaml
 from envs.mixture import MixtureConfig
 from launch.commands.config import format_changes
 from launch.config.compose import compose, last_recipe, to_yaml
+from launch.evaluation.sets import sets_of
 from launch.observe.trackers.base import flatten_config
 from launch.plan.speed import assume_answers
 from launch.reading.settings import flatten
@@ -79,6 +80,17 @@ def test_the_command_line_changes_entries_by_their_names(config: str) -> None:
     assert recipe.by_env["sums"].env.sums.max_terms == 2
     assert recipe.by_env["sums"].reward.margin == 8
     assert recipe.envs["calculator"].weight == 0.5
+
+
+def test_a_set_called_as_an_environment_changes_what_that_one_has(tmp_path: Path) -> None:
+    entries = [
+        f"{{name: reasoning_gym, label: {one}, families: {{{one}: {{}}}}, reward: {{name: reasoning_gym}}}}"
+        for one in ("gcd", "lcm")
+    ]
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"envs: [{', '.join(entries)}]\neval: {{sets: {{gcd: {{}}, lcm: {{}}}}}}\n" + STAGES)
+    recipe = rl(str(path), "eval.sets.lcm.env.families.chain_sum={}")
+    assert [list(each.recipe.env.families) for each in sets_of(recipe)] == [["gcd"], ["lcm", "chain_sum"]]
 
 
 def test_a_named_environment_takes_the_place_of_several(config: str) -> None:
