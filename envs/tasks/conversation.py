@@ -6,6 +6,7 @@ turns, is played before it: `turns_before`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -161,10 +162,15 @@ def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
     value = fields.get(key)
     texts = list(answer_texts(value if isinstance(value, list | tuple) else [value]))
     if key == "solution":
-        texts = [last_boxed(text) or text for text in texts]
+        texts = [last_boxed(text) or ("" if _is_worked(text) else text) for text in texts]
     if key == "answer":
         texts = [text.rpartition(FINAL)[2].strip() for text in texts]
     return tuple(text for text in texts if text)
+
+
+def _is_worked(solution: str) -> bool:
+    """Several sentences or lines: how an answer was found, and no answer that anything could be equal to."""
+    return "\n" in solution or ". " in solution
 
 
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
@@ -173,7 +179,7 @@ def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
     for each in values:
         if isinstance(each, str):
             texts.append(each.strip())
-        elif isinstance(each, int | float) and not isinstance(each, bool):
+        elif isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each):
             texts.append(number_text(each))
         else:
             return ()
