@@ -20,16 +20,20 @@ HARMLESS = frozenset(
     ("id", "uid", "uuid", "message_id", "parent_id", "index", "turn", "timestamp", "created", "created_at", "date")
     + ("model", "source", "lang", "language")
 )
+OFF = frozenset(("inline", "prefix"))  # false is what holds without them; of `train` and others it is not
+# Of a call of a tool, OpenAI's and ours; the other keys of a call would be arguments that it lacks.
+OF_CALL = frozenset(("id", "call_id", "type", "index", "function", "name", "arguments", "problem"))
 HINTS = {
     **dict.fromkeys(
         ("reasoning_content", "reasoning", "thinking", "thought"),
         'a thought within "content", as the chat template of the model writes it',
     ),
     **dict.fromkeys(
-        ("weight", "train", "loss", "mask"),
+        ("weight", "train", "training", "trainable", "loss", "mask"),
         "a row in which every message of the assistant after the prompt is learned",
     ),
     "function_call": '"tool_calls"',
+    **dict.fromkeys(("parameters", "args", "input"), '"arguments"'),
     "name": 'a name within "content"; as a key it is that of a tool',
 }
 
@@ -37,7 +41,7 @@ HINTS = {
 def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
     """Raises BadInput for a key with a value that nothing would read. A weight of 1 is what holds without."""
     for key, value in message.items():
-        if key in HARMLESS or _says_nothing(value) or (key == "weight" and value == 1):
+        if key in HARMLESS or _says_nothing(key, value) or (key == "weight" and value == 1):
             continue
         role = "tool" if key in OF_TOOL else "assistant" if key in CALLS else message.get("role")
         if key in READ and message.get("role") == role:
@@ -46,5 +50,14 @@ def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
         raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected=expected)
 
 
-def _says_nothing(value: object) -> bool:
-    return value is None or value is False or (isinstance(value, str | list | dict) and not value)
+def refuse_other_call_keys(call: Mapping[str, Any], where: str) -> None:
+    """The same of a call within a message, and of the "function" within it."""
+    for key, value in call.items():
+        if key not in OF_CALL and not _says_nothing(key, value):
+            expected = HINTS.get(key, '"name" and "arguments"')
+            raise BadInput(where=where, key=f'"tool_calls.{key}"', found=format_value(value), expected=expected)
+
+
+def _says_nothing(key: str, value: object) -> bool:
+    empty = isinstance(value, str | list | dict) and not value
+    return value is None or empty or (value is False and key in OFF)
