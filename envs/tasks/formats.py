@@ -21,6 +21,7 @@ from envs.tasks.files import Located, read_records, text_field
 from envs.text.amounts import read_amount
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput, nearest, require
+from rlsys.row_keys import refuse_columns
 from rlsys.seeds import derive
 from rlsys.types import Task
 
@@ -320,6 +321,11 @@ def _unwrap(prompt: str) -> str:
     return prompt
 
 
+def _of_text(record: Located) -> Located:
+    refuse_columns(record.fields, record.where)
+    return record
+
+
 # Records that belong to other readers, and would be taken for something else here.
 FOREIGN: dict[tuple[str, ...], str] = {
     ("node_number", "graph"): "an NLGift graph, which env.name=graph reads",
@@ -374,7 +380,7 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
             expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
-    records = islice(read_records(source, split=split), limit)
+    records = map(_of_text, islice(read_records(source, split=split), limit))
     if format != "auto":
         return [FORMATS[format].read(record) for record in records]
     tasks: list[Task] = []

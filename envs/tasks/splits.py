@@ -13,6 +13,7 @@ from typing import Any
 from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import asked_in_full, turns_before
 from envs.tasks.formats import read_source
+from rlsys.asked import plain_text
 from rlsys.errors import BadInput, require
 from rlsys.seeds import hash_order, stable_sample
 from rlsys.types import Task
@@ -74,7 +75,7 @@ def split_tasks(
     *,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]] = read_source,
-    same: Callable[[Task], object] = lambda task: _plain(asked_in_full(task)),
+    same: Callable[[Task], object] = lambda task: plain_text(asked_in_full(task)),
     what: str = "question",
     check: Callable[[Task], object] | None = None,
 ) -> Split:
@@ -149,8 +150,3 @@ def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
     """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
     asked = Counter(task.question for task in tasks)
     return lambda task: hash_order(*salt, task.question if asked[task.question] == 1 else asked_in_full(task))
-
-
-def _plain(question: str) -> str:
-    """Without what sources differ in: case, white space, the mark at the end."""
-    return " ".join(question.split()).casefold().rstrip(" ?.")

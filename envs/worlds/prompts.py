@@ -18,7 +18,9 @@ from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import read_messages, turns_before
 from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
+from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
+from rlsys.examples import require_learnable, split_answer
 from rlsys.types import Message, Task
 
 
@@ -35,7 +37,11 @@ class PromptsWorld(World):
             raise BadInput(key="env.data", found=None, expected="a file or data set: no prompts are made up")
         self._config = config
         self.split = split_tasks(
-            config, make=lambda count, held_out: (), same=self._prompt, what="prompt", check=self._prompt
+            config,
+            make=lambda count, held_out: (),
+            same=lambda task: plain_messages(self._prompt(task)),
+            what="prompt",
+            check=self._prompt,
         )
 
     def env(self, task: Task) -> OneMessage:
@@ -55,12 +61,19 @@ class PromptsWorld(World):
         return (Message(role="system", content=self._config.system), *messages) if own else messages
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
-        """The record's "completion", a text or messages, else its worked solution. Raises BadInput without."""
-        completion = task.record.get("completion")
+        """The record's "completion", a text or messages, else its worked solution. A completion may repeat its prompt.
+
+        Raises BadInput without one, and for one that cannot be learned.
+        """
+        prompt, completion = self._prompt(task), task.record.get("completion")
         if isinstance(completion, str):
             said: tuple[Message, ...] = (Message(role="assistant", content=completion),)
         elif completion is not None:
             said = read_messages(completion, task.task_id, "completion")
         else:
             said = (Message(role="assistant", content=find_solution(task)),)
-        return Demonstration(task=task, messages=(*self._prompt(task), *said))
+        asked, said = split_answer(prompt, said, task.task_id)
+        if asked != prompt:
+            raise BadInput("a completion that begins with another prompt", where=task.task_id, key='"completion"')
+        require_learnable(said, task.task_id)
+        return Demonstration(task=task, messages=(*prompt, *said))

@@ -19,6 +19,8 @@ FILES = {
     "three": tasks("three", ["a", "b", "c"]),
     "spaced": tasks("spaced", ["Q  3?", "q 4"]),
     "spelled": tasks("spelled", ["Q1?", " q2", "q 3", "q\n4 ."]),
+    "accents": tasks("accents", ["caf\u00e9", "q"]),
+    "composed": tasks("composed", ["cafe\u0301"]),
 }
 
 
@@ -77,6 +79,7 @@ def test_data_of_its_own_is_held_out_whole_and_not_trained_on() -> None:
 def test_a_question_written_otherwise_is_the_same_question() -> None:
     assert questions(made("data", "spelled"), "train") == {f"q{n}" for n in range(30)} - {"q1", "q2"}
     assert questions(made("spelled", "spaced"), "train") == {"Q1?", " q2"}
+    assert questions(made("accents", "composed"), "train") == {"q"}
 
 
 def test_without_data_both_sides_are_generated() -> None:

@@ -193,7 +193,7 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     for order in (records, records[::-1]):
         path.write_text("\n".join(map(json.dumps, order)))
         data = open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.4), seed=1)
-        sides = [{(e.prompt[0].content[-2:], *e.names[1:]) for e in side} for side in (data.train, data.held_out)]
+        sides = [{(e.prompt[0].content[-2:], e.names[1]) for e in side} for side in (data.train, data.held_out)]
         assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
         assert len(data.held_out) == 2 * 5
         held.append(sides[1])
