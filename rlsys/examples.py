@@ -12,6 +12,7 @@ from typing import Any
 from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
 from rlsys.jsonl import format_value, kind_of
+from rlsys.message_keys import refuse_packed
 from rlsys.records import ROLES, Tokens, read_messages, read_samples
 from rlsys.row_keys import refuse_columns
 from rlsys.types import Message
@@ -167,6 +168,7 @@ def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) ->
     """A text or a list of messages, of what a tokenizer can take."""
     value, place = record.get(key), f'{where}: "{key}"'
     if isinstance(value, str):
+        refuse_packed(value, where, key)
         value = [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
         found = "an empty list" if value == [] else kind_of(value)

@@ -6,7 +6,10 @@ lost without a word.
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rlsys.errors import BadInput
@@ -56,6 +59,20 @@ def refuse_other_call_keys(call: Mapping[str, Any], where: str) -> None:
         if key not in OF_CALL and not _says_nothing(key, value):
             expected = HINTS.get(key, '"name" and "arguments"')
             raise BadInput(where=where, key=f'"tool_calls.{key}"', found=format_value(value), expected=expected)
+
+
+def refuse_packed(text: str, where: str, key: str) -> None:
+    """Raises BadInput for messages that were written into a column of texts, as JSON or as Python writes them: they
+    would be read as that text."""
+    if not text.lstrip().startswith(("[{", "{")) or "content" not in text:
+        return
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            packed = parse(text.strip())
+            messages = packed if isinstance(packed, list) else [packed]
+            if all(isinstance(each, dict) and each.keys() >= {"role", "content"} for each in messages):
+                expected = "the messages themselves, a list of objects"
+                raise BadInput("is messages written as a text", where=where, key=f'"{key}"', expected=expected)
 
 
 def _says_nothing(key: str, value: object) -> bool:

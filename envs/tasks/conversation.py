@@ -6,15 +6,17 @@ turns, is played before it: `turns_before`.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from envs.tasks.files import Located, number_text, text_field
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput
-from rlsys.message_keys import refuse_other_keys
+from rlsys.message_keys import refuse_other_keys, refuse_packed
 from rlsys.types import Message, Task
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -69,10 +71,15 @@ def prompt_row(record: Located) -> Task:
 
 
 def conversation(record: Located) -> Task:
-    """TRL's "messages": the last message of the assistant is the completion, all before it the prompt."""
+    """TRL's "messages": the last message of the assistant is the completion, all before it the prompt.
+
+    Messages that end with one of the user are a prompt alone.
+    """
     fields = record.lower
     messages: Any = fields.get("messages")
     roles = [each.role for each in read_messages(messages, record.where, "messages")]
+    if roles[-1] == "user":
+        return record.task(asked_in(record, messages, "messages"), _answers(fields), {"prompt": list(messages)})
     if "assistant" not in roles[1:]:
         raise BadInput("no message of the assistant after a prompt", where=record.where, key='"messages"')
     last = len(roles) - 1 - roles[::-1].index("assistant")
@@ -83,6 +90,7 @@ def conversation(record: Located) -> Task:
 def asked_in(record: Located, prompt: Any, key: str) -> str:
     """What a prompt asks. Raises BadInput for one without a message of the user, or without a word in it."""
     if isinstance(prompt, str):
+        refuse_packed(prompt, record.where, key)
         return record.value_text(prompt, key)
     asked = [each.content for each in read_messages(prompt, record.where, key) if each.role == "user"]
     if not asked or not asked[-1].strip():
@@ -160,12 +168,22 @@ def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What reads as an answer key; () for a column that holds something else, which a reward function may read."""
     key = next((name for name in ANSWERS if fields.get(name) is not None), "")
     value = fields.get(key)
-    texts = list(answer_texts(value if isinstance(value, list | tuple) else [value]))
+    texts = list(answer_texts(value if isinstance(value, list | tuple) else unpack_texts(value)))
     if key == "solution":
         texts = [last_boxed(text) or ("" if _is_worked(text) else text) for text in texts]
     if key == "answer":
         texts = [text.rpartition(FINAL)[2].strip() for text in texts]
     return tuple(text for text in texts if text)
+
+
+def unpack_texts(value: object) -> list[Any]:
+    """[value], or the texts of a list of texts that was written into a text, as JSON or as Python writes it."""
+    if isinstance(value, str) and value.strip().startswith(('["', "['")):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            listed = ast.literal_eval(value.strip())
+            if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed):
+                return listed
+    return [value]
 
 
 def _is_worked(solution: str) -> bool:
@@ -176,7 +194,7 @@ def _is_worked(solution: str) -> bool:
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
     """Texts and numbers as texts; () where one of them is neither, and a reward function may read them."""
     texts = []
-    for each in values:
+    for each in (value for value in values if value is not None):
         if isinstance(each, str):
             texts.append(each.strip())
         elif isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row
+from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row, unpack_texts
 from envs.tasks.files import Located, read_records, text_field
 from envs.text.amounts import read_amount
 from envs.text.words import last_boxed
@@ -86,8 +86,8 @@ def rule_rows(record: Located) -> Task:
         raise BadInput('has no "ground_truth"', where=record.where, key='"reward_model"')
     truth = model["ground_truth"]
     truth = truth["target"] if isinstance(truth, Mapping) and "target" in truth else truth
-    listed = truth if isinstance(truth, list | tuple) else [truth]
-    answers = record.texts(listed, "reward_model.ground_truth") if any(answer_texts(listed)) else ()
+    listed = truth if isinstance(truth, list | tuple) else unpack_texts(truth)
+    answers = tuple(text for text in answer_texts(listed) if text)
     return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
@@ -155,7 +155,7 @@ def theorem_qa(record: Located) -> Task:
 def question_answer(record: Located) -> Task:
     """Any other "question" and "answer": a text, a number, or a list of which any is right."""
     value = record.lower.get("answer")
-    answers = record.texts(value, "answer") if isinstance(value, list) else (record.answer(),)
+    answers = record.texts(value if isinstance(value, list) else unpack_texts(value), "answer")
     return record.task(record.text("question"), answers)
 
 
@@ -167,6 +167,7 @@ def mmlu_pro(record: Located) -> Task:
 def lettered(record: Located) -> Task:
     """MMLU: a list of "choices", and the place of the right one, from 0, or its letter."""
     choices, answer = record.texts(record.lower.get("choices"), "choices"), record.lower.get("answer")
+    answer = int(answer) if isinstance(answer, float) and answer.is_integer() else answer
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < min(len(choices), len(LETTERS)):
         return _choice(record, record.text("question"), choices, LETTERS[answer])
     return _choice(record, record.text("question"), choices)

@@ -21,6 +21,7 @@ from envs.worlds.questions import find_solution
 from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
 from rlsys.examples import require_learnable, split_answer
+from rlsys.message_keys import refuse_packed
 from rlsys.types import Message, Task
 
 
@@ -50,6 +51,7 @@ class PromptsWorld(World):
     def _prompt(self, task: Task) -> tuple[Message, ...]:
         prompt = task.record.get("prompt")
         if isinstance(prompt, str):
+            refuse_packed(prompt, task.task_id, "prompt")
             return (Message(role="user", content=prompt, inline=True),)
         if prompt is None:
             messages = (*turns_before(task), Message(role="user", content=task.question))

@@ -16,6 +16,7 @@ from envs.tasks.files import Located, read_records
 from envs.tasks.formats import FORMATS, read_source, recognise
 from envs.tasks.hub import choose, is_hub_name
 from rlsys.errors import BadInput
+from rlsys.examples import read_answer
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
@@ -304,6 +305,13 @@ def test_each_record_is_read_in_its_own_form_but_none_in_one_of_two_that_look_al
         ({"question": "q", "golden_answers": [3.0, "three"]}, ("3", "three")),
         ({"prompt": "q", "answer": 40.0}, ("40",)),
         ({"question": "q", "answer": 1e-05}, ("0.00001",)),
+        ({"question": "q", "answer": '["4", "four"]'}, ("4", "four")),  # a list in a column of texts
+        ({"prompt": "q", "answer": "['4', 'four']"}, ("4", "four")),
+        ({"prompt": "q", "reward_model": {"ground_truth": '["4", "four"]'}}, ("4", "four")),
+        ({"question": "q", "answer": "[1, 2]"}, ("[1, 2]",)),  # an interval, or a list that is the answer
+        ({"question": "q", "answer": "['4"}, ("['4",)),
+        ({"prompt": "q", "reward_model": {"ground_truth": ["4", None]}}, ("4",)),
+        ({"question": "q", "choices": ["3", "4", "5"], "answer": 1.0}, ("B",)),
         ({"question": "q", "answer": "4", "answers": float("nan")}, ("4",)),  # as pandas writes what is missing
         ({"prompt": "q", "answer": float("nan")}, ()),
         ({"prompt": "q", "answer": float("inf")}, ()),
@@ -335,6 +343,34 @@ def test_a_narrow_float_of_a_column_is_written_as_it_was(tmp_path: Path) -> None
     pyarrow.parquet.write_table(pyarrow.table({"question": ["a", "b", "c"], "answer": narrow, "score": narrow}), path)
     first, _, last = read_records(str(path))
     assert (first.answer(), last.answer(), first.fields["score"]) == ("0.1", "40", 0.1)
+
+
+def test_messages_that_end_with_the_user_are_a_prompt(tmp_path: Path) -> None:
+    def said(*contents: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": each} for role, each in zip(["user", "assistant", "user"], contents)]  # noqa: B905
+
+    rows = [{"messages": said("2?"), "answer": "a"}, {"messages": said("2?", "two", "And 3?"), "answer": "b"}]
+    for task, row in zip(read_source(jsonl(tmp_path / "data.jsonl", rows)), rows, strict=True):
+        assert task.question == row["messages"][-1]["content"]
+        assert task.record["prompt"] == row["messages"] and "completion" not in task.record
+
+
+def test_messages_in_a_column_of_texts_are_not_played_as_text(tmp_path: Path) -> None:
+    packed = json.dumps([{"role": "user", "content": "2 + 3?"}])
+    for row in (
+        {"prompt": packed, "answer": "5"},
+        {"messages": packed},
+        {"prompt": packed, "reward_model": {"ground_truth": 5}},
+    ):
+        with refused(where="line 1"):
+            read_source(jsonl(tmp_path / "data.jsonl", [row]))
+    for row in ({"prompt": packed, "response": "5"}, {"messages": packed}, {"prompt": "2 + 3?", "response": packed}):
+        with refused(where="line 7"):
+            read_answer(row, "line 7")
+    for plain in ('{"role": "content?', '[{"role": "a chief", "age": 3}]'):
+        assert read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": plain, "answer": "5"}]))
+    with refused(where="line 7"):
+        read_answer({"prompt": "[{'role': 'user', 'content': None}]", "response": "5"}, "line 7")
 
 
 def test_columns_of_every_type_hold_what_people_write(tmp_path: Path) -> None:
