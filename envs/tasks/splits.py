@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,16 +76,19 @@ def split_tasks(
     *,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]] = read_source,
-    same: Callable[[Task], object] = lambda task: plain_text(asked_in_full(task)),
+    same: Callable[[Task], object] = lambda task: _same(task),
     what: str = "question",
     check: Callable[[Task], object] | None = None,
+    asked: Callable[[Task], str] | None = lambda task: task.question,
 ) -> Split:
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
-    Held out is all of `eval_data`; without it, `held_out_tasks` different ones of `data` in a seeded hash order (half
-    of them at most), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the
-    same have in common, a question without case, white space and the mark at its end. `check` raises BadInput for a
-    task of the data that cannot be played: without it, one whose row has messages before its question.
+    Held out is all of `eval_data`, each task once; without it, `held_out_tasks` different ones of `data` in a seeded
+    hash order (half of them at most), or what is made up. A held-out task is not trained on: `same` gives what two
+    tasks that are the same have in common, a question without case, white space and the mark at its end, and its
+    options in any order. `check` raises BadInput for a task of the data that cannot be played: without it, one whose row has
+    messages before its question. asked: the text in which the options of a multiple choice have to stand; None where
+    the environment shows them itself.
     """
     check = check or (lambda task: _refuse_turns(task, config))
 
@@ -92,6 +96,8 @@ def split_tasks(
         tasks = list(read(source, split=split))
         for task in tasks:
             check(task)
+            if asked is not None:
+                _refuse_options(task, asked)
         return tasks
 
     return Split(lambda: read_split(config, make, read_checked, same, what))
@@ -107,6 +113,24 @@ def _refuse_turns(task: Task, config: TaskConfig) -> None:
         raise BadInput(f"messages before the question ({roles})", where=task.task_id, expected=ways)
 
 
+def _options(task: Task) -> list[str]:
+    options = task.record.get("options")
+    return [str(each) for each in options.values()] if isinstance(options, Mapping) else []
+
+
+def _refuse_options(task: Task, asked: Callable[[Task], str]) -> None:
+    """For an environment that would ask without them, and compare with a letter."""
+    missing = [each for each in _options(task) if each not in asked(task)]
+    if missing:
+        expected = "env.name=questions with env.style=choice, which shows the options"
+        raise BadInput("a multiple choice whose options are not in its question", where=task.task_id, expected=expected)
+
+
+def _same(task: Task) -> object:
+    """Of a multiple choice with its options: many ask which of them is true."""
+    return plain_text(asked_in_full(task)), *sorted(map(plain_text, _options(task)))
+
+
 def read_split(
     config: TaskConfig,
     make: Callable[[int, bool], Iterable[Task]],
@@ -119,14 +143,12 @@ def read_split(
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     content = {id(task): same(task) for task in train}  # of a conversation it reads the whole
     if eval_data is not None:
-        held_out = list(read(eval_data, split=config.eval_split))
+        held_out = _different(read(eval_data, split=config.eval_split), lambda task: _copied(task, same))
     elif data is None:
         held_out = list(make(config.held_out_tasks, True))
     else:
-        different: dict[object, Task] = {}  # a file may hold each many times
-        for task in sorted(train, key=_order_of(train, config.seed)):
-            different.setdefault(content[id(task)], task)
-        held_out = list(different.values())[: min(config.held_out_tasks, len(different) // 2)]
+        different = _different(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
+        held_out = different[: min(config.held_out_tasks, len(different) // 2)]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     alike = [task for task in train if content[id(task)] in apart]
@@ -137,6 +159,21 @@ def read_split(
     if not train:
         raise BadInput(f"every {what} is also held out in {eval_data or data}: nothing is left to train on", where=data)
     return tuple(train), tuple(held_out), tuple(twins)
+
+
+def _copied(task: Task, same: Callable[[Task], object]) -> object:
+    """What copies of a row have in common: two questions about one graph are no copies. Without an answer the row says
+    what is asked, such as the seed of a game."""
+    key = task.answers or json.dumps(task.record, sort_keys=True, default=repr)
+    return same(task), plain_text(task.question), key
+
+
+def _different(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:
+    """The first of those that are the same: a file may hold each many times, as AIME's often do."""
+    found: dict[object, Task] = {}
+    for task in tasks:
+        found.setdefault(same(task), task)
+    return list(found.values())
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:

@@ -43,6 +43,7 @@ class PromptsWorld(World):
             same=lambda task: plain_messages(self._prompt(task)),
             what="prompt",
             check=self._prompt,
+            asked=lambda task: "\n".join(each.content for each in self._prompt(task)),
         )
 
     def env(self, task: Task) -> OneMessage:

@@ -96,7 +96,7 @@ def test_conversations_that_end_in_one_question_are_different_tasks(tmp_path: Pa
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "a part of it is no text"),
         ({"prompt": [USER, {"role": "assistant", "content": "", "tool_calls": [{}]}]}, "tool_calls"),
         ({"prompt": [{"role": "user", "content": "half \ud83d"}]}, "surrogate"),
-        ({"messages": [USER]}, "no message of the assistant"),
+        ({"messages": [SAID, {"role": "tool", "content": "4"}]}, "no message of the assistant"),
         ({"messages": [SAID]}, "no message of the assistant"),
     ],
 )
