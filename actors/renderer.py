@@ -47,6 +47,7 @@ PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.c
 NATIVE = "native"
 CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
 ENTRY_BYTES = 500  # of a reply in it without its text and tokens: measured
+SPACE = "\u2581"  # how sentencepiece writes one
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
 
 
@@ -79,6 +80,7 @@ class ChatRenderer:
         self._own_family: Family | None = None
         self._looked_for_family = False
         self._checked: set[ToolOffer] = set()
+        self._left_out: dict[object, str] = {}  # the role of a message that the template does not show, by the roles
         if template is not None:
             self.tokenizer.chat_template = template
         self.has_template = self.tokenizer.chat_template is not None
@@ -157,12 +159,35 @@ class ChatRenderer:
     def turn_end(self) -> int | None:
         """The token with which the model ends what it says: as its chat template shows it, where that is one of
         `ends` (Gemma's texts end with <eos>, its turns with <end_of_turn>), else the tokenizer's. None without any."""
-        return self._end_before(self.encode(self.around()[1]))
+        ending = self.ending
+        return ending[-1] if ending else None
 
-    def _end_before(self, delta: Sequence[int]) -> int | None:
+    @cached_property
+    def ending(self) -> tuple[int, ...]:
+        """What the model writes to end its turn: a token, behind the white space that the template has before it."""
+        return self._ending_of(self.encode(self.around()[1]))
+
+    def _ending_of(self, delta: Sequence[int]) -> tuple[int, ...]:
         """delta: what the template writes after the model's message."""
+        at = self._end_at(delta)
+        if at is not None:
+            return tuple(delta[: at + 1])
         end: int | None = self.tokenizer.eos_token_id
-        return delta[0] if delta and delta[0] in self.ends else end
+        return () if end is None else (end,)
+
+    def _end_at(self, delta: Sequence[int] | Ints) -> int | None:
+        """Where the end token of a turn stands: at the beginning, or behind a space or a line break (Llama 2's)."""
+        at = next((at for at, token in enumerate(delta) if int(token) in self.ends), None)
+        return at if at is not None and not self.decode([int(token) for token in delta[:at]]).strip() else None
+
+    @cached_property
+    def _lead(self) -> str:
+        """White space that the template writes between the opening of the model's turn and what it says: the model has
+        to write it itself (Vicuna's `ASSISTANT:` and ` 5`). Without one that the tokenizer puts before any text."""
+        before, seen = self.around()[0], self._render([ASKED], open_turn=True)
+        lead = before.removeprefix(seen) if before.startswith(seen) else ""
+        first = self.tokenizer.convert_ids_to_tokens(list(self.encode(".")))[0]
+        return "" if lead.strip() or (lead == " " and first.startswith(SPACE)) else lead
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
         chat = chat_form(messages, texts=self._argument_texts)
@@ -230,7 +255,23 @@ class ChatRenderer:
             self._checked.add(offer)
         if messages and all(message.inline for message in messages):
             return self._beginning() + self.text_ids("".join(message.content for message in messages))
+        self._require_shown(messages, offer)
         return self._tokens(*self._render_marked(messages, offer))
+
+    def _require_shown(self, messages: Sequence[Message], offer: ToolOffer | None) -> None:
+        """Raises BadInput for a message that the chat template would leave out: a system text, or a tool's result."""
+        key = tuple((message.role, message.inline, bool(message.calls)) for message in messages), offer
+        if key not in self._left_out:
+            marked = [replace(each, content=f"{MARK}{at}{MARK}") for at, each in enumerate(messages)]
+            self._left_out[key] = ""
+            with contextlib.suppress(Exception):  # one that reads what it shows: the messages themselves will tell
+                shown = self._render(marked, open_turn=True, offer=offer)
+                missing = [each.role for each in marked if each.content not in shown and not each.calls]
+                self._left_out[key] = next(iter(missing), "")
+        if self._left_out[key]:
+            what = f"the chat template leaves out a message of the {self._left_out[key]}"
+            roles = ", ".join(message.role for message in messages)
+            raise BadInput(what, where=f"a conversation of {roles}", expected="none, or another model.chat_template")
 
     def _beginning(self) -> tuple[int, ...]:
         """The token that begins a text, where the tokenizer adds one."""
@@ -263,10 +304,11 @@ class ChatRenderer:
             return Continuation(context_ids=_join(context, sampled, added), replies=said, num_reply_tokens=len(added))
         delta = self._delta(said, offer)
         if self._rewritten(messages, said, offer):
-            rewritten = self.prompt_ids([*messages, *said], offer)
+            rewritten = self._tokens(*self._render_marked([*messages, *said], offer))
             return Continuation(context_ids=_join(rewritten), replies=said, num_reply_tokens=len(delta))
-        if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == delta[:1].tolist():
-            delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
+        at = self._end_at(delta)
+        if completion.stop is TurnStop.EOS and at is not None and completion.token_ids[-1] == delta[at]:
+            delta = delta[at + 1 :]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
             context_ids=_join(context, completion.token_ids, delta), replies=said, num_reply_tokens=len(delta)
         )
@@ -280,6 +322,7 @@ class ChatRenderer:
             _, found, after = shown.partition(MARK)
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
+            self._require_shown([ASKED, Message(role="assistant", content=MARK), *replies], offer)
             delta = np.asarray(self._tokens(after, marks), np.int32)
             if _bytes_of(delta) <= CACHED_BYTES:
                 self.deltas[key] = delta
@@ -365,7 +408,7 @@ class ChatRenderer:
         for (of_model, inline), found in kinds:
             if of_model:
                 for message in found:
-                    add(self._said_ids(self._without_opened(message) if new_turn else message, offer), True)
+                    add(self._said_ids(self._begun(message) if new_turn else message, offer), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
             new_turn = not inline
@@ -373,23 +416,31 @@ class ChatRenderer:
                 add(self.text_ids("".join(each.content for each in found)), False)
             else:
                 delta = self._delta(_shown(tuple(found), offer), offer).tolist()
-                if open_turn and (end := self._end_before(delta)) is not None:
-                    add((end,), True)
-                    delta = delta[1:] if delta[:1] == [end] else delta
+                if open_turn:
+                    end = self._ending_of(delta)
+                    add(end, True)
+                    delta = delta[len(end) :] if tuple(delta[: len(end)]) == end else delta
                 add(delta, False)
             open_turn = False
         of_text = all(message.inline for message in messages[:num_prompt])  # which knows no turns
-        last = self.tokenizer.eos_token_id if of_text else self.turn_end
-        if open_turn and not truncated and last is not None:
-            add((last,), True)
+        if open_turn and not truncated:
+            add(self._ending_of(()) if of_text else self.ending, True)
         return tuple(ids), tuple(mask)
 
-    def _without_opened(self, message: Message) -> Message:
-        """What the model says after a thought that the template has opened: its tag stands there once."""
-        if not self.opened_thought or not message.content.startswith(THOUGHT_OPEN):
-            return message
-        rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(self.opened_thought.removeprefix(THOUGHT_OPEN))
-        return replace(message, content=rest)
+    def _begun(self, message: Message) -> Message:
+        """What the model says after the opening of its turn: after a thought that the template has opened, whose tag
+        stands there once, or after white space that it has not written yet. Raises BadInput for a second thought."""
+        if message.content.startswith(THOUGHT_OPEN):
+            if THOUGHT_CLOSE in self.opening:
+                what = "a thought behind the one that the chat template has closed"
+                raise BadInput(what, where="an answer", expected="none, or other env.template_args (enable_thinking)")
+            if self.opened_thought:
+                rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(
+                    self.opened_thought.removeprefix(THOUGHT_OPEN)
+                )
+                return replace(message, content=rest)
+        lead = "" if message.calls or message.content[:1].isspace() else self._lead
+        return replace(message, content=lead + message.content)
 
     def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
@@ -407,6 +458,8 @@ class ChatRenderer:
         try:
             written = write_said(self._render, hidden, offer)
         except Exception:  # a template that shows one call at most, for one
+            written = ""
+        if not written or hidden.content.strip() not in written:  # or one that shows no text beside calls
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
 

@@ -86,9 +86,9 @@ def split_tasks(
     Held out is all of `eval_data`, each task once; without it, `held_out_tasks` different ones of `data` in a seeded
     hash order (half of them at most), or what is made up. A held-out task is not trained on: `same` gives what two
     tasks that are the same have in common, a question without case, white space and the mark at its end, and its
-    options in any order. `check` raises BadInput for a task of the data that cannot be played: without it, one whose row has
-    messages before its question. asked: the text in which the options of a multiple choice have to stand; None where
-    the environment shows them itself.
+    options in any order. `check` raises BadInput for a task of the data that cannot be played: without it, one whose
+    row has messages before its question. asked: the text in which the options of a multiple choice have to stand; None
+    where the environment shows them itself.
     """
     check = check or (lambda task: _refuse_turns(task, config))
 

@@ -134,3 +134,12 @@ def test_a_file_that_is_no_json_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text("{")
     with refused("model.path", found=str(tmp_path), says="generation_config.json"):
         ChatRenderer(str(tmp_path))
+
+
+def test_ends_are_whole_numbers_also_of_a_model_of_more_than_text(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": [5, 6]}}))
+    assert read_ends(str(tmp_path), 2) == {2, 5, 6}
+    for wrong in ([5.0], ["<eos>"], True, "5"):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+        with refused('"eos_token_id"', where="generation_config.json"):
+            read_ends(str(tmp_path), 2)
