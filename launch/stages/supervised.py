@@ -96,8 +96,8 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     if data.noted:
         where, mark = data.noted[0]
         run.progress.say(
-            f"{len(data.noted)} of the answers hold chat marks, "
-            f"the first {mark} in {where}: they are trained as text and end no turn"
+            f"{len(data.noted)} of the examples hold chat marks, "
+            f"the first {mark} in {where}: they are text there, and make and end no turn"
         )
     order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
     return SupervisedTraining(stage=stage, data=data, curriculum=order, read=read, longest=longest)
@@ -240,9 +240,11 @@ def samples_of(
 
 
 def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
-    """A chat mark of the tokenizer in what the assistant says, in an answer that becomes tokens here; "" for none."""
+    """A chat mark of the tokenizer in what becomes tokens here, of the prompt and of what the assistant says; "" for
+    none."""
     spelled = [answer for answer in example.answers if not answer.samples or example.tokenizer != tokenizer]
     said = [each.content for answer in spelled for each in answer.messages if each.role == "assistant"]
+    said += [each.content for each in example.prompt if spelled]
     return next((mark for mark in marks for text in said if mark in text), "")
 
 

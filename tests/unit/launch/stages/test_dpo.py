@@ -375,7 +375,7 @@ def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: 
     path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
     stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
     assert driver.play(tmp_path, stages=stages).error is None
-    line = "2 of the answers hold chat marks, the first <|end|> in answers.jsonl line 2: they are trained as text"
+    line = "2 of the examples hold chat marks, the first <|end|> in answers.jsonl line 2: they are text there"
     assert line in capsys.readouterr().out
 
 
