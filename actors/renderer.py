@@ -404,6 +404,7 @@ class ChatRenderer:
 
         new_turn = not all(message.inline for message in messages[:num_prompt])  # that the template has opened
         open_turn = False  # of the model's, which it has to end itself
+        self._require_closed(messages[num_prompt:], chat=new_turn, truncated=truncated)
         kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
         for (of_model, inline), found in kinds:
             if of_model:
@@ -427,9 +428,23 @@ class ChatRenderer:
             add(self._ending_of(()) if of_text else self.ending, True)
         return tuple(ids), tuple(mask)
 
+    def _require_closed(self, messages: Sequence[Message], *, chat: bool, truncated: bool) -> None:
+        """Raises BadInput for a turn of the model's that would stand within the thought that the template opens."""
+        if not (self.opened_thought and chat):
+            return
+        turns = [list(turn) for of_reply, turn in groupby(messages, _is_reply) if not of_reply]
+        for turn in turns[:-1] if truncated else turns:
+            if not any(THOUGHT_CLOSE in message.content for message in turn):
+                what = "no end of the thought that the chat template opens"
+                expected = f"a thought and {THOUGHT_CLOSE} before the answer, or another model.chat_template"
+                raise BadInput(what, where="an answer", expected=expected)
+
     def _begun(self, message: Message) -> Message:
         """What the model says after the opening of its turn: after a thought that the template has opened, whose tag
-        stands there once, or after white space that it has not written yet. Raises BadInput for a second thought."""
+        stands there once, or after white space that it has not written yet.
+
+        Raises BadInput for a second thought.
+        """
         if message.content.startswith(THOUGHT_OPEN):
             if THOUGHT_CLOSE in self.opening:
                 what = "a thought behind the one that the chat template has closed"
@@ -462,6 +477,11 @@ class ChatRenderer:
         if not written or hidden.content.strip() not in written:  # or one that shows no text beside calls
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
+
+
+def _is_reply(message: Message) -> bool:
+    """Whether it ends the model's turn."""
+    return message.role != "assistant" and not message.inline
 
 
 def _continues(shown: str, seen: str, said: str) -> bool:

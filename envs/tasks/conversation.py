@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from rlsys.types import Message, Task
 
 ROLES = ("system", "user", "assistant", "tool")
 ANSWERS = ("answers", "answer", "ground_truth", "solution")  # the first that a row has
+CONTEXTS = ("context", "passage")  # that a reader is given; what a searcher is to find comes in lists
 FINAL = "#### "  # of GSM8K: the result stands behind it
 
 
@@ -142,6 +143,16 @@ def question_at(messages: Sequence[Mapping[str, Any]], question: str) -> int:
             return at
     roles = [each.get("role") for each in messages]
     return (roles.index("assistant") if "assistant" in roles else len(roles)) - 1
+
+
+def refuse_context(task: Task, shown: Collection[str]) -> None:
+    """Raises BadInput for a row with a text to which its question refers, and which stands in no prompt. shown: the
+    fields of the record that do."""
+    for key in CONTEXTS:
+        text = task.record.get(key)
+        if isinstance(text, str) and text.strip() and key not in shown and text.strip() not in task.question:
+            expected = f"none, or env.name=questions with an env.prompt that shows {{{key}}}"
+            raise BadInput("is in no prompt", where=task.task_id, key=f'"{key}"', expected=expected)
 
 
 def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:

@@ -284,13 +284,14 @@ def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints:
 
 
 def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
-    """A multiple-choice task: options by letter, and the right letter as the answer."""
+    """A multiple-choice task: options by letter, and the right letter as the answer; of the same option twice both."""
     if len(options) > len(LETTERS):
         raise BadInput(f'{len(options)} "options"', where=record.where, expected=f"at most {len(LETTERS)}")
     letter = record.answer() if letter is None else letter
-    _index(letter, len(options), "answer", record)
-    extra = {"question": question, "options": dict(zip(LETTERS, options, strict=False)), "answers": [letter]}
-    return record.task(question, (letter,), extra)
+    right = options[_index(letter, len(options), "answer", record)]
+    lettered = dict(zip(LETTERS, options, strict=False))
+    answers = [letter, *(other for other, text in lettered.items() if text == right and other != letter)]
+    return record.task(question, answers, {"question": question, "options": lettered, "answers": answers})
 
 
 def _index(letter: object, count: int, key: str, record: Located) -> int:

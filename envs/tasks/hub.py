@@ -72,7 +72,9 @@ def in_folder(folder: str, source: str, *, config: str | None, split: str | None
 
 
 def _data_files(names: Sequence[str]) -> list[str]:
-    return sorted(name for name in names if name.lower().endswith(SUFFIXES))
+    """Without hidden ones, which editors, notebooks and downloads leave behind."""
+    seen = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    return sorted(name for name in seen if name.lower().endswith(SUFFIXES))
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import read_messages, turns_before
+from envs.tasks.conversation import read_messages, refuse_context, turns_before
 from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
 from rlsys.asked import plain_messages
@@ -53,8 +53,12 @@ class PromptsWorld(World):
         prompt = task.record.get("prompt")
         if isinstance(prompt, str):
             refuse_packed(prompt, task.task_id, "prompt")
+            if self._config.system:
+                without = '"": a prompt that is a text has no message before it'
+                raise BadInput(where=task.task_id, key="env.system", found=self._config.system[:40], expected=without)
             return (Message(role="user", content=prompt, inline=True),)
         if prompt is None:
+            refuse_context(task, ())
             messages = (*turns_before(task), Message(role="user", content=task.question))
         else:
             messages = read_messages(prompt, task.task_id, "prompt")

@@ -50,6 +50,8 @@ class SupervisedTraining:
     curriculum: Epochs[Example]
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
+    say: Callable[[str], None]
+    said: set[str] = field(default_factory=set)  # of what some were left out
 
     def draw_examples(self, stage_step: int) -> tuple[Samples, int]:
         """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
@@ -67,6 +69,10 @@ class SupervisedTraining:
         found = [answers for answers in map(self.read, examples) if self._fits(answers)]
         if examples and not found:
             raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self.longest}, or empty")
+        if len(found) < len(examples) and what not in self.said:
+            self.said.add(what)
+            left = f"{len(examples) - len(found)} of {len(examples)} {what} are longer than engine.max_model_len"
+            self.say(f"{left}={self.longest}, or empty, and left out; of later steps data/too_long counts them")
         return found
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
@@ -100,7 +106,9 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
             f"the first {mark} in {where}: they are text there, and make and end no turn"
         )
     order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
-    return SupervisedTraining(stage=stage, data=data, curriculum=order, read=read, longest=longest)
+    return SupervisedTraining(
+        stage=stage, data=data, curriculum=order, read=read, longest=longest, say=run.progress.say
+    )
 
 
 Read = Callable[[Example], list[list[Sample]]]

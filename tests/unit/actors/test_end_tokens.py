@@ -95,7 +95,9 @@ def test_a_thought_that_the_template_opens_is_opened_once_in_each_turn(said: str
     assert renderer.decode(ids).count("<think>") == 2 == renderer.decode(ids).count("</think>")
     taught = said.removeprefix("<think>").removeprefix("\n")
     assert trained(renderer, answer, REPLY, answer) == f"{taught}<|end|>{taught}<|end|>"
-    assert trained(renderer, ANSWER) == "48<|end|>"
+    for turns in ([ANSWER], [answer, REPLY, ANSWER]):  # within the thought
+        with refused(says="no end of the thought"):
+            trained(renderer, *turns)
     (doubt,) = doubts(renderer, str(tmp_path))
     assert "opens a thought itself" in doubt
     inside = Message(role="user", content=" and ", inline=True)  # the same turn goes on: its tags are the model's own

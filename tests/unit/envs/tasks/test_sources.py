@@ -312,6 +312,7 @@ def test_each_record_is_read_in_its_own_form_but_none_in_one_of_two_that_look_al
         ({"question": "q", "answer": "['4"}, ("['4",)),
         ({"prompt": "q", "reward_model": {"ground_truth": ["4", None]}}, ("4",)),
         ({"question": "q", "choices": ["3", "4", "5"], "answer": 1.0}, ("B",)),
+        ({"question": "q", "choices": ["3", "4", "4"], "answer": 2}, ("C", "B")),  # the same option
         ({"question": "q", "answer": "4", "answers": float("nan")}, ("4",)),  # as pandas writes what is missing
         ({"prompt": "q", "answer": float("nan")}, ()),
         ({"prompt": "q", "answer": float("inf")}, ()),
@@ -477,6 +478,10 @@ def test_a_folder_gives_the_shards_of_one_split(tmp_path: Path) -> None:
     assert [task.question for task in read_source(folder, split="test")] == ["t"]
     with refused(says="0 tables for config=None and"):
         read_source(folder, split="dev")
+    for left_behind in (".cache/train.jsonl", "data/.ipynb_checkpoints/train-checkpoint.jsonl", "data/._train.jsonl"):
+        (tmp_path / "set" / left_behind).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / left_behind).write_text("old")
+    assert len(read_source(folder)) == 2
     (tmp_path / "set" / "data" / "train-00001-of-00002.parquet").unlink()
     with refused(says="1 of 2 shards"):
         read_source(folder)

@@ -369,6 +369,15 @@ def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
         driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
 
 
+def test_examples_that_do_not_fit_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"prompt": f"{n}?", "response": "1" * (200 if n % 2 else 2)} for n in range(8)]
+    path = jsonl(tmp_path / "answers.jsonl", rows)
+    stage = f"{{name: s, kind: sft, data: {path}, steps: 3, loop: {{groups_per_step: 8}}}}"
+    outcome = driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
+    assert outcome.error is None
+    assert capsys.readouterr().out.count("4 of 8 examples of a step are longer than engine.max_model_len=128") == 1
+
+
 def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "answers.jsonl"
     said = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
