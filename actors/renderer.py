@@ -47,7 +47,6 @@ PLAIN_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.c
 NATIVE = "native"
 CACHED_BYTES = 32 << 20  # of replies in tokens, a process: 2,000 of 2,000 tokens, and all that worlds say themselves
 ENTRY_BYTES = 500  # of a reply in it without its text and tokens: measured
-SPACE = "\u2581"  # how sentencepiece writes one
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0x110000))  # letters that texts hardly ever hold
 
 
@@ -165,7 +164,7 @@ class ChatRenderer:
     @cached_property
     def ending(self) -> tuple[int, ...]:
         """What the model writes to end its turn: a token, behind the white space that the template has before it."""
-        return self._ending_of(self.encode(self.around()[1]))
+        return self._ending_of(self._encode_inside(self.around()[1]))
 
     def _ending_of(self, delta: Sequence[int]) -> tuple[int, ...]:
         """delta: what the template writes after the model's message."""
@@ -183,11 +182,10 @@ class ChatRenderer:
     @cached_property
     def _lead(self) -> str:
         """White space that the template writes between the opening of the model's turn and what it says: the model has
-        to write it itself (Vicuna's `ASSISTANT:` and ` 5`). Without one that the tokenizer puts before any text."""
+        to write it itself (Vicuna's `ASSISTANT:` and ` 5`)."""
         before, seen = self.around()[0], self._render([ASKED], open_turn=True)
         lead = before.removeprefix(seen) if before.startswith(seen) else ""
-        first = self.tokenizer.convert_ids_to_tokens(list(self.encode(".")))[0]
-        return "" if lead.strip() or (lead == " " and first.startswith(SPACE)) else lead
+        return "" if lead.strip() else lead
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
         chat = chat_form(messages, texts=self._argument_texts)
@@ -234,6 +232,24 @@ class ChatRenderer:
         pieces = re.split(f"({'|'.join(map(re.escape, self.marks))})", text)  # a vocabulary that has marks as words
         halves = chain.from_iterable((each[:1], each[1:]) if each in self.marks else (each,) for each in pieces)
         return tuple(chain.from_iterable(map(self.encode, halves)))
+
+    def _inner_ids(self, text: str, before: str = "") -> tuple[int, ...]:
+        """`text_ids` of what stands behind other text."""
+        return self.text_ids(text) if any(mark in text for mark in self.marks) else self._encode_inside(text, before)
+
+    def _encode_inside(self, text: str, before: str = "") -> tuple[int, ...]:
+        """`encode` of what stands behind other text, such as `before`: many sentencepiece tokenizers put a space in
+        front of whatever they are given (Llama 2's, Mistral's, TinyLlama's), and there none stands there."""
+        if self._puts_space:
+            for head in filter(None, (before, ".", "\n")):
+                ids, first = self.encode(head + text), self.encode(head)
+                if ids[: len(first)] == first:
+                    return ids[len(first) :]
+        return self.encode(text)
+
+    @cached_property
+    def _puts_space(self) -> bool:
+        return self.encode("x") != self.encode("\nx")[len(self.encode("\n")) :]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of what a chat template wrote: its marks are tokens."""
@@ -299,7 +315,7 @@ class ChatRenderer:
             said = tuple(replace(reply, content=self._cut(reply.content, max_tokens)) for reply in said)
         said = _shown(said, offer)
         if all(reply.inline for reply in said):
-            added = self.text_ids("".join(reply.content for reply in said))
+            added = self._inner_ids("".join(reply.content for reply in said))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
             return Continuation(context_ids=_join(context, sampled, added), replies=said, num_reply_tokens=len(added))
         delta = self._delta(said, offer)
@@ -323,7 +339,7 @@ class ChatRenderer:
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
             self._require_shown([ASKED, Message(role="assistant", content=MARK), *replies], offer)
-            delta = np.asarray(self._tokens(after, marks), np.int32)
+            delta = np.asarray(self._tokens(after, marks, inside=True), np.int32)
             if _bytes_of(delta) <= CACHED_BYTES:
                 self.deltas[key] = delta
         return delta
@@ -352,16 +368,15 @@ class ChatRenderer:
             return list(messages), schemas, marks
         return [map_texts(message, hide) for message in messages], tuple(map(hide, schemas)), marks
 
-    def _tokens(self, shown: str, marks: Mapping[str, str]) -> tuple[int, ...]:
-        """Its tokens: the template's own marks are special tokens, those that messages hold are only text."""
+    def _tokens(self, shown: str, marks: Mapping[str, str], *, inside: bool = False) -> tuple[int, ...]:
+        """Its tokens: the template's own marks are special tokens, those that messages hold are only text. inside: it
+        stands behind other text."""
+        encode = self._encode_inside if inside else self.encode
         if not marks:
-            return self.encode(shown)
-        pieces = re.split(f"([{''.join(marks)}])", shown)
-        return tuple(
-            chain.from_iterable(
-                self.text_ids(marks[piece]) if piece in marks else self.encode(piece) for piece in pieces
-            )
-        )
+            return encode(shown)
+        first, *rest = re.split(f"([{''.join(marks)}])", shown)
+        pieces = (self.text_ids(marks[each]) if each in marks else self._encode_inside(each) for each in rest)
+        return tuple(chain(encode(first), *pieces))
 
     def _cut(self, text: str, max_tokens: int) -> str:
         """The beginning of the text that `max_tokens` tokens cover, without half a character at its end."""
@@ -409,12 +424,13 @@ class ChatRenderer:
         for (of_model, inline), found in kinds:
             if of_model:
                 for message in found:
-                    add(self._said_ids(self._begun(message) if new_turn else message, offer), True)
+                    begun = self._begun(message) if new_turn else message
+                    add(self._said_ids(begun, offer, self.opening if new_turn else ""), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
             new_turn = not inline
             if inline:
-                add(self.text_ids("".join(each.content for each in found)), False)
+                add(self._inner_ids("".join(each.content for each in found)), False)
             else:
                 delta = self._delta(_shown(tuple(found), offer), offer).tolist()
                 if open_turn:
@@ -457,10 +473,10 @@ class ChatRenderer:
         lead = "" if message.calls or message.content[:1].isspace() else self._lead
         return replace(message, content=lead + message.content)
 
-    def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
+    def _said_ids(self, message: Message, offer: ToolOffer | None, before: str) -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
         if not message.calls:
-            return self.text_ids(message.content)
+            return self._inner_ids(message.content, before)
         if offer is None:
             called = message.calls[0].name
             raise BadInput(

@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import Unigram
+from tokenizers.normalizers import Prepend, Replace, Sequence
+from transformers import PreTrainedTokenizerFast
 
 from actors.chat import PROBE, PROBE_OFFER
 from actors.renderer import ChatRenderer
@@ -120,18 +124,42 @@ def test_a_second_thought_is_refused(folder: Path) -> None:
     assert parts(renderer, renderer.demonstration([ASKED, SAID], 1, ()))[1] == "48<|im_end|>"
 
 
-def test_white_space_that_a_tokenizer_puts_before_any_text_is_not_doubled(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
-    from tokenizers.models import Unigram
-    from tokenizers.normalizers import Prepend, Replace, Sequence
-    from transformers import PreTrainedTokenizerFast
-
-    letters = "\u2581ANIST:USERahnpes48.[]/"
-    own = Tokenizer(Unigram([("<unk>", 0.0), *((each, -2.0) for each in dict.fromkeys(letters))], unk_id=0))
+@pytest.fixture(scope="module")
+def spacing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer in Llama 2's manner, which puts a space before any text that it is given."""
+    path = tmp_path_factory.mktemp("spacing")
+    letters = "\u2581\n" + "".join(map(chr, range(33, 127)))
+    own = Tokenizer(Unigram([("<unk>", 0.0), *((each, -2.0) for each in letters)], unk_id=0))
     own.normalizer = Sequence([Prepend("\u2581"), Replace(" ", "\u2581")])
-    PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>", eos_token="</s>").save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    renderer = rendering(tmp_path, VICUNA)
-    ids, mask = renderer.demonstration([ASKED, SAID], 1, ())
-    trained = [token for token, of_model in zip(ids, mask, strict=True) if of_model]
-    assert renderer.tokenizer.convert_ids_to_tokens(trained) == ["\u2581", "4", "8", "</s>"]
+    own.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    marks = ["<|im_start|>", "<|im_end|>"]
+    made = PreTrainedTokenizerFast(tokenizer_object=own, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    made.add_special_tokens({"additional_special_tokens": marks})
+    made.save_pretrained(path)
+    (path / "config.json").write_text('{"model_type": "llama"}')
+    return path
+
+
+@pytest.mark.parametrize(("template", "said"), [(VICUNA, "\u258148"), (CHAT, "48"), (LLAMA2, "\u258148\u2581")])
+def test_no_space_is_learned_that_a_tokenizer_puts_before_any_text(spacing: Path, template: str, said: str) -> None:
+    renderer = rendering(spacing, template)
+    ids, mask = renderer.demonstration([ASKED, SAID, ASKED, SAID], 1, ())
+    pieces = renderer.tokenizer.convert_ids_to_tokens(list(ids))
+    trained = [piece for piece, of_model in zip(pieces, mask, strict=True) if of_model]
+    assert "".join(trained[: len(trained) // 2 - 1]) == "".join(trained[len(trained) // 2 : -1]) == said
+    shown = renderer.tokenizer.apply_chat_template(
+        [{"role": each.role, "content": each.content} for each in (ASKED, SAID)], tokenize=False
+    )
+    whole = renderer.tokenizer.convert_ids_to_tokens(list(renderer.encode(shown)))
+    assert "".join(whole).startswith("".join(pieces[: mask.index(0, mask.index(1)) - 1]))
+
+
+def test_a_reply_within_the_turn_has_no_space_of_its_own(spacing: Path) -> None:
+    renderer = rendering(spacing, CHAT)
+    reply = Message(role="tool", content="24.0", inline=True)
+    sampled = made.completion(renderer.encode("48")[1:], "48")
+    after = renderer.extend(made.ints((1,)), sampled, [ASKED, SAID], [reply])
+    pieces = renderer.tokenizer.convert_ids_to_tokens(after.context_ids.tolist())
+    assert "".join(pieces).endswith("4824.0")
+    ids, _ = renderer.demonstration([ASKED, SAID, reply, SAID], 1, ())
+    assert "".join(renderer.tokenizer.convert_ids_to_tokens(list(ids))).endswith("\n4824.048</s>")
