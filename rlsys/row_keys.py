@@ -26,6 +26,7 @@ TAUGHT = {
         ("reasoning", "reasoning_content", "thinking", "thought"),
         "a thought within the answer, as the chat template of the model writes it",
     ),
+    "label": "rows whose answer is to be learned: of KTO's those with true",
     **dict.fromkeys(("weight", "loss_mask"), "rows that all count alike, with every message of the assistant learned"),
 }
 
@@ -36,5 +37,6 @@ def refuse_columns(row: Mapping[str, Any], where: str, *, taught: bool = False) 
     for key, value in row.items():
         expected = refused.get(key.casefold())
         says_nothing = value is None or (isinstance(value, str | list | dict) and not value)
-        if expected is not None and not says_nothing and not (key == "weight" and value == 1):
+        usual = (key == "weight" and value == 1) or (key == "label" and value is not False)
+        if expected is not None and not says_nothing and not usual:
             raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected=expected)

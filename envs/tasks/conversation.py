@@ -58,7 +58,9 @@ def _message(value: object, where: str, key: str) -> Message:
 
 def _text_part(value: object, where: str, key: str) -> str:
     if isinstance(value, Mapping) and value.get("type") == "text" and isinstance(value.get("text"), str):
-        return str(value["text"])
+        others = [each for name, each in value.items() if name not in ("type", "text", "cache_control") and each]
+        if not others:  # such as a picture
+            return str(value["text"])
     raise BadInput("a part of it is no text", where=where, key=f'"{key}"', expected='{"type": "text", "text": ".."}')
 
 

@@ -195,12 +195,16 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise BadInput(f"two columns are called {twice!r}", where=path, expected="one of a name")
             kinds = {field.name: field.type for field in file.schema_arrow}
             for batch in file.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a time of nanoseconds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error
 

@@ -22,6 +22,7 @@ from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
 from rlsys.examples import require_learnable, split_answer
 from rlsys.message_keys import refuse_packed
+from rlsys.row_keys import refuse_columns
 from rlsys.types import Message, Task
 
 
@@ -72,6 +73,7 @@ class PromptsWorld(World):
 
         Raises BadInput without one, and for one that cannot be learned.
         """
+        refuse_columns(task.record, task.task_id, taught=True)
         prompt, completion = self._prompt(task), task.record.get("completion")
         if isinstance(completion, str):
             said: tuple[Message, ...] = (Message(role="assistant", content=completion),)

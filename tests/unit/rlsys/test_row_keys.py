@@ -28,10 +28,17 @@ def test_what_a_model_would_be_shown_is_refused_by_every_reader(key: str, tmp_pa
 
 
 def test_what_would_be_taught_is_refused_where_an_answer_is_learned(tmp_path: Any) -> None:
-    for key in TAUGHT:
+    for key in TAUGHT.keys() - {"label"}:
         with refused(f'"{key}"', where="line 7"):
             read_answer({"prompt": "2 + 3?", "response": "5", key: 0.5}, "line 7")
     assert read_source(jsonl(tmp_path / "rows.jsonl", [{"question": "How heavy?", "answer": "5", "weight": 0.5}]))
+
+
+def test_an_answer_that_is_marked_as_a_bad_one_is_not_learned() -> None:
+    row = {"prompt": "2 + 3?", "response": "6"}
+    with refused('"label"', where="line 7"):
+        read_answer(row | {"label": False}, "line 7")
+    assert [read_answer(row | {"label": label}, "line 7") for label in (True, "sums", 0)]
 
 
 def test_what_says_nothing_is_no_column(tmp_path: Any) -> None:

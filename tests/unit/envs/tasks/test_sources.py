@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -395,6 +396,32 @@ def test_columns_of_every_type_hold_what_people_write(tmp_path: Path) -> None:
     )
     rows = [record.fields for record in read_records(path)]
     assert {name: [row[name] for row in rows] for name in columns} == {name: own for name, (*_, own) in columns.items()}
+
+
+def test_columns_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    texts, path = pyarrow.array(["q"]), str(tmp_path / "data.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_arrays([texts, texts, texts], ["question", "answer", "answer"]), path
+    )
+    with refused(where="data.parquet", says="'answer'"):
+        read_source(path)
+    times = pyarrow.array([1], pyarrow.timestamp("ns"))
+    pyarrow.parquet.write_table(pyarrow.table({"question": texts, "answer": times}), path)
+    with suppress(BadInput):  # with pandas it can be read
+        assert read_source(path)
+
+
+def test_a_part_of_a_message_is_text_alone(tmp_path: Path) -> None:
+    def read(**more: Any) -> list[Task]:
+        said = {"role": "user", "content": [{"type": "text", "text": "q", **more}]}
+        return read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": [said], "answer": "5"}]))
+
+    assert read(image=None, cache_control={"type": "ephemeral"})[0].question == "q"
+    with refused(where="line 1", says="no text"):
+        read(image_url={"url": "p.png"})
 
 
 def test_a_format_may_be_named(tmp_path: Path) -> None:
