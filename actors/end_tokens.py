@@ -13,15 +13,21 @@ FILES = ("generation_config.json", "config.json")
 def read_ends(model_path: str, eos_token_id: int | None) -> frozenset[int]:
     """Of a folder or hub name, whose files are taken from the hub's cache, or fetched into it. Raises BadInput for a
     file that cannot be read."""
-    found = {eos_token_id}
+    found: set[int | None] = {eos_token_id}
     for name in FILES:
         file = _find(model_path, name)
         try:
-            named = json.loads(file.read_text()).get("eos_token_id") if file is not None else None
+            read = json.loads(file.read_text()) if file is not None else {}
+            texts = read.get("text_config") or {}  # of a model that reads more than text
+            named = read.get("eos_token_id", texts.get("eos_token_id"))
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"its {name} is no readable JSON object", key="model.path", found=model_path) from error
-        found |= set(named) if isinstance(named, list) else {named}
-    return frozenset(one for one in found if isinstance(one, int))
+        listed = named if isinstance(named, list) else [named]
+        if not all(one is None or type(one) is int for one in listed):
+            expected = "a whole number, or a list of them"
+            raise BadInput(where=f"{model_path}/{name}", key='"eos_token_id"', found=str(named)[:40], expected=expected)
+        found |= set(listed)
+    return frozenset(one for one in found if one is not None)
 
 
 def _find(model_path: str, name: str) -> Path | None:

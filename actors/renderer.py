@@ -79,6 +79,7 @@ class ChatRenderer:
         self._own_family: Family | None = None
         self._looked_for_family = False
         self._checked: set[ToolOffer] = set()
+        self._left_out: dict[object, str] = {}  # the role of a message that the template does not show, by the roles
         if template is not None:
             self.tokenizer.chat_template = template
         self.has_template = self.tokenizer.chat_template is not None
@@ -157,12 +158,34 @@ class ChatRenderer:
     def turn_end(self) -> int | None:
         """The token with which the model ends what it says: as its chat template shows it, where that is one of
         `ends` (Gemma's texts end with <eos>, its turns with <end_of_turn>), else the tokenizer's. None without any."""
-        return self._end_before(self.encode(self.around()[1]))
+        ending = self.ending
+        return ending[-1] if ending else None
 
-    def _end_before(self, delta: Sequence[int]) -> int | None:
+    @cached_property
+    def ending(self) -> tuple[int, ...]:
+        """What the model writes to end its turn: a token, behind the white space that the template has before it."""
+        return self._ending_of(self._encode_inside(self.around()[1]))
+
+    def _ending_of(self, delta: Sequence[int]) -> tuple[int, ...]:
         """delta: what the template writes after the model's message."""
+        at = self._end_at(delta)
+        if at is not None:
+            return tuple(delta[: at + 1])
         end: int | None = self.tokenizer.eos_token_id
-        return delta[0] if delta and delta[0] in self.ends else end
+        return () if end is None else (end,)
+
+    def _end_at(self, delta: Sequence[int] | Ints) -> int | None:
+        """Where the end token of a turn stands: at the beginning, or behind a space or a line break (Llama 2's)."""
+        at = next((at for at, token in enumerate(delta) if int(token) in self.ends), None)
+        return at if at is not None and not self.decode([int(token) for token in delta[:at]]).strip() else None
+
+    @cached_property
+    def _lead(self) -> str:
+        """White space that the template writes between the opening of the model's turn and what it says: the model has
+        to write it itself (Vicuna's `ASSISTANT:` and ` 5`)."""
+        before, seen = self.around()[0], self._render([ASKED], open_turn=True)
+        lead = before.removeprefix(seen) if before.startswith(seen) else ""
+        return "" if lead.strip() else lead
 
     def _render(self, messages: Sequence[Message], *, open_turn: bool, offer: ToolOffer | None = None) -> str:
         chat = chat_form(messages, texts=self._argument_texts)
@@ -210,6 +233,24 @@ class ChatRenderer:
         halves = chain.from_iterable((each[:1], each[1:]) if each in self.marks else (each,) for each in pieces)
         return tuple(chain.from_iterable(map(self.encode, halves)))
 
+    def _inner_ids(self, text: str, before: str = "") -> tuple[int, ...]:
+        """`text_ids` of what stands behind other text."""
+        return self.text_ids(text) if any(mark in text for mark in self.marks) else self._encode_inside(text, before)
+
+    def _encode_inside(self, text: str, before: str = "") -> tuple[int, ...]:
+        """`encode` of what stands behind other text, such as `before`: many sentencepiece tokenizers put a space in
+        front of whatever they are given (Llama 2's, Mistral's, TinyLlama's), and there none stands there."""
+        if self._puts_space:
+            for head in filter(None, (before, ".", "\n")):
+                ids, first = self.encode(head + text), self.encode(head)
+                if ids[: len(first)] == first:
+                    return ids[len(first) :]
+        return self.encode(text)
+
+    @cached_property
+    def _puts_space(self) -> bool:
+        return self.encode("x") != self.encode("\nx")[len(self.encode("\n")) :]
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of what a chat template wrote: its marks are tokens."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
@@ -230,7 +271,23 @@ class ChatRenderer:
             self._checked.add(offer)
         if messages and all(message.inline for message in messages):
             return self._beginning() + self.text_ids("".join(message.content for message in messages))
+        self._require_shown(messages, offer)
         return self._tokens(*self._render_marked(messages, offer))
+
+    def _require_shown(self, messages: Sequence[Message], offer: ToolOffer | None) -> None:
+        """Raises BadInput for a message that the chat template would leave out: a system text, or a tool's result."""
+        key = tuple((message.role, message.inline, bool(message.calls)) for message in messages), offer
+        if key not in self._left_out:
+            marked = [replace(each, content=f"{MARK}{at}{MARK}") for at, each in enumerate(messages)]
+            self._left_out[key] = ""
+            with contextlib.suppress(Exception):  # one that reads what it shows: the messages themselves will tell
+                shown = self._render(marked, open_turn=True, offer=offer)
+                missing = [each.role for each in marked if each.content not in shown and not each.calls]
+                self._left_out[key] = next(iter(missing), "")
+        if self._left_out[key]:
+            what = f"the chat template leaves out a message of the {self._left_out[key]}"
+            roles = ", ".join(message.role for message in messages)
+            raise BadInput(what, where=f"a conversation of {roles}", expected="none, or another model.chat_template")
 
     def _beginning(self) -> tuple[int, ...]:
         """The token that begins a text, where the tokenizer adds one."""
@@ -258,15 +315,16 @@ class ChatRenderer:
             said = tuple(replace(reply, content=self._cut(reply.content, max_tokens)) for reply in said)
         said = _shown(said, offer)
         if all(reply.inline for reply in said):
-            added = self.text_ids("".join(reply.content for reply in said))
+            added = self._inner_ids("".join(reply.content for reply in said))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
             return Continuation(context_ids=_join(context, sampled, added), replies=said, num_reply_tokens=len(added))
         delta = self._delta(said, offer)
         if self._rewritten(messages, said, offer):
-            rewritten = self.prompt_ids([*messages, *said], offer)
+            rewritten = self._tokens(*self._render_marked([*messages, *said], offer))
             return Continuation(context_ids=_join(rewritten), replies=said, num_reply_tokens=len(delta))
-        if completion.stop is TurnStop.EOS and completion.token_ids[-1:].tolist() == delta[:1].tolist():
-            delta = delta[1:]  # sampled already: the model ended its turn itself, with this one of its end tokens
+        at = self._end_at(delta)
+        if completion.stop is TurnStop.EOS and at is not None and completion.token_ids[-1] == delta[at]:
+            delta = delta[at + 1 :]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
             context_ids=_join(context, completion.token_ids, delta), replies=said, num_reply_tokens=len(delta)
         )
@@ -280,7 +338,8 @@ class ChatRenderer:
             _, found, after = shown.partition(MARK)
             if not found:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
-            delta = np.asarray(self._tokens(after, marks), np.int32)
+            self._require_shown([ASKED, Message(role="assistant", content=MARK), *replies], offer)
+            delta = np.asarray(self._tokens(after, marks, inside=True), np.int32)
             if _bytes_of(delta) <= CACHED_BYTES:
                 self.deltas[key] = delta
         return delta
@@ -309,16 +368,15 @@ class ChatRenderer:
             return list(messages), schemas, marks
         return [map_texts(message, hide) for message in messages], tuple(map(hide, schemas)), marks
 
-    def _tokens(self, shown: str, marks: Mapping[str, str]) -> tuple[int, ...]:
-        """Its tokens: the template's own marks are special tokens, those that messages hold are only text."""
+    def _tokens(self, shown: str, marks: Mapping[str, str], *, inside: bool = False) -> tuple[int, ...]:
+        """Its tokens: the template's own marks are special tokens, those that messages hold are only text. inside: it
+        stands behind other text."""
+        encode = self._encode_inside if inside else self.encode
         if not marks:
-            return self.encode(shown)
-        pieces = re.split(f"([{''.join(marks)}])", shown)
-        return tuple(
-            chain.from_iterable(
-                self.text_ids(marks[piece]) if piece in marks else self.encode(piece) for piece in pieces
-            )
-        )
+            return encode(shown)
+        first, *rest = re.split(f"([{''.join(marks)}])", shown)
+        pieces = (self.text_ids(marks[each]) if each in marks else self._encode_inside(each) for each in rest)
+        return tuple(chain(encode(first), *pieces))
 
     def _cut(self, text: str, max_tokens: int) -> str:
         """The beginning of the text that `max_tokens` tokens cover, without half a character at its end."""
@@ -361,40 +419,64 @@ class ChatRenderer:
 
         new_turn = not all(message.inline for message in messages[:num_prompt])  # that the template has opened
         open_turn = False  # of the model's, which it has to end itself
+        self._require_closed(messages[num_prompt:], chat=new_turn, truncated=truncated)
         kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
         for (of_model, inline), found in kinds:
             if of_model:
                 for message in found:
-                    add(self._said_ids(self._without_opened(message) if new_turn else message, offer), True)
+                    begun = self._begun(message) if new_turn else message
+                    add(self._said_ids(begun, offer, self.opening if new_turn else ""), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
             new_turn = not inline
             if inline:
-                add(self.text_ids("".join(each.content for each in found)), False)
+                add(self._inner_ids("".join(each.content for each in found)), False)
             else:
                 delta = self._delta(_shown(tuple(found), offer), offer).tolist()
-                if open_turn and (end := self._end_before(delta)) is not None:
-                    add((end,), True)
-                    delta = delta[1:] if delta[:1] == [end] else delta
+                if open_turn:
+                    end = self._ending_of(delta)
+                    add(end, True)
+                    delta = delta[len(end) :] if tuple(delta[: len(end)]) == end else delta
                 add(delta, False)
             open_turn = False
         of_text = all(message.inline for message in messages[:num_prompt])  # which knows no turns
-        last = self.tokenizer.eos_token_id if of_text else self.turn_end
-        if open_turn and not truncated and last is not None:
-            add((last,), True)
+        if open_turn and not truncated:
+            add(self._ending_of(()) if of_text else self.ending, True)
         return tuple(ids), tuple(mask)
 
-    def _without_opened(self, message: Message) -> Message:
-        """What the model says after a thought that the template has opened: its tag stands there once."""
-        if not self.opened_thought or not message.content.startswith(THOUGHT_OPEN):
-            return message
-        rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(self.opened_thought.removeprefix(THOUGHT_OPEN))
-        return replace(message, content=rest)
+    def _require_closed(self, messages: Sequence[Message], *, chat: bool, truncated: bool) -> None:
+        """Raises BadInput for a turn of the model's that would stand within the thought that the template opens."""
+        if not (self.opened_thought and chat):
+            return
+        turns = [list(turn) for of_reply, turn in groupby(messages, _is_reply) if not of_reply]
+        for turn in turns[:-1] if truncated else turns:
+            if not any(THOUGHT_CLOSE in message.content for message in turn):
+                what = "no end of the thought that the chat template opens"
+                expected = f"a thought and {THOUGHT_CLOSE} before the answer, or another model.chat_template"
+                raise BadInput(what, where="an answer", expected=expected)
 
-    def _said_ids(self, message: Message, offer: ToolOffer | None) -> tuple[int, ...]:
+    def _begun(self, message: Message) -> Message:
+        """What the model says after the opening of its turn: after a thought that the template has opened, whose tag
+        stands there once, or after white space that it has not written yet.
+
+        Raises BadInput for a second thought.
+        """
+        if message.content.startswith(THOUGHT_OPEN):
+            if THOUGHT_CLOSE in self.opening:
+                what = "a thought behind the one that the chat template has closed"
+                raise BadInput(what, where="an answer", expected="none, or other env.template_args (enable_thinking)")
+            if self.opened_thought:
+                rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(
+                    self.opened_thought.removeprefix(THOUGHT_OPEN)
+                )
+                return replace(message, content=rest)
+        lead = "" if message.calls or message.content[:1].isspace() else self._lead
+        return replace(message, content=lead + message.content)
+
+    def _said_ids(self, message: Message, offer: ToolOffer | None, before: str) -> tuple[int, ...]:
         """What a model would have sampled to say it: calls as the chat template writes them, else as their family."""
         if not message.calls:
-            return self.text_ids(message.content)
+            return self._inner_ids(message.content, before)
         if offer is None:
             called = message.calls[0].name
             raise BadInput(
@@ -407,8 +489,15 @@ class ChatRenderer:
         try:
             written = write_said(self._render, hidden, offer)
         except Exception:  # a template that shows one call at most, for one
+            written = ""
+        if not written or hidden.content.strip() not in written:  # or one that shows no text beside calls
             written = family.write(hidden.content, hidden.calls)
         return self._tokens(written, marks)
+
+
+def _is_reply(message: Message) -> bool:
+    """Whether it ends the model's turn."""
+    return message.role != "assistant" and not message.inline
 
 
 def _continues(shown: str, seen: str, said: str) -> bool:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
-from rlsys.jsonl import kind_of
+from rlsys.jsonl import format_value, kind_of
+from rlsys.message_keys import refuse_packed
 from rlsys.records import ROLES, Tokens, read_messages, read_samples
+from rlsys.row_keys import refuse_columns
 from rlsys.types import Message
+
+ECHOED = 32  # characters: an answer may well begin with a short prompt, such as "Hello"
+CUT_OFF = ("length", "max_tokens")  # of a server's "finish_reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +35,9 @@ class Example:
     prompt: tuple[Message, ...]
     answers: tuple[Answer, ...]
     tokenizer: str  # of the answers' samples
-    names: tuple[str, ...]  # of its prompt, and of its task: examples that share one are never on two sides of a split
+    # Of its prompt, of its task, and of its prompt however it is written: examples that share one are never on two
+    # sides of a split, which the smallest of them decides.
+    names: tuple[str, ...]
     replaced: bool = False  # `prompt` is another one than that with which the answers' samples begin
 
 
@@ -37,29 +46,41 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
 
     P and M are a text or a list of {"role", "content"}. Raises BadInput that names the line and the key.
     """
+    record = _known(record, where)
     keys = [key for key in ("messages", "response") if key in record]
     if len(keys) != 1:
         found = 'both "messages" and' if keys else 'neither "messages" nor'
         raise BadInput(f'{found} "response"', where=where, expected="one of them")
     messages = _conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
-        prompt, messages = _apart(_conversation(record, "prompt", "user", where), messages, where)
+        prompt, messages = split_answer(_conversation(record, "prompt", "user", where), messages, where)
     else:
         first = _first_of_assistant(messages) % len(messages)  # none: all of it is the prompt of nothing
         prompt, messages = messages[:first], messages[first:]
         if not prompt:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
-    samples, truncated = read_samples(record, "samples", where), record.get("truncated") is True
+    samples, truncated = read_samples(record, "samples", where), _flag(record, "truncated", where)
+    truncated = truncated or record.get("finish_reason") in CUT_OFF
     return _example(record, where, prompt, [Answer(messages=messages, samples=samples, truncated=truncated)])
 
 
 def read_pair(record: dict[str, Any], where: str) -> Example:
-    """`{"prompt": P, "chosen": M, "rejected": M}`. Raises BadInput that names the line and the key."""
-    for key in ("prompt", "chosen", "rejected"):
+    """`{"prompt": P, "chosen": M, "rejected": M}`, or without "prompt" both as whole conversations. Raises BadInput
+    that names the line and the key."""
+    record = _known(record, where)
+    for key in ("chosen", "rejected"):
         if key not in record:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
-    asked = _conversation(record, "prompt", "user", where)
-    parts = [_apart(asked, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")]
+    if "prompt" in record:
+        asked = _conversation(record, "prompt", "user", where)
+    else:
+        whole = _conversation(record, "chosen", "assistant", where)
+        asked = whole[: _first_of_assistant(whole)]
+        if not asked:
+            raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
+    parts = [
+        split_answer(asked, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")
+    ]
     prompt, said = parts[0][0], [messages for _, messages in parts]
     if parts[1][0] != prompt:
         raise BadInput('"chosen" and "rejected" answer two prompts', where=where)
@@ -67,7 +88,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         Answer(
             messages=messages,
             samples=read_samples(record, f"{key}_samples", where),
-            truncated=record.get(f"{key}_truncated") is True,
+            truncated=_flag(record, f"{key}_truncated", where),
         )
         for key, messages in zip(("chosen", "rejected"), said, strict=True)
     ]
@@ -78,7 +99,21 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
     return _example(record, where, prompt, answers)
 
 
-def _apart(
+def _known(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """Without what is null: a file that was joined of several has the columns of all. Raises BadInput for a column that
+    would change what is learned, and that nothing reads."""
+    refuse_columns(record, where, taught=True)
+    return {key: value for key, value in record.items() if value is not None}
+
+
+def _flag(record: Mapping[str, Any], key: str, where: str) -> bool:
+    value = record.get(key, False)
+    if not isinstance(value, bool):
+        raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected="true or false")
+    return value
+
+
+def split_answer(
     prompt: tuple[Message, ...], messages: tuple[Message, ...], where: str
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """(prompt, what comes after it), each once: the answers of many public sets hold the whole conversation. One that
@@ -86,6 +121,8 @@ def _apart(
     if messages[: len(prompt)] == prompt:
         return prompt, messages[len(prompt) :]
     if messages[0].role == "assistant" or prompt[-1].role == "assistant":
+        if len(prompt) == 1 and len(prompt[0].content) >= ECHOED and messages[0].content.startswith(prompt[0].content):
+            raise BadInput("an answer whose text begins with the whole prompt", where=where, expected="what follows it")
         return prompt, messages
     leading = messages[: _first_of_assistant(messages)]
     if leading[-len(prompt) :] == prompt or prompt[-len(leading) :] == leading:
@@ -101,21 +138,37 @@ def _first_of_assistant(messages: tuple[Message, ...]) -> int:
 
 def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
     for answer in answers:
-        says = any(message.role == "assistant" and message.content for message in answer.messages)
-        if not says and not answer.samples:  # what was sampled may be the end of the message alone
-            raise BadInput("an answer in which the assistant says nothing", where=where)
-    said = json.dumps([[message.role, message.content] for message in prompt])
-    digest = hashlib.blake2b(said.encode(), digest_size=12).hexdigest()
+        if not answer.samples:  # what was sampled may be the end of the message alone
+            require_learnable(answer.messages, where)
+    digest = _digest([[message.role, message.content] for message in prompt])
     given = record.get("task")
     task = record.get("task_id") or (given.get("task_id") if isinstance(given, dict) else None)
-    names = (digest, f"task {task}") if task else (digest,)
+    names = (digest, *[f"task {task}"] * bool(task), f"~{_digest(plain_messages(prompt))}")
     return Example(prompt=prompt, answers=tuple(answers), tokenizer=str(record.get("tokenizer", "")), names=names)
+
+
+def require_learnable(messages: Sequence[Message], where: str) -> None:
+    """Raises BadInput for an answer in which the assistant says nothing, in one of its turns or in all of them, or has
+    two turns that nothing parts."""
+    said = [message for message in messages if message.role == "assistant"]
+    if not said or not all(message.content.strip() or message.calls for message in said):
+        raise BadInput("an answer in which the assistant says nothing", where=where)
+    for first, second in pairwise(messages):
+        if first.role == second.role == "assistant":
+            raise BadInput(
+                "two messages of the assistant in a row", where=where, expected="one, or a reply between them"
+            )
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
 
 
 def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) -> tuple[Message, ...]:
     """A text or a list of messages, of what a tokenizer can take."""
     value, place = record.get(key), f'{where}: "{key}"'
     if isinstance(value, str):
+        refuse_packed(value, where, key)
         value = [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
         found = "an empty list" if value == [] else kind_of(value)

@@ -6,7 +6,10 @@ lost without a word.
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rlsys.errors import BadInput
@@ -20,16 +23,20 @@ HARMLESS = frozenset(
     ("id", "uid", "uuid", "message_id", "parent_id", "index", "turn", "timestamp", "created", "created_at", "date")
     + ("model", "source", "lang", "language")
 )
+OFF = frozenset(("inline", "prefix"))  # false is what holds without them; of `train` and others it is not
+# Of a call of a tool, OpenAI's and ours; the other keys of a call would be arguments that it lacks.
+OF_CALL = frozenset(("id", "call_id", "type", "index", "function", "name", "arguments", "problem"))
 HINTS = {
     **dict.fromkeys(
         ("reasoning_content", "reasoning", "thinking", "thought"),
         'a thought within "content", as the chat template of the model writes it',
     ),
     **dict.fromkeys(
-        ("weight", "train", "loss", "mask"),
+        ("weight", "train", "training", "trainable", "loss", "mask"),
         "a row in which every message of the assistant after the prompt is learned",
     ),
     "function_call": '"tool_calls"',
+    **dict.fromkeys(("parameters", "args", "input"), '"arguments"'),
     "name": 'a name within "content"; as a key it is that of a tool',
 }
 
@@ -37,7 +44,7 @@ HINTS = {
 def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
     """Raises BadInput for a key with a value that nothing would read. A weight of 1 is what holds without."""
     for key, value in message.items():
-        if key in HARMLESS or _says_nothing(value) or (key == "weight" and value == 1):
+        if key in HARMLESS or _says_nothing(key, value) or (key == "weight" and value == 1):
             continue
         role = "tool" if key in OF_TOOL else "assistant" if key in CALLS else message.get("role")
         if key in READ and message.get("role") == role:
@@ -46,5 +53,28 @@ def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
         raise BadInput(where=where, key=f'"{key}"', found=format_value(value), expected=expected)
 
 
-def _says_nothing(value: object) -> bool:
-    return value is None or value is False or (isinstance(value, str | list | dict) and not value)
+def refuse_other_call_keys(call: Mapping[str, Any], where: str) -> None:
+    """The same of a call within a message, and of the "function" within it."""
+    for key, value in call.items():
+        if key not in OF_CALL and not _says_nothing(key, value):
+            expected = HINTS.get(key, '"name" and "arguments"')
+            raise BadInput(where=where, key=f'"tool_calls.{key}"', found=format_value(value), expected=expected)
+
+
+def refuse_packed(text: str, where: str, key: str) -> None:
+    """Raises BadInput for messages that were written into a column of texts, as JSON or as Python writes them: they
+    would be read as that text."""
+    if not text.lstrip().startswith(("[{", "{")) or "content" not in text:
+        return
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            packed = parse(text.strip())
+            messages = packed if isinstance(packed, list) else [packed]
+            if all(isinstance(each, dict) and each.keys() >= {"role", "content"} for each in messages):
+                expected = "the messages themselves, a list of objects"
+                raise BadInput("is messages written as a text", where=where, key=f'"{key}"', expected=expected)
+
+
+def _says_nothing(key: str, value: object) -> bool:
+    empty = isinstance(value, str | list | dict) and not value
+    return value is None or empty or (value is False and key in OFF)

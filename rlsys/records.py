@@ -23,7 +23,7 @@ import numpy as np
 
 from rlsys.errors import BadInput
 from rlsys.jsonl import decode, encode, format_value, json_object, kind_of, read_as
-from rlsys.message_keys import refuse_other_keys
+from rlsys.message_keys import refuse_other_call_keys, refuse_other_keys
 from rlsys.rollout import EpisodeBroken
 from rlsys.types import (
     EpisodeEnd,
@@ -346,29 +346,42 @@ def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tu
             content = ""
         if not isinstance(content, str):
             raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
-        names = {
-            "tool": value.get("tool", value.get("name")),
-            "call_id": value.get("call_id", value.get("tool_call_id")),
-        }
-        named = {key: name for key, name in names.items() if role == "tool" and isinstance(name, str)}
+        tool, call_id = (_first_of(value, *keys) for keys in (("tool", "name"), ("call_id", "tool_call_id")))
+        named = {"tool": tool, "call_id": call_id} if role == "tool" else {}
         messages.append(Message(role=role, content=content, inline=value.get("inline") is True, calls=calls, **named))
     return tuple(messages)
 
 
 def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
     """Ours, or OpenAI's "tool_calls", whose arguments are an object or its JSON text."""
-    given: Any = message.get("tool_calls", message.get("calls")) or []
+    given: Any = message.get("tool_calls") or message.get("calls") or []
     calls = []
     for each in given if isinstance(given, list) else (given,):
-        inner = each.get("function", each) if isinstance(each, dict) else None
+        inner = (each.get("function") or each) if isinstance(each, dict) else None
         name, arguments = (inner.get("name"), inner.get("arguments", {})) if isinstance(inner, dict) else (None, None)
-        with suppress(ValueError, RecursionError):
-            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        if isinstance(arguments, str):
+            with suppress(ValueError, RecursionError):
+                arguments = json.loads(arguments)
+        elif message.get("tool_calls"):
+            arguments = _without_nulls(arguments)
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise BadInput("is no list of calls", where=where, key='"tool_calls"', expected='"name" and "arguments"')
-        call_id = each.get("id", each.get("call_id"))
-        calls.append(ToolCall(name=name, arguments=arguments, call_id=call_id if isinstance(call_id, str) else ""))
+        for part in (each, inner or {}):
+            refuse_other_call_keys(part, where)
+        calls.append(ToolCall(name=name, arguments=arguments, call_id=_first_of(each, "id", "call_id")))
     return tuple(calls)
+
+
+def _first_of(value: Mapping[str, Any], *keys: str) -> str:
+    """The first that is there, as a text: some number their calls."""
+    return next((str(value[key]) for key in keys if isinstance(value.get(key), str | int) and value[key] != ""), "")
+
+
+def _without_nulls(value: Any) -> Any:
+    """Files of columns give the arguments of a call the names of all other calls', with null."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:

@@ -288,12 +288,13 @@ def _of_verl(transcript: Transcript) -> dict[str, Any]:
 
 
 def _columns(task: Task) -> dict[str, Any]:
-    """The row as it was read, and under the usual names what it does not have: of a task that was made up too."""
+    """The row as it was read, and under the usual names what it does not have, or has as null: of a task that was made
+    up too."""
     key: Sequence[str] = task.answers
     own: dict[str, Any] = {"task_id": task.task_id, "question": task.question, "answers": list(key)}
     if key:
         own |= dict.fromkeys(("answer", "solution", "ground_truth"), key[0])
-    return own | dict(task.record)
+    return own | {name: value for name, value in task.record.items() if value is not None or name not in own}
 
 
 def _message(message: Message) -> dict[str, str]:

@@ -39,8 +39,8 @@ class TaskConfig:
     """Number of tasks of `data` to train on, drawn by the seed. A smaller draw is part of a larger one. null: all of
     them."""
     eval_data: Optional[str] = None
-    """Held-out tasks, all of which are used. null: a part of `data` is held out (at most half of it), or tasks are made
-    up."""
+    """Held-out tasks, all of which are used, each once. null: a part of `data` is held out (at most half of it), or
+    tasks are made up."""
     eval_split: Optional[str] = None
     """Split of `eval_data`, such as test. `data` and `eval_data` may be the same data set."""
     train_tasks: int = 4096

@@ -6,18 +6,22 @@ turns, is played before it: `turns_before`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from envs.tasks.files import Located, number_text, text_field
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput
-from rlsys.message_keys import refuse_other_keys
+from rlsys.message_keys import refuse_other_keys, refuse_packed
 from rlsys.types import Message, Task
 
 ROLES = ("system", "user", "assistant", "tool")
 ANSWERS = ("answers", "answer", "ground_truth", "solution")  # the first that a row has
+CONTEXTS = ("context", "passage")  # that a reader is given; what a searcher is to find comes in lists
 FINAL = "#### "  # of GSM8K: the result stands behind it
 
 
@@ -54,7 +58,9 @@ def _message(value: object, where: str, key: str) -> Message:
 
 def _text_part(value: object, where: str, key: str) -> str:
     if isinstance(value, Mapping) and value.get("type") == "text" and isinstance(value.get("text"), str):
-        return str(value["text"])
+        others = [each for name, each in value.items() if name not in ("type", "text", "cache_control") and each]
+        if not others:  # such as a picture
+            return str(value["text"])
     raise BadInput("a part of it is no text", where=where, key=f'"{key}"', expected='{"type": "text", "text": ".."}')
 
 
@@ -68,10 +74,15 @@ def prompt_row(record: Located) -> Task:
 
 
 def conversation(record: Located) -> Task:
-    """TRL's "messages": the last message of the assistant is the completion, all before it the prompt."""
+    """TRL's "messages": the last message of the assistant is the completion, all before it the prompt.
+
+    Messages that end with one of the user are a prompt alone.
+    """
     fields = record.lower
     messages: Any = fields.get("messages")
     roles = [each.role for each in read_messages(messages, record.where, "messages")]
+    if roles[-1] == "user":
+        return record.task(asked_in(record, messages, "messages"), _answers(fields), {"prompt": list(messages)})
     if "assistant" not in roles[1:]:
         raise BadInput("no message of the assistant after a prompt", where=record.where, key='"messages"')
     last = len(roles) - 1 - roles[::-1].index("assistant")
@@ -82,6 +93,7 @@ def conversation(record: Located) -> Task:
 def asked_in(record: Located, prompt: Any, key: str) -> str:
     """What a prompt asks. Raises BadInput for one without a message of the user, or without a word in it."""
     if isinstance(prompt, str):
+        refuse_packed(prompt, record.where, key)
         return record.value_text(prompt, key)
     asked = [each.content for each in read_messages(prompt, record.where, key) if each.role == "user"]
     if not asked or not asked[-1].strip():
@@ -135,6 +147,16 @@ def question_at(messages: Sequence[Mapping[str, Any]], question: str) -> int:
     return (roles.index("assistant") if "assistant" in roles else len(roles)) - 1
 
 
+def refuse_context(task: Task, shown: Collection[str]) -> None:
+    """Raises BadInput for a row with a text to which its question refers, and which stands in no prompt. shown: the
+    fields of the record that do."""
+    for key in CONTEXTS:
+        text = task.record.get(key)
+        if isinstance(text, str) and text.strip() and key not in shown and text.strip() not in task.question:
+            expected = f"none, or env.name=questions with an env.prompt that shows {{{key}}}"
+            raise BadInput("is in no prompt", where=task.task_id, key=f'"{key}"', expected=expected)
+
+
 def put_behind(turns: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
     """An environment's own prompt behind the turns of a row. Two system texts become one message, the row's first."""
     first, *rest = prompt
@@ -159,21 +181,36 @@ def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """What reads as an answer key; () for a column that holds something else, which a reward function may read."""
     key = next((name for name in ANSWERS if fields.get(name) is not None), "")
     value = fields.get(key)
-    texts = list(answer_texts(value if isinstance(value, list | tuple) else [value]))
+    texts = list(answer_texts(value if isinstance(value, list | tuple) else unpack_texts(value)))
     if key == "solution":
-        texts = [last_boxed(text) or text for text in texts]
+        texts = [last_boxed(text) or ("" if _is_worked(text) else text) for text in texts]
     if key == "answer":
         texts = [text.rpartition(FINAL)[2].strip() for text in texts]
     return tuple(text for text in texts if text)
 
 
+def unpack_texts(value: object) -> list[Any]:
+    """[value], or the texts of a list of texts that was written into a text, as JSON or as Python writes it."""
+    if isinstance(value, str) and value.strip().startswith(('["', "['")):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            listed = ast.literal_eval(value.strip())
+            if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed):
+                return listed
+    return [value]
+
+
+def _is_worked(solution: str) -> bool:
+    """Several sentences or lines: how an answer was found, and no answer that anything could be equal to."""
+    return "\n" in solution or ". " in solution
+
+
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
     """Texts and numbers as texts; () where one of them is neither, and a reward function may read them."""
     texts = []
-    for each in values:
+    for each in (value for value in values if value is not None):
         if isinstance(each, str):
             texts.append(each.strip())
-        elif isinstance(each, int | float) and not isinstance(each, bool):
+        elif isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each):
             texts.append(number_text(each))
         else:
             return ()

@@ -7,6 +7,7 @@ that the first hundred of a large one cost little.
 from __future__ import annotations
 
 import codecs
+import datetime
 import gzip
 import io
 import math
@@ -15,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -80,9 +82,10 @@ def text_field(record: Mapping[str, Any], key: str, where: str, *, blank: bool =
 
 
 def number_text(value: float) -> str:
-    """As people write it: a column of whole numbers with one that is missing holds 40.0 for 40."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
-    return str(int(value) if whole else value)
+    """As people write it: 40 for 40.0, as a column of whole numbers with one missing holds it, 0.00001 for 1e-05."""
+    if not isinstance(value, float) or abs(value) >= EXACT:
+        return str(value)
+    return str(int(value)) if value.is_integer() else np.format_float_positional(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,8 @@ def open_records(path: str) -> Iterator[Located]:
         unit, rows = "line", read_jsonl(path)
     name = os.path.basename(path)
     with readable(path):
-        for number, fields in rows:
+        for number, row in rows:
+            fields = {key: None if value != value else value for key, value in row.items()}  # NaN is a missing one
             yield Located(where=f"{path} {unit} {number}", task_id=f"{name}:{number}", fields=fields)
 
 
@@ -191,20 +195,55 @@ def _parquet(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            narrow = [field.name for field in file.schema_arrow if pyarrow.types.is_float32(field.type)]
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise BadInput(f"two columns are called {twice!r}", where=path, expected="one of a name")
+            kinds = {field.name: field.type for field in file.schema_arrow}
             for batch in file.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
-                    shortest = {name: float(str(np.float32(row[name]))) for name in narrow if row[name] is not None}
-                    yield number, _plain(row | shortest)  # 0.1 and not 0.10000000149011612
-    except (OSError, pyarrow.ArrowException) as error:
+                    yield number, {name: _plain(value, kinds[name]) for name, value in row.items()}
+    except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a time of nanoseconds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"cannot be read as parquet ({reason})", where=path) from error
 
 
+def _plain(value: Any, kind: Any) -> Any:
+    """A parquet value as JSON, and as people write it. kind: its Arrow type, which alone tells a map from a list of
+    pairs and 0.1 from 0.10000000149011612. Bytes are text, or None where they are none and hold a picture."""
+    from pyarrow import types
+
+    if value is None:
+        return None
+    if types.is_map(kind):
+        return {str(_plain(key, kind.key_type)): _plain(item, kind.item_type) for key, item in value}
+    if types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if isinstance(value, list):
+        return [_plain(item, kind.value_type) for item in value]
+    if types.is_float16(kind) or types.is_float32(kind):
+        return float(str(kind.to_pandas_dtype()(value)))
+    if isinstance(value, Decimal) and value.is_finite():
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes):
+        return _text_in(value)
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time() and value.tzinfo is None:
+        return str(value.date())  # a column of days that became one of times
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _text_in(value: bytes) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
 def _tsv(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        with open_data(path) as packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file:
+        with open_data(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 columns = line.rstrip("\r\n").split("\t")
                 if number == 1 and tuple(name.strip().casefold() for name in columns) == TSV_FIELDS:
@@ -237,14 +276,3 @@ def _array(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _is_array(path: str) -> bool:
     with readable(path, ", expected a JSON-lines file"), open_data(path) as file:
         return file.read(64).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
-
-
-def _plain(value: Any) -> Any:
-    """A parquet value as JSON: times and decimals become text; bytes, which hold pictures, are left out."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return None if isinstance(value, bytes) else str(value)

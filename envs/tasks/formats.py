@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row
+from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row, unpack_texts
 from envs.tasks.files import Located, read_records, text_field
 from envs.text.amounts import read_amount
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput, nearest, require
+from rlsys.row_keys import refuse_columns
 from rlsys.seeds import derive
 from rlsys.types import Task
 
@@ -85,8 +86,8 @@ def rule_rows(record: Located) -> Task:
         raise BadInput('has no "ground_truth"', where=record.where, key='"reward_model"')
     truth = model["ground_truth"]
     truth = truth["target"] if isinstance(truth, Mapping) and "target" in truth else truth
-    listed = truth if isinstance(truth, list | tuple) else [truth]
-    answers = record.texts(listed, "reward_model.ground_truth") if any(answer_texts(listed)) else ()
+    listed = truth if isinstance(truth, list | tuple) else unpack_texts(truth)
+    answers = tuple(text for text in answer_texts(listed) if text)
     return record.task(record.text("question") if "question" in fields else _from_prompt(record), answers)
 
 
@@ -154,7 +155,7 @@ def theorem_qa(record: Located) -> Task:
 def question_answer(record: Located) -> Task:
     """Any other "question" and "answer": a text, a number, or a list of which any is right."""
     value = record.lower.get("answer")
-    answers = record.texts(value, "answer") if isinstance(value, list) else (record.answer(),)
+    answers = record.texts(value if isinstance(value, list) else unpack_texts(value), "answer")
     return record.task(record.text("question"), answers)
 
 
@@ -166,6 +167,7 @@ def mmlu_pro(record: Located) -> Task:
 def lettered(record: Located) -> Task:
     """MMLU: a list of "choices", and the place of the right one, from 0, or its letter."""
     choices, answer = record.texts(record.lower.get("choices"), "choices"), record.lower.get("answer")
+    answer = int(answer) if isinstance(answer, float) and answer.is_integer() else answer
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < min(len(choices), len(LETTERS)):
         return _choice(record, record.text("question"), choices, LETTERS[answer])
     return _choice(record, record.text("question"), choices)
@@ -282,13 +284,14 @@ def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints:
 
 
 def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
-    """A multiple-choice task: options by letter, and the right letter as the answer."""
+    """A multiple-choice task: options by letter, and the right letter as the answer; of the same option twice both."""
     if len(options) > len(LETTERS):
         raise BadInput(f'{len(options)} "options"', where=record.where, expected=f"at most {len(LETTERS)}")
     letter = record.answer() if letter is None else letter
-    _index(letter, len(options), "answer", record)
-    extra = {"question": question, "options": dict(zip(LETTERS, options, strict=False)), "answers": [letter]}
-    return record.task(question, (letter,), extra)
+    right = options[_index(letter, len(options), "answer", record)]
+    lettered = dict(zip(LETTERS, options, strict=False))
+    answers = [letter, *(other for other, text in lettered.items() if text == right and other != letter)]
+    return record.task(question, answers, {"question": question, "options": lettered, "answers": answers})
 
 
 def _index(letter: object, count: int, key: str, record: Located) -> int:
@@ -318,6 +321,11 @@ def _unwrap(prompt: str) -> str:
         if mark in prompt:
             return prompt.rpartition(mark)[2]
     return prompt
+
+
+def _of_text(record: Located) -> Located:
+    refuse_columns(record.fields, record.where)
+    return record
 
 
 # Records that belong to other readers, and would be taken for something else here.
@@ -374,7 +382,7 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
             expected=f"auto or one of {', '.join(FORMATS)}{nearest(format, FORMATS, otherwise='')}",
         )
     require(limit is None or limit >= 1, "limit", limit, "at least 1, or none")
-    records = islice(read_records(source, split=split), limit)
+    records = map(_of_text, islice(read_records(source, split=split), limit))
     if format != "auto":
         return [FORMATS[format].read(record) for record in records]
     tasks: list[Task] = []

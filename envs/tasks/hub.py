@@ -10,6 +10,7 @@ from rlsys.errors import BadInput
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?::[A-Za-z0-9._/-]{1,95})?")
 SHARD = re.compile(r"-?[0-9]{4,6}(?:-of-[0-9]{4,6})?(?=\.)")  # of `train-00000-of-00002.parquet`, `0000.parquet`
+OF = re.compile(r"-of-([0-9]{4,6})\.")
 SUFFIXES = (".parquet", ".jsonl", ".json", ".tsv", ".jsonl.gz", ".json.gz")
 PROBE_S = 10.0
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of a data set that is stored in another way
@@ -71,7 +72,9 @@ def in_folder(folder: str, source: str, *, config: str | None, split: str | None
 
 
 def _data_files(names: Sequence[str]) -> list[str]:
-    return sorted(name for name in names if name.lower().endswith(SUFFIXES))
+    """Without hidden ones, which editors, notebooks and downloads leave behind."""
+    seen = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    return sorted(name for name in seen if name.lower().endswith(SUFFIXES))
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:
@@ -87,10 +90,19 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
         found = of_split
     tables = sorted({SHARD.sub("", name) for name in found})
     if len(tables) == 1:
+        _refuse_missing(found, source)
         return found
     asked = f"config={config!r} and split={split!r}"
     shown = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
     raise BadInput(f"{len(tables)} tables for {asked}", where=source, expected=f"one of: {shown}")
+
+
+def _refuse_missing(names: Sequence[str], source: str) -> None:
+    """Of `train-00000-of-00002.parquet` without the other, whose rows would be missing without a word."""
+    shards = [match for name in names if (match := OF.search(name))]
+    if shards and len(shards) < int(shards[0][1]):
+        missing = f"{len(shards)} of {int(shards[0][1])} shards of {SHARD.sub('', names[0])}"
+        raise BadInput(missing, where=source, expected="all of them, or the path of one")
 
 
 def _has_config(name: str, config: str) -> bool:

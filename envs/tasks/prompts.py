@@ -47,7 +47,7 @@ class Prompt:
         shipped = FOLDER / f"{name}.md"
         path = shipped if shipped.is_file() else Path(name)
         try:
-            self._text = strip_comment(path.read_text(encoding="utf-8"))
+            self._text = strip_comment(path.read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
             known = sorted(str(each.relative_to(FOLDER).with_suffix("")) for each in FOLDER.rglob("*.md"))
             raise BadInput(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from envs.tasks.config import TaskConfig
 from envs.tasks.conversation import asked_in_full, turns_before
 from envs.tasks.formats import read_source
+from rlsys.asked import plain_text
 from rlsys.errors import BadInput, require
 from rlsys.seeds import hash_order, stable_sample
 from rlsys.types import Task
@@ -74,16 +76,19 @@ def split_tasks(
     *,
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]] = read_source,
-    same: Callable[[Task], object] = lambda task: _plain(asked_in_full(task)),
+    same: Callable[[Task], object] = lambda task: _same(task),
     what: str = "question",
     check: Callable[[Task], object] | None = None,
+    asked: Callable[[Task], str] | None = lambda task: task.question,
 ) -> Split:
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
-    Held out is all of `eval_data`; without it, different ones of `data` in a seeded hash order (`held_out_of`), or what
-    is made up. A held-out task is not trained on: `same` gives what two tasks that are the
-    same have in common, a question without case, white space and the mark at its end. `check` raises BadInput for a
-    task of the data that cannot be played: without it, one whose row has messages before its question.
+    Held out is all of `eval_data`, each task once; without it, different ones of `data` in a seeded hash order
+    (`held_out_of`), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same
+    have in common, a question without case, white space and the mark at its end, and its options in any order. `check`
+    raises BadInput for a task of the data that cannot be played: without it, one whose row has messages before its
+    question. asked: the text in which the options of a multiple choice have to stand; None where the environment shows
+    them itself.
     """
     check = check or (lambda task: _refuse_turns(task, config))
 
@@ -91,6 +96,8 @@ def split_tasks(
         tasks = list(read(source, split=split))
         for task in tasks:
             check(task)
+            if asked is not None:
+                _refuse_options(task, asked)
         return tasks
 
     return Split(lambda: read_split(config, make, read_checked, same, what))
@@ -106,6 +113,24 @@ def _refuse_turns(task: Task, config: TaskConfig) -> None:
         raise BadInput(f"messages before the question ({roles})", where=task.task_id, expected=ways)
 
 
+def _options(task: Task) -> list[str]:
+    options = task.record.get("options")
+    return [str(each) for each in options.values()] if isinstance(options, Mapping) else []
+
+
+def _refuse_options(task: Task, asked: Callable[[Task], str]) -> None:
+    """For an environment that would ask without them, and compare with a letter."""
+    missing = [each for each in _options(task) if each not in asked(task)]
+    if missing:
+        expected = "env.name=questions with env.style=choice, which shows the options"
+        raise BadInput("a multiple choice whose options are not in its question", where=task.task_id, expected=expected)
+
+
+def _same(task: Task) -> object:
+    """Of a multiple choice with its options: many ask which of them is true."""
+    return plain_text(asked_in_full(task)), *sorted(map(plain_text, _options(task)))
+
+
 def read_split(
     config: TaskConfig,
     make: Callable[[int, bool], Iterable[Task]],
@@ -118,14 +143,12 @@ def read_split(
     train = list(make(config.train_tasks, False) if data is None else read(data, split=config.data_split))
     content = {id(task): same(task) for task in train}  # of a conversation it reads the whole
     if eval_data is not None:
-        held_out = list(read(eval_data, split=config.eval_split))
+        held_out = _different(read(eval_data, split=config.eval_split), lambda task: _copied(task, same))
     elif data is None:
         held_out = list(make(config.held_out_count, True))
     else:
-        different: dict[object, Task] = {}  # a file may hold each many times
-        for task in sorted(train, key=_order_of(train, config.seed)):
-            different.setdefault(content[id(task)], task)
-        held_out = list(different.values())[: config.held_out_of(len(different))]
+        different = _different(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
+        held_out = different[: config.held_out_of(len(different))]
     apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     alike = [task for task in train if content[id(task)] in apart]
@@ -136,6 +159,21 @@ def read_split(
     if not train:
         raise BadInput(f"every {what} is also held out in {eval_data or data}: nothing is left to train on", where=data)
     return tuple(train), tuple(held_out), tuple(twins)
+
+
+def _copied(task: Task, same: Callable[[Task], object]) -> object:
+    """What copies of a row have in common: two questions about one graph are no copies. Without an answer the row says
+    what is asked, such as the seed of a game."""
+    key = task.answers or json.dumps(task.record, sort_keys=True, default=repr)
+    return same(task), plain_text(task.question), key
+
+
+def _different(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:
+    """The first of those that are the same: a file may hold each many times, as AIME's often do."""
+    found: dict[object, Task] = {}
+    for task in tasks:
+        found.setdefault(same(task), task)
+    return list(found.values())
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
@@ -149,8 +187,3 @@ def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
     """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
     asked = Counter(task.question for task in tasks)
     return lambda task: hash_order(*salt, task.question if asked[task.question] == 1 else asked_in_full(task))
-
-
-def _plain(question: str) -> str:
-    """Without what sources differ in: case, white space, the mark at the end."""
-    return " ".join(question.split()).casefold().rstrip(" ?.")

@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from envs.base import Demonstration, World
 from envs.episode import OneMessage
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import read_messages, turns_before
+from envs.tasks.conversation import read_messages, refuse_context, turns_before
 from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
+from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
+from rlsys.examples import require_learnable, split_answer
+from rlsys.message_keys import refuse_packed
+from rlsys.row_keys import refuse_columns
 from rlsys.types import Message, Task
 
 
@@ -35,7 +39,12 @@ class PromptsWorld(World):
             raise BadInput(key="env.data", found=None, expected="a file or data set: no prompts are made up")
         self._config = config
         self.split = split_tasks(
-            config, make=lambda count, held_out: (), same=self._prompt, what="prompt", check=self._prompt
+            config,
+            make=lambda count, held_out: (),
+            same=lambda task: plain_messages(self._prompt(task)),
+            what="prompt",
+            check=self._prompt,
+            asked=lambda task: "\n".join(each.content for each in self._prompt(task)),
         )
 
     def env(self, task: Task) -> OneMessage:
@@ -44,8 +53,13 @@ class PromptsWorld(World):
     def _prompt(self, task: Task) -> tuple[Message, ...]:
         prompt = task.record.get("prompt")
         if isinstance(prompt, str):
+            refuse_packed(prompt, task.task_id, "prompt")
+            if self._config.system:
+                without = '"": a prompt that is a text has no message before it'
+                raise BadInput(where=task.task_id, key="env.system", found=self._config.system[:40], expected=without)
             return (Message(role="user", content=prompt, inline=True),)
         if prompt is None:
+            refuse_context(task, ())
             messages = (*turns_before(task), Message(role="user", content=task.question))
         else:
             messages = read_messages(prompt, task.task_id, "prompt")
@@ -55,12 +69,20 @@ class PromptsWorld(World):
         return (Message(role="system", content=self._config.system), *messages) if own else messages
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
-        """The record's "completion", a text or messages, else its worked solution. Raises BadInput without."""
-        completion = task.record.get("completion")
+        """The record's "completion", a text or messages, else its worked solution. A completion may repeat its prompt.
+
+        Raises BadInput without one, and for one that cannot be learned.
+        """
+        refuse_columns(task.record, task.task_id, taught=True)
+        prompt, completion = self._prompt(task), task.record.get("completion")
         if isinstance(completion, str):
             said: tuple[Message, ...] = (Message(role="assistant", content=completion),)
         elif completion is not None:
             said = read_messages(completion, task.task_id, "completion")
         else:
             said = (Message(role="assistant", content=find_solution(task)),)
-        return Demonstration(task=task, messages=(*self._prompt(task), *said))
+        asked, said = split_answer(prompt, said, task.task_id)
+        if asked != prompt:
+            raise BadInput("a completion that begins with another prompt", where=task.task_id, key='"completion"')
+        require_learnable(said, task.task_id)
+        return Demonstration(task=task, messages=(*prompt, *said))

@@ -21,7 +21,7 @@ from envs.framed import framed
 from envs.problems import sums
 from envs.protocols.styles import STYLES, options
 from envs.tasks.config import TaskConfig
-from envs.tasks.conversation import turns_before
+from envs.tasks.conversation import refuse_context, turns_before
 from envs.tasks.formats import read_source
 from envs.tasks.prompts import Prompt
 from envs.tasks.splits import split_tasks
@@ -77,7 +77,7 @@ class QuestionsWorld(World):
         self.tags = self._style.tags
         chat = config.template == "instruct"
         self.split = split_tasks(
-            config, make=self._generate_tasks, read=self._read, check=turns_before if chat else None
+            config, make=self._generate_tasks, read=self._read, check=turns_before if chat else None, asked=None
         )
 
     def _generate_tasks(self, count: int, held_out: bool) -> Iterable[Task]:
@@ -87,6 +87,7 @@ class QuestionsWorld(World):
         tasks = read_source(source, split=split)
         style = self._config.style
         for task in tasks:
+            refuse_context(task, self._file.slots if self._file is not None else ())
             if style == "choice":
                 require(bool(options(task)), "env.style", style, f"options in every record, {task.task_id} has none")
             elif self._file is None:

@@ -42,6 +42,7 @@ from envs.tools.search import (
     token_of,
 )
 from rlsys.errors import BadInput, require, require_bounds
+from rlsys.examples import require_learnable
 from rlsys.records import read_messages
 from rlsys.types import FailureKind, Message, Task, ToolCall, ToolOffer
 
@@ -247,8 +248,12 @@ class ToolsWorld(World):
             raise BadInput('"messages" is no list', where=task.task_id)
         read = read_messages(messages, f"{task.task_id}: messages", ("assistant", "user", "tool", "system"))
         read = read[question_at(messages, task.question) + 1 :]
-        if all(each.role != "assistant" for each in read):
-            raise BadInput('"messages" has none of the assistant', where=task.task_id)
+        require_learnable(read, task.task_id)
+        for called in (call for each in read for call in each.calls):
+            offered = [schema["function"]["name"] for schema in self._tools.schemas]
+            if called.name not in offered:
+                known = f"one of {', '.join(offered) or 'none'}, the tools in env.tools"
+                raise BadInput(where=task.task_id, key='"messages"', found=f"a call of {called.name}", expected=known)
         if self._config.protocol == "native":
             return tuple(_with_short_ids(read))
         shown = (self._call(each) if each.calls else each for each in read)

@@ -26,7 +26,7 @@ def read_template(config: ModelConfig) -> str | None:
     if config.chat_template is None:
         return None
     try:
-        return Path(config.chat_template).expanduser().read_text()
+        return Path(config.chat_template).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         expected = "a file with a Jinja template"

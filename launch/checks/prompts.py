@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.template_args import names_read
 from envs import make_world
 from envs.base import World
 from envs.tools.schema import undescribed
@@ -22,7 +23,7 @@ from rlsys.config.identity import config_key
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import args_of, offer_of
-from rlsys.types import Sample, Task, ToolOffer
+from rlsys.types import Message, Sample, Task, ToolOffer
 from rlsys.untrusted import describe_exception, visible
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 COUNTED = 64  # prompts, spread over the training tasks
 PATIENCE_S = 2.0  # for them, but the first, made or not: a world may take its time for each
+Made = tuple[tuple[int, ...], Sequence[str], "ToolOffer | None", Sequence[Message]]
 LAST = 48  # tokens of a training sample that are shown
 SHOWN = 1200  # characters of the first one
 MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
@@ -108,6 +110,11 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
             found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
     if not renderer.opening:
         found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
+    dated = "strftime_now" in names_read(renderer.tokenizer.chat_template)
+    if dated and time.strftime("%Y") in before:
+        found.append(
+            "it shows the day (strftime_now): a run that goes on tomorrow, and its evaluation, have other prompts"
+        )
     if renderer.rewrites:
         what = ", ".join(renderer.rewrites)
         found.append(
@@ -139,7 +146,7 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     renderer = renderer.under(args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
     some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
-    made: list[tuple[tuple[int, ...], Sequence[str], ToolOffer | None]] = []
+    made: list[Made] = []
     broken: list[BadInput] = []
     started = time.monotonic()
     for task in some:
@@ -156,15 +163,26 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
         raise broken[0]
     cannot = f"prompts: {len(broken)} of {len(made) + len(broken)} cannot be made; the first: "
     spoilt = [f"{cannot}{each}" for each in broken[:1]]
+    spoilt += _spelled(renderer, [messages for *_, messages in made])
     if not made:
         return spoilt
-    ids, stop, offer = made[0]
+    ids, stop, offer, _ = made[0]
     ends = ", ".join(map(visible, [*end_texts(renderer), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
     return [*lines, *_undescribed(offer), _lengths([len(ids) for ids, *_ in made], window, whole), *spoilt]
+
+
+def _spelled(renderer: ChatRenderer, prompts: Sequence[Sequence[Message]]) -> list[str]:
+    """Prompts that were rendered before they became data: they look like chats, and are none."""
+    texts = ("\n".join(each.content for each in messages) for messages in prompts)
+    held = [mark for text in texts if (mark := next((each for each in renderer.marks if each in text), ""))]
+    if not held:
+        return []
+    what = f"{len(held)} of {len(prompts)} looked at hold chat marks, such as {visible(held[0])}"
+    return [f"prompts: {what}: they are text there and make no turns, which a list of messages does"]
 
 
 def _undescribed(offer: ToolOffer | None) -> list[str]:
@@ -184,11 +202,9 @@ def _lengths(counts: Sequence[int], window: int, whole: bool) -> str:
     return f"prompts: {of} {over} leave no room for an answer: raise engine.max_model_len={window}"
 
 
-def _prompt(
-    renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConfig, model: str
-) -> tuple[tuple[int, ...], Sequence[str], ToolOffer | None]:
-    """Its tokens, without what a world looks up when an episode begins, the strings at which a message ends, and the
-    tools."""
+def _prompt(renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConfig, model: str) -> Made:
+    """Its tokens, without what a world looks up when an episode begins, the strings at which a message ends, the tools,
+    and the messages."""
     try:
         env = world.env(task)
         messages, stop, offer = env.first_messages(), env.stop_strings, offer_of(env)
@@ -202,7 +218,7 @@ def _prompt(
     try:
         if offer is not None:
             renderer.check_offer(offer)
-        return renderer.prompt_ids(messages, offer), stop, offer
+        return renderer.prompt_ids(messages, offer), stop, offer, messages
     except BadInput as error:
         raise BadInput(error, key="model.path", found=model) from error
     except Exception as error:

@@ -50,6 +50,8 @@ class SupervisedTraining:
     curriculum: Epochs[Example]
     read: Callable[[Example], list[list[Sample]]]  # the samples of each of its answers
     longest: int  # tokens of the context window
+    say: Callable[[str], None]
+    said: set[str] = field(default_factory=set)  # of what some were left out
 
     def draw_examples(self, stage_step: int) -> tuple[Samples, int]:
         """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
@@ -67,6 +69,10 @@ class SupervisedTraining:
         found = [answers for answers in map(self.read, examples) if self._fits(answers)]
         if examples and not found:
             raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self.longest}, or empty")
+        if len(found) < len(examples) and what not in self.said:
+            self.said.add(what)
+            left = f"{len(examples) - len(found)} of {len(examples)} {what} are longer than engine.max_model_len"
+            self.say(f"{left}={self.longest}, or empty, and left out; of later steps data/too_long counts them")
         return found
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
@@ -96,11 +102,13 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     if data.noted:
         where, mark = data.noted[0]
         run.progress.say(
-            f"{len(data.noted)} of the answers hold chat marks, "
-            f"the first {mark} in {where}: they are trained as text and end no turn"
+            f"{len(data.noted)} of the examples hold chat marks, "
+            f"the first {mark} in {where}: they are text there, and make and end no turn"
         )
     order = Epochs(data.train, seed=derive(stage.config.seed, stage.name))
-    return SupervisedTraining(stage=stage, data=data, curriculum=order, read=read, longest=longest)
+    return SupervisedTraining(
+        stage=stage, data=data, curriculum=order, read=read, longest=longest, say=run.progress.say
+    )
 
 
 Read = Callable[[Example], list[list[Sample]]]
@@ -240,9 +248,11 @@ def samples_of(
 
 
 def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
-    """A chat mark of the tokenizer in what the assistant says, in an answer that becomes tokens here; "" for none."""
+    """A chat mark of the tokenizer in what becomes tokens here, of the prompt and of what the assistant says; "" for
+    none."""
     spelled = [answer for answer in example.answers if not answer.samples or example.tokenizer != tokenizer]
     said = [each.content for answer in spelled for each in answer.messages if each.role == "assistant"]
+    said += [each.content for each in example.prompt if spelled]
     return next((mark for mark in marks for text in said if mark in text), "")
 
 

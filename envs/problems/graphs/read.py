@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.problems.graphs.encodings import HEADINGS, Encoding, wording
 from envs.problems.graphs.problem import Kind, Problem, Weight, from_record, make_problem, to_record, truth, whole
-from envs.tasks.files import read_records
+from envs.tasks.files import number_text, read_records
 from envs.tasks.splits import make_generated_task
 from rlsys.errors import BadInput
 from rlsys.types import Task
@@ -53,6 +53,7 @@ def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, P
 
 def read_record(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
     """A record in any of the three formats, and the answer stored in it. Raises BadInput that starts with `where`."""
+    record = {key: value for key, value in record.items() if value is not None}
     if "kind" in record:
         return from_record(record, where), None
     if "node_number" in record:
@@ -80,8 +81,11 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
     asked = _RAW_QUESTION.fullmatch(question.strip())
     if asked is None:
         raise BadInput(f"is {question[:40]!r}", where=where, key='"question"', expected="two nodes")
-    num_nodes = whole(record["node_number"], f'{where}: "node_number"')
-    return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), str(stored)
+    shown = number_text(stored) if isinstance(stored, int | float) else str(stored)
+    count = record["node_number"]  # a column with one that is missing holds 5.0 for 5
+    count = int(count) if isinstance(count, float) and count.is_integer() else count
+    num_nodes = whole(count, f'{where}: "node_number"')
+    return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), shown
 
 
 def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:

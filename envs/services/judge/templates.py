@@ -126,7 +126,7 @@ def _own_files(folder: str | None) -> dict[str, Path]:
 
 def _read(kind: str, path: Path) -> str:
     try:
-        text = strip_comment(path.read_text(encoding="utf-8"))
+        text = strip_comment(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"not readable as UTF-8 text: {error}", where=path) from error
     fields = KINDS[kind].fields

@@ -95,7 +95,9 @@ def test_a_thought_that_the_template_opens_is_opened_once_in_each_turn(said: str
     assert renderer.decode(ids).count("<think>") == 2 == renderer.decode(ids).count("</think>")
     taught = said.removeprefix("<think>").removeprefix("\n")
     assert trained(renderer, answer, REPLY, answer) == f"{taught}<|end|>{taught}<|end|>"
-    assert trained(renderer, ANSWER) == "48<|end|>"
+    for turns in ([ANSWER], [answer, REPLY, ANSWER]):  # within the thought
+        with refused(says="no end of the thought"):
+            trained(renderer, *turns)
     (doubt,) = doubts(renderer, str(tmp_path))
     assert "opens a thought itself" in doubt
     inside = Message(role="user", content=" and ", inline=True)  # the same turn goes on: its tags are the model's own
@@ -134,3 +136,12 @@ def test_a_file_that_is_no_json_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text("{")
     with refused("model.path", found=str(tmp_path), says="generation_config.json"):
         ChatRenderer(str(tmp_path))
+
+
+def test_ends_are_whole_numbers_also_of_a_model_of_more_than_text(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": [5, 6]}}))
+    assert read_ends(str(tmp_path), 2) == {2, 5, 6}
+    for wrong in ([5.0], ["<eos>"], True, "5"):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+        with refused('"eos_token_id"', where="generation_config.json"):
+            read_ends(str(tmp_path), 2)

@@ -20,6 +20,10 @@ ANSWER = {"role": "assistant", "content": "5"}
         {"weight": 0},
         {"weight": 0.5},
         {"train": True},
+        {"train": False},
+        {"training": False},
+        {"weight": False},
+        {"eot": False},
         {"function_call": {"name": "add"}},
         {"prefix": True},
         {"audio": {"id": "a"}},
@@ -46,3 +50,32 @@ def test_what_says_nothing_is_no_key(extra: dict[str, Any]) -> None:
 def test_a_harmless_key_may_hold_anything() -> None:
     assert not READ & HARMLESS
     refuse_other_keys(ANSWER | dict.fromkeys(HARMLESS, "x"), "line 7")
+
+
+def called(**message: Any) -> Any:
+    (read,) = records.read_messages([{"role": "assistant", "content": "", **message}], "line 7", records.ROLES)
+    return read.calls
+
+
+@pytest.mark.parametrize("key", ["parameters", "args", "input", "kwargs"])
+def test_a_call_has_no_other_keys_than_its_name_and_arguments(key: str) -> None:
+    for call in ({"name": "add", key: {"a": 1}}, {"type": "function", "function": {"name": "add", key: {"a": 1}}}):
+        with refused(f'"tool_calls.{key}"', where="line 7"):
+            called(tool_calls=[call])
+
+
+def test_what_a_file_of_columns_adds_to_a_call_is_no_argument() -> None:
+    made = {"a": 1, "b": None, "c": {"d": None, "e": [{"f": None}]}}
+    (of_columns,) = called(tool_calls=[{"id": None, "function": {"name": "add", "arguments": made}}], calls=None)
+    assert of_columns.arguments == {"a": 1, "c": {"e": [{}]}}
+    (of_text,) = called(tool_calls=[{"function": {"name": "add", "arguments": '{"a": null}'}}])
+    (ours,) = called(tool_calls=None, calls=[{"name": "add", "arguments": {"a": None}}])
+    assert of_text.arguments == ours.arguments == {"a": None}
+
+
+def test_a_null_hides_no_name_and_a_number_is_an_id() -> None:
+    result = {"role": "tool", "content": "5", "tool": None, "name": "add", "call_id": None, "tool_call_id": 7}
+    (read,) = records.read_messages([result], "line 7", records.ROLES)
+    assert (read.tool, read.call_id) == ("add", "7")
+    (call,) = called(tool_calls=[{"id": 7, "function": {"name": "add", "arguments": {}}}])
+    assert call.call_id == "7"

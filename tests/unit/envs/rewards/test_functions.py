@@ -150,6 +150,12 @@ def test_a_function_of_trl_gets_the_columns_of_the_row_and_lists_of_one() -> Non
     assert (seen["answer"], seen["level"]) == (["5"], [4]) and not {"prompt", "trainer_state"} & seen.keys()
 
 
+def test_a_column_of_nulls_hides_no_answer() -> None:
+    row = {"question": "2 + 3?", "answer": None, "level": None}
+    scored(config("digits", "everything"), "5", record=row, golds=("5",))
+    assert (seen["answer"], seen["solution"], seen["level"]) == (["5"], ["5"], [None])
+
+
 def test_a_prompt_that_is_a_text_has_a_text_as_its_completion() -> None:
     scored(config("records"), "four", ("tool", "!"), record={"prompt": "two and two is "}, token_ids=(1,))
     assert (seen["prompts"], seen["completions"]) == (["two and two is "], ["four!"])

@@ -3,6 +3,9 @@
 import gzip
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from envs.tasks.files import Located, read_records
 from envs.tasks.formats import FORMATS, read_source, recognise
 from envs.tasks.hub import choose, is_hub_name
 from rlsys.errors import BadInput
+from rlsys.examples import read_answer
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.paths import DATA, needs_data
@@ -301,6 +305,20 @@ def test_each_record_is_read_in_its_own_form_but_none_in_one_of_two_that_look_al
         ({"question": "q", "answer": 1e22}, ("1e+22",)),  # stands for many numbers
         ({"question": "q", "golden_answers": [3.0, "three"]}, ("3", "three")),
         ({"prompt": "q", "answer": 40.0}, ("40",)),
+        ({"question": "q", "answer": 1e-05}, ("0.00001",)),
+        ({"question": "q", "answer": '["4", "four"]'}, ("4", "four")),  # a list in a column of texts
+        ({"prompt": "q", "answer": "['4', 'four']"}, ("4", "four")),
+        ({"prompt": "q", "reward_model": {"ground_truth": '["4", "four"]'}}, ("4", "four")),
+        ({"question": "q", "answer": "[1, 2]"}, ("[1, 2]",)),  # an interval, or a list that is the answer
+        ({"question": "q", "answer": "['4"}, ("['4",)),
+        ({"prompt": "q", "reward_model": {"ground_truth": ["4", None]}}, ("4",)),
+        ({"question": "q", "choices": ["3", "4", "5"], "answer": 1.0}, ("B",)),
+        ({"question": "q", "choices": ["3", "4", "4"], "answer": 2}, ("C", "B")),  # the same option
+        ({"question": "q", "answer": "4", "answers": float("nan")}, ("4",)),  # as pandas writes what is missing
+        ({"prompt": "q", "answer": float("nan")}, ()),
+        ({"prompt": "q", "answer": float("inf")}, ()),
+        ({"prompt": "q", "solution": "4"}, ("4",)),
+        ({"prompt": "q", "solution": "We add 2 to 2. That is 4."}, ()),  # nothing is equal to a way
         ({"question": "q", "choices": ["3", "4", "5"], "answer": 1}, ("B",)),
         ({"question": "q", "choices": ["3", "4", "5"], "answer": "C"}, ("C",)),
         ({"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}, ("B",)),
@@ -327,6 +345,83 @@ def test_a_narrow_float_of_a_column_is_written_as_it_was(tmp_path: Path) -> None
     pyarrow.parquet.write_table(pyarrow.table({"question": ["a", "b", "c"], "answer": narrow, "score": narrow}), path)
     first, _, last = read_records(str(path))
     assert (first.answer(), last.answer(), first.fields["score"]) == ("0.1", "40", 0.1)
+
+
+def test_messages_that_end_with_the_user_are_a_prompt(tmp_path: Path) -> None:
+    def said(*contents: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": each} for role, each in zip(["user", "assistant", "user"], contents)]  # noqa: B905
+
+    rows = [{"messages": said("2?"), "answer": "a"}, {"messages": said("2?", "two", "And 3?"), "answer": "b"}]
+    for task, row in zip(read_source(jsonl(tmp_path / "data.jsonl", rows)), rows, strict=True):
+        assert task.question == row["messages"][-1]["content"]
+        assert task.record["prompt"] == row["messages"] and "completion" not in task.record
+
+
+def test_messages_in_a_column_of_texts_are_not_played_as_text(tmp_path: Path) -> None:
+    packed = json.dumps([{"role": "user", "content": "2 + 3?"}])
+    for row in (
+        {"prompt": packed, "answer": "5"},
+        {"messages": packed},
+        {"prompt": packed, "reward_model": {"ground_truth": 5}},
+    ):
+        with refused(where="line 1"):
+            read_source(jsonl(tmp_path / "data.jsonl", [row]))
+    for row in ({"prompt": packed, "response": "5"}, {"messages": packed}, {"prompt": "2 + 3?", "response": packed}):
+        with refused(where="line 7"):
+            read_answer(row, "line 7")
+    for plain in ('{"role": "content?', '[{"role": "a chief", "age": 3}]'):
+        assert read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": plain, "answer": "5"}]))
+    with refused(where="line 7"):
+        read_answer({"prompt": "[{'role': 'user', 'content': None}]", "response": "5"}, "line 7")
+
+
+def test_columns_of_every_type_hold_what_people_write(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {
+        "price": ([Decimal("40.00"), Decimal("0.50")], pyarrow.decimal128(6, 2), [40, 0.5]),
+        "half": ([40.0, 0.1], pyarrow.float16(), [40.0, 0.1]),
+        "listed": ([[0.1], None], pyarrow.list_(pyarrow.float32()), [[0.1], None]),
+        "inside": ([{"x": 0.1}, {"x": None}], pyarrow.struct({"x": pyarrow.float32()}), [{"x": 0.1}, {"x": None}]),
+        "mapped": ([[("A", b"x")], []], pyarrow.map_(pyarrow.string(), pyarrow.binary()), [{"A": "x"}, {}]),
+        "bytes": ([b"caf\xc3\xa9", b"\x89PNG"], pyarrow.binary(), ["caf\u00e9", None]),
+        "day": ([datetime(2020, 1, 2), datetime(2020, 1, 2, 3)], None, ["2020-01-02", "2020-01-02 03:00:00"]),
+        "kind": (pyarrow.array(["a", "b"]).dictionary_encode(), None, ["a", "b"]),
+        "missing": ([float("nan"), 1.0], pyarrow.float64(), [None, 1.0]),
+    }
+    path = str(tmp_path / "data.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({name: pyarrow.array(values, kind) for name, (values, kind, _) in columns.items()}), path
+    )
+    rows = [record.fields for record in read_records(path)]
+    assert {name: [row[name] for row in rows] for name in columns} == {name: own for name, (*_, own) in columns.items()}
+
+
+def test_columns_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    texts, path = pyarrow.array(["q"]), str(tmp_path / "data.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_arrays([texts, texts, texts], ["question", "answer", "answer"]), path
+    )
+    with refused(where="data.parquet", says="'answer'"):
+        read_source(path)
+    times = pyarrow.array([1], pyarrow.timestamp("ns"))
+    pyarrow.parquet.write_table(pyarrow.table({"question": texts, "answer": times}), path)
+    with suppress(BadInput):  # with pandas it can be read
+        assert read_source(path)
+
+
+def test_a_part_of_a_message_is_text_alone(tmp_path: Path) -> None:
+    def read(**more: Any) -> list[Task]:
+        said = {"role": "user", "content": [{"type": "text", "text": "q", **more}]}
+        return read_source(jsonl(tmp_path / "data.jsonl", [{"prompt": [said], "answer": "5"}]))
+
+    assert read(image=None, cache_control={"type": "ephemeral"})[0].question == "q"
+    with refused(where="line 1", says="no text"):
+        read(image_url={"url": "p.png"})
 
 
 def test_a_format_may_be_named(tmp_path: Path) -> None:
@@ -358,7 +453,7 @@ def test_packed_files_are_read_as_they_are_unpacked(tmp_path: Path) -> None:
     plain = {
         "lines.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
         "array.json": json.dumps(rows),
-        "dev.tsv": "Cats are good.\tThey purr.\tsupport\t\nCats are good.\tThey bite.\tcounter\t\n",
+        "dev.tsv": "\ufeffCats are good.\tThey purr.\tsupport\t\nCats are good.\tThey bite.\tcounter\t\n",
     }
     for name, text in plain.items():
         (tmp_path / name).write_text(text)
@@ -366,6 +461,7 @@ def test_packed_files_are_read_as_they_are_unpacked(tmp_path: Path) -> None:
         tasks = read_source(str(tmp_path / f"{name}.gz"))
         assert [task.answers for task in tasks] == [task.answers for task in read_source(str(tmp_path / name))]
         assert tasks[1].task_id == f"{name}.gz:2"
+        assert "\ufeff" not in tasks[0].question
         packed = (tmp_path / f"{name}.gz").read_bytes()
         for damaged in (packed[:-9], b"no gzip at all"):
             (tmp_path / f"{name}.gz").write_bytes(damaged)
@@ -409,6 +505,13 @@ def test_a_folder_gives_the_shards_of_one_split(tmp_path: Path) -> None:
     assert [task.question for task in read_source(folder, split="test")] == ["t"]
     with refused(says="0 tables for config=None and"):
         read_source(folder, split="dev")
+    for left_behind in (".cache/train.jsonl", "data/.ipynb_checkpoints/train-checkpoint.jsonl", "data/._train.jsonl"):
+        (tmp_path / "set" / left_behind).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / left_behind).write_text("old")
+    assert len(read_source(folder)) == 2
+    (tmp_path / "set" / "data" / "train-00001-of-00002.parquet").unlink()
+    with refused(says="1 of 2 shards"):
+        read_source(folder)
 
 
 def test_what_is_neither_a_file_nor_on_the_hub_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ FILES = {
     "three": tasks("three", ["a", "b", "c"]),
     "spaced": tasks("spaced", ["Q  3?", "q 4"]),
     "spelled": tasks("spelled", ["Q1?", " q2", "q 3", "q\n4 ."]),
+    "accents": tasks("accents", ["caf\u00e9", "q"]),
+    "composed": tasks("composed", ["cafe\u0301"]),
 }
 
 
@@ -85,6 +87,54 @@ def test_data_of_its_own_is_held_out_whole_and_not_trained_on() -> None:
 def test_a_question_written_otherwise_is_the_same_question() -> None:
     assert questions(made("data", "spelled"), "train") == {f"q{n}" for n in range(30)} - {"q1", "q2"}
     assert questions(made("spelled", "spaced"), "train") == {"Q1?", " q2"}
+    assert questions(made("accents", "composed"), "train") == {"q"}
+
+
+def choices(*rows: Sequence[str]) -> list[Task]:
+    return [
+        Task(task_id=f"c:{n}", question="Which is true?", answers=("A",), record={"options": dict(zip("AB", row))})  # noqa: B905
+        for n, row in enumerate(rows)
+    ]
+
+
+def test_a_multiple_choice_is_its_question_with_its_options() -> None:
+    read = choices(("w", "x"), ("y", "z"), ("X ", "w"), ("u", "v"))
+    config = TaskConfig(name="made", data="d", eval_data="e")
+    split = split_tasks(
+        config,
+        read=lambda name, split: read if name == "d" else choices(("w", "x"), ("w", "x")),
+        make=lambda count, held_out: [],
+        asked=None,
+    )
+    assert [task.task_id for task in split.train] == ["c:1", "c:3"]  # the options of the third are the first's
+    assert len(split.held_out) == 1
+
+
+def test_a_choice_without_its_options_in_the_prompt_is_not_asked() -> None:
+    def made(asked: str) -> Split:
+        config, read = TaskConfig(name="made", data="d"), choices(("w", "x"), ("y", "z"))
+        return split_tasks(
+            config, read=lambda name, split: read, make=lambda count, held_out: [], asked=lambda _: asked
+        )
+
+    assert made("Which is true? w, x, y or z").train
+    with refused(where="c:0", expected="env.style=choice"):
+        made("Which is true?")
+
+
+def test_a_file_of_copies_is_held_out_once() -> None:
+    copied = [
+        Task(task_id=f"e:{n}", question=f"q{n % 3}", answers=(str(n % 3),), record={"index": n}) for n in range(9)
+    ]
+    games = [Task(task_id=f"g:{n}", question="the first field", record={"seed": n}) for n in range(5)]
+    for held_out, count in ((copied, 3), (games, 5)):
+        config = TaskConfig(name="made", data="three", eval_data="e")
+        split = split_tasks(
+            config,
+            read=lambda name, split, held_out=held_out: FILES.get(name, held_out),  # type: ignore[misc]
+            make=lambda count, held_out: [],
+        )
+        assert len(split.held_out) == count
 
 
 def test_without_data_both_sides_are_generated() -> None:

@@ -114,16 +114,61 @@ def test_a_demonstration_is_what_follows_the_question(tmp_path: Path) -> None:
     call = {
         "role": "assistant",
         "content": None,
-        "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {}}}],
+        "tool_calls": [{"id": "a", "function": {"name": "calculator", "arguments": {"expression": "3*5"}}}],
     }
     found = {"role": "tool", "content": "And Paris? 15", "tool_call_id": "a"}
     row = {"question": "And Paris?", "answer": "15", "messages": [*TALK, call, found, SAID]}
     for shown in (row, ROWS[3]):
-        made = world(tmp_path, "tools", shown, shown | {"question": "x"} if "question" in shown else ROWS[0])
+        other = shown | {"question": "x"} if "question" in shown else ROWS[0]
+        made = world(tmp_path, "tools", shown, other, tools=[ToolEntry(name="calculator")])
         task = only(tmp_path, shown)
         first, said = made.env(task).first_messages(), made.demonstration(task, 0).messages
         assert said[: len(first)] == first and [each.content for each in first[:3]] == [m["content"] for m in TALK[:3]]
         assert len(said) - len(first) == (3 if shown is row else 1)
+
+
+def test_a_prompt_written_otherwise_is_not_trained_on(tmp_path: Path) -> None:
+    rows = ["How warm is Rome?", "how warm is  Rome?\n", [{"role": "user", "content": "How warm is Rome"}], "Paris?"]
+    held_out = jsonl(tmp_path / "eval.jsonl", [{"prompt": [{"role": "user", "content": "How warm is Rome?"}]}])
+    made = world(tmp_path, "prompts", *({"prompt": row} for row in rows), eval_data=held_out)
+    assert [task.question for task in made.tasks("train")] == ["Paris?"]
+
+
+def test_what_cannot_be_learned_is_no_demonstration(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    row = {"question": "And Paris?", "answer": "15"}
+    for more, said in {"one of calculator": [call], "a reply between": [SAID, SAID]}.items():
+        shown = row | {"messages": [*TALK, *said]}
+        made = world(tmp_path, "tools", shown, shown | {"question": "x"}, tools=[ToolEntry(name="calculator")])
+        with refused(where="one.jsonl:1", expected=more):
+            made.demonstration(only(tmp_path, shown), 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "learned"),
+    [
+        ([ASKED], [ASKED, SAID], [SAID]),  # the whole conversation
+        ([ASKED], [SAID], [SAID]),
+        ([ASKED], "", None),
+        ([ASKED], [{"role": "assistant", "content": " "}], None),
+        ([ASKED], [ASKED], None),
+        ([ASKED], [{"role": "user", "content": "Rome?"}, SAID], None),
+        ([ASKED], [{"role": "system", "content": "Be brief."}, ASKED, SAID], None),
+        ("Q: What is two plus two, in words?", "Q: What is two plus two, in words? Four.", None),
+    ],
+)
+def test_a_completion_is_what_follows_its_prompt(
+    prompt: Any, completion: Any, learned: list[dict[str, str]] | None, tmp_path: Path
+) -> None:
+    row = {"prompt": prompt, "completion": completion, "answer": "15"}
+    made, task = world(tmp_path, "prompts", row, {"prompt": "x", "answer": "y"}), only(tmp_path, row)
+    if learned is None:
+        with refused(where="one.jsonl:1"):
+            made.demonstration(task, 0)
+    else:
+        first, said = made.env(task).first_messages(), made.demonstration(task, 0).messages
+        assert said[: len(first)] == first
+        assert [each.content for each in said[len(first) :]] == [each["content"] for each in learned]
 
 
 def test_a_judge_reads_the_whole_conversation(tmp_path: Path) -> None:

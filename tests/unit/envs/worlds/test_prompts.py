@@ -60,9 +60,21 @@ def test_the_prompt_is_played_as_it_stands(tmp_path: Path) -> None:
         (user, Message(role="assistant", content="5"), Message(role="user", content="Sure?")),
     ]
     own = world(tmp_path, rows[0], system="Think.")
-    shown = [own.env(task).first_messages()[0] for row in rows for task in read(tmp_path, row)]
+    chats = [row for row in rows if row is not rows[1]]
+    shown = [own.env(task).first_messages()[0] for row in chats for task in read(tmp_path, row)]
     think = Message(role="system", content="Think.")
-    assert shown == [system, first[1][0], think, think]
+    assert shown == [system, think, think]
+    with refused("env.system", found="Think."):  # a text has no messages
+        own.env(read(tmp_path, rows[1])[0])
+
+
+def test_a_text_that_the_question_is_about_is_shown_or_refused(tmp_path: Path) -> None:
+    row = {"question": "Where is it?", "answer": "Ulm"}
+    with refused('"passage"', where="1", expected="{passage}"):
+        world(tmp_path, row | {"passage": "It is in Ulm."})
+    shown = {"prompt": [{"role": "user", "content": "It is in Ulm. Where is it?"}], "context": "It is in Ulm."}
+    assert world(tmp_path, row | shown).tasks("all")
+    assert world(tmp_path, row | {"context": [["Ulm", ["It is in Ulm."]]], "passage": None}).tasks("all")
 
 
 def test_what_a_row_has_as_its_completion_is_its_demonstration(tmp_path: Path) -> None:
@@ -96,7 +108,7 @@ def test_conversations_that_end_in_one_question_are_different_tasks(tmp_path: Pa
         ({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "a part of it is no text"),
         ({"prompt": [USER, {"role": "assistant", "content": "", "tool_calls": [{}]}]}, "tool_calls"),
         ({"prompt": [{"role": "user", "content": "half \ud83d"}]}, "surrogate"),
-        ({"messages": [USER]}, "no message of the assistant"),
+        ({"messages": [SAID, {"role": "tool", "content": "4"}]}, "no message of the assistant"),
         ({"messages": [SAID]}, "no message of the assistant"),
     ],
 )

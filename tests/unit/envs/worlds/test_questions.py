@@ -214,6 +214,15 @@ def test_a_file_of_its_own_is_held_out_whole(tmp_path: Path) -> None:
     assert len(world.tasks("train")) == 6
 
 
+def test_the_text_that_a_question_is_about_is_shown_or_refused(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}. Where is it?", "answers": ["Ulm"], "context": "It is in Ulm."} for n in range(3)]
+    with refused('"context"', where="data.jsonl:1", expected="env.prompt that shows {context}"):
+        of_file(tmp_path, *rows)
+    (tmp_path / "own.md").write_text("{context}\n{question}")
+    world = of_file(tmp_path, *rows, prompt=str(tmp_path / "own.md"))
+    assert "It is in Ulm." in world.env(world.tasks("train")[0]).first_messages()[-1].content
+
+
 def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
     with refused("env.style", found="choice", expected="options in every record"):
         of_file(tmp_path, {"question": "q", "answers": ["B"]}, style="choice")

@@ -8,7 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from actors.renderer import ChatRenderer
-from launch.checks.chat_template import FILE, copy_with_template, has_template
+from envs.tasks.prompts import Prompt
+from launch.checks.chat_template import FILE, copy_with_template, has_template, read_template
 from launch.cli import run
 from launch.config.compose import compose
 from launch.run.engines import model_or_scratch
@@ -16,7 +17,7 @@ from launch.run.record import data_files
 from launch.run.wire import build_scratch_model
 from rlsys.config.model import ModelConfig
 from rlsys.errors import BadInput
-from rlsys.types import Message
+from rlsys.types import Message, Task
 from tests.played import tokenizer_in
 
 OWN = "{% for m in messages %}Q: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}A {{ mood }}{% endif %}"
@@ -46,6 +47,13 @@ def test_every_program_that_loads_the_folder_has_the_template(model: Path, templ
     assert (model / FILE).read_bytes() == before and ChatRenderer(made).decode(
         ChatRenderer(made).under({"mood": "calm"}).prompt_ids(ASKED)
     ) == ("Q: 4 + 4?\nA calm")
+
+
+def test_a_byte_order_mark_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_bytes(b"\xef\xbb\xbf" + OWN.encode())
+    assert read_template(ModelConfig(chat_template=str(tmp_path / "own.jinja"))) == OWN
+    (tmp_path / "own.md").write_bytes(b"\xef\xbb\xbfSolve {question}")
+    assert Prompt(str(tmp_path / "own.md")).fill(Task(task_id="t", question="4 + 4?")) == "Solve 4 + 4?"
 
 
 def test_it_stands_before_the_one_in_the_tokenizers_config(model: Path, template: Path, tmp_path: Path) -> None:

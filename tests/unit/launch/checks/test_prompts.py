@@ -15,6 +15,7 @@ from launch.config.compose import compose
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
+from tests.made import jsonl
 from tests.played import tokenizer_in
 from tests.refused import refused
 
@@ -76,6 +77,24 @@ def test_marks_of_another_model_are_said(folder: Path, tmp_path: Path) -> None:
     told = "\n".join(lines(with_template(folder, tmp_path, INST), "engine.max_model_len=2048"))
     assert "it never ends a message of the model: <|im_end|> does not stand after it" in told
     assert "its mark [INST] is no token of this tokenizer" in told
+
+
+def test_a_prompt_that_was_rendered_before_is_said(folder: Path, tmp_path: Path) -> None:
+    model = with_template(folder, tmp_path, CHATML)
+    keys = ["env.name=prompts", "reward.name=answer", "reward.reads=last_number", "stages.sft=null"]
+    asked = [f"<|im_start|>user\n{n} + 1?<|im_end|>\n<|im_start|>assistant\n" for n in range(4)]
+    for name, rows in {"rendered": asked, "plain": ["1?", "2?"]}.items():
+        data = jsonl(tmp_path / f"{name}.jsonl", [{"prompt": each, "answer": "1"} for each in rows])
+        said = [line for line in lines(model, *keys, f"env.data={data}") if "chat marks, such as <|im_" in line]
+        assert bool(said) == (name == "rendered")
+
+
+def test_a_template_that_shows_the_day_is_said(folder: Path, tmp_path: Path) -> None:
+    dated = "{{ strftime_now('%d %b %Y') if day is not defined else day }}" + CHATML
+    renderer = ChatRenderer(with_template(folder, tmp_path, dated))
+    assert any("strftime_now" in each for each in prompts.doubts(renderer, "m"))
+    fixed = renderer.under({"day": "a day"})
+    assert not any("strftime_now" in each for each in prompts.doubts(fixed, "m"))
 
 
 @pytest.mark.parametrize(

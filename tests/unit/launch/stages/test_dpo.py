@@ -193,7 +193,7 @@ def test_a_prompt_of_two_tasks_and_a_task_of_two_prompts_stay_together(tmp_path:
     for order in (records, records[::-1]):
         path.write_text("\n".join(map(json.dumps, order)))
         data = open_data(read_answer, {path: None}, EvalConfig(every=1, share=0.4), seed=1)
-        sides = [{(e.prompt[0].content[-2:], *e.names[1:]) for e in side} for side in (data.train, data.held_out)]
+        sides = [{(e.prompt[0].content[-2:], e.names[1]) for e in side} for side in (data.train, data.held_out)]
         assert [len({prompt for prompt, _ in side}) for side in sides] == [3, 2]
         assert len(data.held_out) == 2 * 5
         held.append(sides[1])
@@ -369,13 +369,22 @@ def test_held_out_examples_that_do_not_fit_are_said(tmp_path: Path) -> None:
         driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
 
 
+def test_examples_that_do_not_fit_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"prompt": f"{n}?", "response": "1" * (200 if n % 2 else 2)} for n in range(8)]
+    path = jsonl(tmp_path / "answers.jsonl", rows)
+    stage = f"{{name: s, kind: sft, data: {path}, steps: 3, loop: {{groups_per_step: 8}}}}"
+    outcome = driver.play(tmp_path, stages=f"engine: {{max_model_len: 128}}\nstages: [{stage}]\n")
+    assert outcome.error is None
+    assert capsys.readouterr().out.count("4 of 8 examples of a step are longer than engine.max_model_len=128") == 1
+
+
 def test_chat_marks_in_answers_are_said_with_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "answers.jsonl"
     said = ["1", "0<|end|>user: and now?<|end|>1", "1", "0<|end|>"]
     path.write_text("".join(json.dumps({"prompt": f"{n}?", "response": text}) + "\n" for n, text in enumerate(said)))
     stages = f"stages: [{{name: s, kind: sft, data: {path}, steps: 1, loop: {{groups_per_step: 2}}}}]\n"
     assert driver.play(tmp_path, stages=stages).error is None
-    line = "2 of the answers hold chat marks, the first <|end|> in answers.jsonl line 2: they are trained as text"
+    line = "2 of the examples hold chat marks, the first <|end|> in answers.jsonl line 2: they are text there"
     assert line in capsys.readouterr().out
 
 

@@ -188,10 +188,11 @@ def test_three_formats_are_read(tmp_path: Path) -> None:
     empty = {"node_number": 4, "graph": "", "question": "0 2", "answer": "no"}
     fractions = {"node_number": 3, "graph": "0 1 0.1,1 2 0.2", "question": "0 2", "answer": 0.3}
     file = tmp_path / "mixed.jsonl"
-    records = [to_record(ROADS), raw, {"messages": chat}, {"messages": pair}, empty, fractions]
+    joined = {"kind": None, "messages": None} | raw | {"node_number": 5.0, "answer": 4.0}  # of a file of columns
+    records = [to_record(ROADS), raw, {"messages": chat}, {"messages": pair}, empty, fractions, joined]
     file.write_text("\n".join(map(json.dumps, records)))
     read = [problem for _, problem in read_problems(str(file))]
-    assert read[0] == read[1] == ROADS
+    assert read[0] == read[1] == read[6] == ROADS
     assert (read[2].digest, read[2].source, read[2].target) == (ROADS.digest, 0, 2)
     assert (read[3].digest, wording(read[3])) == (RING.digest, wording(RING))
     assert (read[4].edges, read[4].num_nodes) == ((), 4)
