@@ -84,11 +84,11 @@ def split_tasks(
     """Tasks of a config: `read(source, split=split)` of its data, or `make(count, held_out)` where it names none.
 
     Held out is all of `eval_data`, each task once; without it, different ones of `data` in a seeded hash order
-    (`held_out_of`), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the same
-    have in common, a question without case, white space and the mark at its end, and its options in any order. `check`
-    raises BadInput for a task of the data that cannot be played: without it, one whose row has messages before its
-    question. asked: the text in which the options of a multiple choice have to stand; None where the environment shows
-    them itself.
+    (`held_out_of`), or what is made up. A held-out task is not trained on: `same` gives what two tasks that are the
+    same have in common, a question without case, white space and the mark at its end, and its options in any order.
+    `check` raises BadInput for a task of the data that cannot be played: without it, one whose row has messages before
+    its question. asked: the text in which the options of a multiple choice have to stand; None where the environment
+    shows them itself.
     """
     check = check or (lambda task: _refuse_turns(task, config))
 
