@@ -34,10 +34,10 @@ READ: Mapping[str, Callable[[Any], tuple[str, ...]]] = {
     "long_cot": lambda config: () if config.judge.given else (BOX,),  # a judge reads the whole response
     "research": lambda config: (TAG, BOX),
 }
-# These compare all that stands in the mark: a box in it is part of a wrong answer.
-EXACT: Mapping[str, Callable[[Any], bool]] = {
-    "answer": lambda config: config.reads == "tag",
-    "icrl": lambda config: config.tool == "search",
+# These compare all that stands in the mark: a box in it is part of a wrong answer, but where it is all of it.
+EXACT: Mapping[str, Callable[[Any, str], bool]] = {
+    "answer": lambda config, text: config.reads == "tag" and f"{TAG}{BOX}" not in text,
+    "icrl": lambda config, _: config.tool == "search",
 }
 
 
@@ -247,7 +247,7 @@ def finds_answer(reward: Any, text: str) -> bool:
     if reward.name not in READ:
         return True
     marks = READ[reward.name](reward)
-    exact = reward.name in EXACT and EXACT[reward.name](reward)
+    exact = reward.name in EXACT and EXACT[reward.name](reward, text)
     return all(mark in text for mark in marks) and not (exact and BOX in text)
 
 

@@ -57,6 +57,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counting]:
     monkeypatch.setattr("launch.checks.models.check_partition", lambda *_: None)
     monkeypatch.setattr("launch.run.engines.check_digests", lambda _: None)
     monkeypatch.setattr("launch.commands.eval.ChatRenderer", lambda _: SimpleNamespace(under=lambda args: None))
+    monkeypatch.setattr("launch.commands.eval.check_prompts", lambda *_: None)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     yield engines
 

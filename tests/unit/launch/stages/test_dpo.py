@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch.run.tasks import StopRequested
+from launch.run.weight_sync import PROBE_TOKENS
 from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
 from launch.stages.supervised import samples_of
@@ -290,7 +291,7 @@ class Learner(BanditLearner):
         return UpdateReport(applied=True, metrics=merge(metrics), seconds=0.0)
 
     async def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        if len(token_ids[0]) == 2 and token_ids[0][1] > 1:  # the probe, as the fake engines read it
+        if len(token_ids[0]) == PROBE_TOKENS:  # the probe, as the fake engines read it
             return await super().logprobs(token_ids)
         with torch.no_grad():
             return [self._logp(self.logits, torch.tensor(list(ids)[1:])).tolist() for ids in token_ids]

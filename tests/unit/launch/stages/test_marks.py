@@ -28,7 +28,6 @@ from tests.refused import refused
             ["reward.name=long_cot", "reward.max_length=32", "reward.repetition_penalty=0"],
             r"in \\boxed\{, and env.name='calculator' \(protocol swirl_math\).*, expected reward.name=answer",
         ),
-        ("worlds/python", ["reward.name=answer"], r"in <answer> alone, and .*retool.*reward.name=research"),
     ],
 )
 def test_what_no_answer_could_satisfy_is_refused(config: str, overrides: list[str], says: str) -> None:
@@ -47,6 +46,7 @@ def test_words_of_the_users_own_may_ask_for_a_box() -> None:
 
 
 def test_what_fits_is_not() -> None:
+    assert compose("worlds/python", ["reward.name=answer", *FEW, "env.instruction=null"])  # <answer>\\boxed{x}</answer>
     assert compose("worlds/sums", ["reward.name=answer", "env.style=answer_tag"])
     assert compose("worlds/sums", ["reward.name=long_cot", "reward.kind=classic", "env.style=boxed"])
     for style in ("free", "boxed", "answer_tag"):
