@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -448,8 +448,10 @@ class ChatRenderer:
         """Raises BadInput for a turn of the model's that would stand within the thought that the template opens."""
         if not (self.opened_thought and chat):
             return
-        turns = [list(turn) for of_reply, turn in groupby(messages, _is_reply) if not of_reply]
-        for turn in turns[:-1] if truncated else turns:
+        parts = [list(part) for _, part in groupby(messages, _is_reply)]
+        for before, turn in pairwise([[], *(parts[:-1] if truncated else parts)]):
+            if _is_reply(turn[0]) or (before and before[-1].role == "tool"):  # behind a result R1 opens no thought
+                continue
             if not any(THOUGHT_CLOSE in message.content for message in turn):
                 what = "no end of the thought that the chat template opens"
                 expected = f"a thought and {THOUGHT_CLOSE} before the answer, or another model.chat_template"
@@ -462,7 +464,10 @@ class ChatRenderer:
         Raises BadInput for a second thought.
         """
         if message.content.startswith(THOUGHT_OPEN):
-            if THOUGHT_CLOSE in self.opening:
+            closed = self.opening[self.opening.find(THOUGHT_OPEN) :].strip() if THOUGHT_CLOSE in self.opening else ""
+            if closed and message.content.startswith(closed):
+                return replace(message, content=message.content.removeprefix(closed).lstrip("\n"))
+            if closed:
                 what = "a thought behind the one that the chat template has closed"
                 raise BadInput(what, where="an answer", expected="none, or other env.template_args (enable_thinking)")
             if self.opened_thought:

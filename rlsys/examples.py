@@ -53,6 +53,7 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
         raise BadInput(f'{found} "response"', where=where, expected="one of them")
     messages = _conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
+        refuse_echo(record["prompt"], record[keys[0]], where)
         prompt, messages = split_answer(_conversation(record, "prompt", "user", where), messages, where)
     else:
         first = _first_of_assistant(messages) % len(messages)  # none: all of it is the prompt of nothing
@@ -72,6 +73,8 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         if key not in record:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     if "prompt" in record:
+        for key in ("chosen", "rejected"):
+            refuse_echo(record["prompt"], record[key], where)
         asked = _conversation(record, "prompt", "user", where)
     else:
         whole = _conversation(record, "chosen", "assistant", where)
@@ -113,6 +116,12 @@ def _flag(record: Mapping[str, Any], key: str, where: str) -> bool:
     return value
 
 
+def refuse_echo(prompt: object, answer: object, where: str) -> None:
+    """Raises BadInput for a text that repeats its prompt, a text too: with roles there is nothing to confuse."""
+    if isinstance(prompt, str) and isinstance(answer, str) and len(prompt) >= ECHOED and answer.startswith(prompt):
+        raise BadInput("an answer whose text begins with the whole prompt", where=where, expected="what follows it")
+
+
 def split_answer(
     prompt: tuple[Message, ...], messages: tuple[Message, ...], where: str
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -121,8 +130,6 @@ def split_answer(
     if messages[: len(prompt)] == prompt:
         return prompt, messages[len(prompt) :]
     if messages[0].role == "assistant" or prompt[-1].role == "assistant":
-        if len(prompt) == 1 and len(prompt[0].content) >= ECHOED and messages[0].content.startswith(prompt[0].content):
-            raise BadInput("an answer whose text begins with the whole prompt", where=where, expected="what follows it")
         return prompt, messages
     leading = messages[: _first_of_assistant(messages)]
     if leading[-len(prompt) :] == prompt or prompt[-len(leading) :] == leading:

@@ -23,16 +23,17 @@ HARMLESS = frozenset(
     ("id", "uid", "uuid", "message_id", "parent_id", "index", "turn", "timestamp", "created", "created_at", "date")
     + ("model", "source", "lang", "language")
 )
-OFF = frozenset(("inline", "prefix"))  # false is what holds without them; of `train` and others it is not
 # Of a call of a tool, OpenAI's and ours; the other keys of a call would be arguments that it lacks.
-OF_CALL = frozenset(("id", "call_id", "type", "index", "function", "name", "arguments", "problem"))
+OF_CALL = frozenset(("id", "call_id", "type", "index", "function", "name", "arguments", "problem", "status", "strict"))
+LEARNED = ("weight", "train", "training", "trainable", "loss", "mask", "eot")  # whether a message is
+ROLES = ("system", "developer", "user", "human", "assistant", "gpt", "tool", "function")
 HINTS = {
     **dict.fromkeys(
         ("reasoning_content", "reasoning", "thinking", "thought"),
         'a thought within "content", as the chat template of the model writes it',
     ),
     **dict.fromkeys(
-        ("weight", "train", "training", "trainable", "loss", "mask"),
+        LEARNED,
         "a row in which every message of the assistant after the prompt is learned",
     ),
     "function_call": '"tool_calls"',
@@ -42,9 +43,11 @@ HINTS = {
 
 
 def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
-    """Raises BadInput for a key with a value that nothing would read. A weight of 1 is what holds without."""
+    """Raises BadInput for a key with a value that nothing would read. That the assistant's messages are learned, and no
+    others, is what holds without."""
     for key, value in message.items():
-        if key in HARMLESS or _says_nothing(key, value) or (key == "weight" and value == 1):
+        usual = key in LEARNED and value == (message.get("role") == "assistant")
+        if key in HARMLESS or _says_nothing(key, value) or usual:
             continue
         role = "tool" if key in OF_TOOL else "assistant" if key in CALLS else message.get("role")
         if key in READ and message.get("role") == role:
@@ -70,11 +73,11 @@ def refuse_packed(text: str, where: str, key: str) -> None:
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             packed = parse(text.strip())
             messages = packed if isinstance(packed, list) else [packed]
-            if all(isinstance(each, dict) and each.keys() >= {"role", "content"} for each in messages):
+            if all(isinstance(each, dict) and "content" in each and each.get("role") in ROLES for each in messages):
                 expected = "the messages themselves, a list of objects"
                 raise BadInput("is messages written as a text", where=where, key=f'"{key}"', expected=expected)
 
 
 def _says_nothing(key: str, value: object) -> bool:
     empty = isinstance(value, str | list | dict) and not value
-    return value is None or empty or (value is False and key in OFF)
+    return value is None or empty or (value is False and key not in LEARNED)

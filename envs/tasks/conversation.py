@@ -22,6 +22,8 @@ from rlsys.types import Message, Task
 ROLES = ("system", "user", "assistant", "tool")
 ANSWERS = ("answers", "answer", "ground_truth", "solution")  # the first that a row has
 CONTEXTS = ("context", "passage")  # that a reader is given; what a searcher is to find comes in lists
+FEW_WORDS = 3  # of a context that is a name, such as that of a field
+SHORT = 5  # words: "St. Louis" and "J. K. Rowling" are no sentences
 FINAL = "#### "  # of GSM8K: the result stands behind it
 
 
@@ -152,7 +154,9 @@ def refuse_context(task: Task, shown: Collection[str]) -> None:
     fields of the record that do."""
     for key in CONTEXTS:
         text = task.record.get(key)
-        if isinstance(text, str) and text.strip() and key not in shown and text.strip() not in task.question:
+        if not isinstance(text, str) or key in shown or len(text.split()) <= FEW_WORDS or text.lstrip().startswith("["):
+            continue
+        if text.strip() not in asked_in_full(task):
             expected = f"none, or env.name=questions with an env.prompt that shows {{{key}}}"
             raise BadInput("is in no prompt", where=task.task_id, key=f'"{key}"', expected=expected)
 
@@ -200,8 +204,8 @@ def unpack_texts(value: object) -> list[Any]:
 
 
 def _is_worked(solution: str) -> bool:
-    """Several sentences or lines: how an answer was found, and no answer that anything could be equal to."""
-    return "\n" in solution or ". " in solution
+    """Several lines, or sentences: how an answer was found, and no answer that anything could be equal to."""
+    return "\n" in solution or (len(solution.split()) > SHORT and ". " in solution)
 
 
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from envs.tasks.splits import split_tasks
 from envs.worlds.questions import find_solution
 from rlsys.asked import plain_messages
 from rlsys.errors import BadInput
-from rlsys.examples import require_learnable, split_answer
+from rlsys.examples import refuse_echo, require_learnable, split_answer
 from rlsys.message_keys import refuse_packed
 from rlsys.row_keys import refuse_columns
 from rlsys.types import Message, Task
@@ -81,6 +81,7 @@ class PromptsWorld(World):
             said = read_messages(completion, task.task_id, "completion")
         else:
             said = (Message(role="assistant", content=find_solution(task)),)
+        refuse_echo(task.record.get("prompt", task.question), completion, task.task_id)
         asked, said = split_answer(prompt, said, task.task_id)
         if asked != prompt:
             raise BadInput("a completion that begins with another prompt", where=task.task_id, key='"completion"')

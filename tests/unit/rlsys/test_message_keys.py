@@ -6,7 +6,7 @@ import pytest
 
 from envs.tasks import conversation
 from rlsys import records
-from rlsys.message_keys import HARMLESS, READ, refuse_other_keys
+from rlsys.message_keys import HARMLESS, READ, refuse_other_keys, refuse_packed
 from tests.refused import refused
 
 ANSWER = {"role": "assistant", "content": "5"}
@@ -19,7 +19,6 @@ ANSWER = {"role": "assistant", "content": "5"}
         {"thinking": "2 and 3"},
         {"weight": 0},
         {"weight": 0.5},
-        {"train": True},
         {"train": False},
         {"training": False},
         {"weight": False},
@@ -79,3 +78,16 @@ def test_a_null_hides_no_name_and_a_number_is_an_id() -> None:
     assert (read.tool, read.call_id) == ("add", "7")
     (call,) = called(tool_calls=[{"id": 7, "function": {"name": "add", "arguments": {}}}])
     assert call.call_id == "7"
+
+
+@pytest.mark.parametrize("extra", [{"toxic": False, "redacted": False}, {"train": True}, {"weight": 1}, {"eot": True}])
+def test_what_holds_without_a_key_is_passed_over(extra: dict[str, Any]) -> None:
+    assert records.read_messages([ANSWER | extra], "line 7", records.ROLES) == records.read_messages(
+        [ANSWER], "line 7", records.ROLES
+    )
+
+
+def test_an_answer_that_is_an_object_of_its_own_is_no_message() -> None:
+    refuse_packed('{"role": "Engineer", "content": "builds"}', "line 7", "response")
+    with refused('"response"', where="line 7"):
+        refuse_packed('{"role": "user", "content": "builds"}', "line 7", "response")

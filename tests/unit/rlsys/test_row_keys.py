@@ -6,7 +6,7 @@ import pytest
 
 from envs.tasks.formats import read_source
 from rlsys.examples import read_answer, read_pair
-from rlsys.row_keys import SHOWN, TAUGHT
+from rlsys.row_keys import LISTS, SHOWN, TAUGHT
 from tests.made import jsonl
 from tests.refused import refused
 
@@ -17,7 +17,7 @@ PAIR = {"chosen": [ASKED, SAID], "rejected": [ASKED, SAID | {"content": "6"}]}
 
 @pytest.mark.parametrize("key", [*SHOWN, "Images"])
 def test_what_a_model_would_be_shown_is_refused_by_every_reader(key: str, tmp_path: Any) -> None:
-    for value in (["x"], "x", {"x": 1}):
+    for value in ([{"x": 1}], '[{"x": 1}]') if key in LISTS else (["x"], "x", {"x": 1}):
         with refused(f'"{key}"', where="line 7"):
             read_answer({"prompt": "2 + 3?", "response": "5", key: value}, "line 7")
         with refused(f'"{key}"', where="line 7"):
@@ -39,6 +39,27 @@ def test_an_answer_that_is_marked_as_a_bad_one_is_not_learned() -> None:
     with refused('"label"', where="line 7"):
         read_answer(row | {"label": False}, "line 7")
     assert [read_answer(row | {"label": label}, "line 7") for label in (True, "sums", 0)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"tools": "[]"}, {"tools": ["calculator"]}, {"functions": 2}, {"history": "ancient"}, {"images": [None]},
+        {"chat_template_kwargs": {"enable_thinking": None}}, {"system": "  "}, {"image": False}, {"thinking": False},
+        {"weight": "1"},
+    ],
+)  # fmt: skip
+def test_a_value_that_asks_for_nothing_is_passed_over(column: dict[str, Any]) -> None:
+    row = {"prompt": "2 + 3?", "response": "5"}
+    assert read_answer(row | column, "line 7") == read_answer(row, "line 7")
+
+
+def test_an_answer_may_begin_as_its_prompt_where_roles_part_them() -> None:
+    story = "Once upon a time there was a number that"
+    said = [{"role": "assistant", "content": f"{story} was five."}]
+    assert read_answer({"prompt": [{"role": "user", "content": story}], "response": said}, "line 7")
+    with refused(where="line 7", says="begins with the whole prompt"):
+        read_answer({"prompt": story, "response": f"{story} was five."}, "line 7")
 
 
 def test_what_says_nothing_is_no_column(tmp_path: Any) -> None:

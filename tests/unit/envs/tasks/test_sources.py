@@ -318,6 +318,7 @@ def test_each_record_is_read_in_its_own_form_but_none_in_one_of_two_that_look_al
         ({"prompt": "q", "answer": float("nan")}, ()),
         ({"prompt": "q", "answer": float("inf")}, ()),
         ({"prompt": "q", "solution": "4"}, ("4",)),
+        ({"prompt": "q", "solution": "J. K. Rowling"}, ("J. K. Rowling",)),
         ({"prompt": "q", "solution": "We add 2 to 2. That is 4."}, ()),  # nothing is equal to a way
         ({"question": "q", "choices": ["3", "4", "5"], "answer": 1}, ("B",)),
         ({"question": "q", "choices": ["3", "4", "5"], "answer": "C"}, ("C",)),
@@ -479,9 +480,9 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def test_parquet_rows_become_plain_json(tmp_path: Path) -> None:
-    row = {"question": "q?", "reward_model": {"ground_truth": ["a"]}, "picture": {"bytes": b"\x00", "path": "p"}}
+    row = {"question": "q?", "reward_model": {"ground_truth": ["a"]}, "thumbnail": {"bytes": b"\x00", "path": "p"}}
     (task,) = read_source(parquet(tmp_path / "rows.parquet", [row]))
-    assert (task.task_id, task.answers, task.record["picture"]) == (
+    assert (task.task_id, task.answers, task.record["thumbnail"]) == (
         "rows.parquet:1",
         ("a",),
         {"bytes": None, "path": "p"},

@@ -223,6 +223,17 @@ def test_the_text_that_a_question_is_about_is_shown_or_refused(tmp_path: Path) -
     assert "It is in Ulm." in world.env(world.tasks("train")[0]).first_messages()[-1].content
 
 
+@pytest.mark.parametrize("context", ["algebra", '[["Ulm", ["It is in Ulm."]]]', "Use this: it is in Ulm."])
+def test_a_field_or_what_a_searcher_finds_or_a_text_that_is_shown_is_no_hidden_context(
+    context: str, tmp_path: Path
+) -> None:
+    asked = [{"role": "system", "content": "Use this: it is in Ulm."}, {"role": "user", "content": "Where is it?"}]
+    rows = [
+        {"question": "Where is it?", "answers": ["Ulm"], "messages": asked, "context": context, "n": n} for n in (1, 2)
+    ]
+    assert of_file(tmp_path, *rows).tasks("all")
+
+
 def test_what_cannot_be_used_is_bad_input(tmp_path: Path) -> None:
     with refused("env.style", found="choice", expected="options in every record"):
         of_file(tmp_path, {"question": "q", "answers": ["B"]}, style="choice")
