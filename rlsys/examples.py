@@ -73,8 +73,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
         if key not in record:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     if "prompt" in record:
-        for key in ("chosen", "rejected"):
-            refuse_echo(record["prompt"], record[key], where)
+        refuse_echo(record["prompt"], record["chosen"], where)  # a bad answer may well repeat it
         asked = _conversation(record, "prompt", "user", where)
     else:
         whole = _conversation(record, "chosen", "assistant", where)

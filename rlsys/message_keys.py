@@ -46,7 +46,7 @@ def refuse_other_keys(message: Mapping[str, Any], where: str) -> None:
     """Raises BadInput for a key with a value that nothing would read. That the assistant's messages are learned, and no
     others, is what holds without."""
     for key, value in message.items():
-        usual = key in LEARNED and value == (message.get("role") == "assistant")
+        usual = key in LEARNED and value == (message.get("role") == "assistant") or (key == "weight" and value == 1)
         if key in HARMLESS or _says_nothing(key, value) or usual:
             continue
         role = "tool" if key in OF_TOOL else "assistant" if key in CALLS else message.get("role")
@@ -70,7 +70,7 @@ def refuse_packed(text: str, where: str, key: str) -> None:
     if not text.lstrip().startswith(("[{", "{")) or "content" not in text:
         return
     for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             packed = parse(text.strip())
             messages = packed if isinstance(packed, list) else [packed]
             if all(isinstance(each, dict) and "content" in each and each.get("role") in ROLES for each in messages):

@@ -89,5 +89,11 @@ def test_what_holds_without_a_key_is_passed_over(extra: dict[str, Any]) -> None:
 
 def test_an_answer_that_is_an_object_of_its_own_is_no_message() -> None:
     refuse_packed('{"role": "Engineer", "content": "builds"}', "line 7", "response")
+    refuse_packed("{{'role': 'user', 'content': 'a'}}", "line 7", "response")  # no Python either
     with refused('"response"', where="line 7"):
         refuse_packed('{"role": "user", "content": "builds"}', "line 7", "response")
+
+
+def test_a_weight_of_the_user_s_message_changes_nothing() -> None:
+    for weight in (0, 1):
+        refuse_other_keys({"role": "user", "content": "2 + 3?", "weight": weight}, "line 7")
