@@ -179,12 +179,8 @@ def list_checkpoints(path: Path) -> list[Path]:
 
 def foreign_checkpoints(path: Path) -> list[str]:
     """What lies among them under a name that a run gives to nothing."""
-    names = sorted(each.name for each in (path / "checkpoints").glob("*"))
-    return [
-        each
-        for each in names
-        if not (FOLDER.fullmatch(each) or BEST.fullmatch(each) or each.startswith((".", "aside")))
-    ]
+    others = (each for each in (path / "checkpoints").glob("*") if not _is_checkpoint(each))
+    return sorted(each.name for each in others if not each.name.startswith((".", "aside")))
 
 
 def _is_checkpoint(path: Path) -> bool:

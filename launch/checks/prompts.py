@@ -45,10 +45,12 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     time, no prompt can be made or none leaves room for an answer.
     """
     check_vocabulary(renderer, model)
-    lines = [
-        f"chat template: {template_of(renderer, model)}",
-        *(f"chat template: {each}" for each in doubts(renderer, model)),
-    ]
+    said = [template_of(renderer, model), *doubts(renderer, model)]
+    return [*(f"chat template: {each}" for each in said), *_of_worlds(renderer, model, playing, most)]
+
+
+def _of_worlds(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], most: int) -> list[str]:
+    lines: list[str] = []
     seen: set[tuple[str, int]] = set()
     for recipe in playing:
         key = config_key(recipe.env), recipe.engine.max_model_len
@@ -62,7 +64,8 @@ def check_prompts(
     renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], say: Callable[[str], None]
 ) -> None:
     """Before a model plays without being trained: raises as `prompt_lines` does, and says what of it is a doubt."""
-    prompt_lines(renderer, model, playing)
+    check_vocabulary(renderer, model)
+    _of_worlds(renderer, model, playing, SHOWN)
     for doubt in doubts(renderer, model):
         say(f"chat template: {doubt}")
 
