@@ -227,14 +227,14 @@ def test_a_file_of_ones_own_is_played_within_swirls_limits(tmp_path: Path) -> No
 def test_gsm8ks_solutions_are_demonstrations() -> None:
     world = CalculatorWorld(CalculatorConfig(data=str(DATA / "gsm8k_train_500.jsonl")))
     shown, left_out = find_demonstrable(world)
-    assert (len(world.tasks("all")), len(shown)) == (500, 250 - len(left_out))
+    assert (len(world.tasks("all")), len(shown)) == (500, 450 - len(left_out))
     assert len(left_out) < 10 and all('no calculations in "answer"' in line for line in left_out)
     for task in shown:
         *_, result, answered = world.demonstration(task, 0).messages
         assert answered.content == f"<answer>{task.answers[0]}</answer>" and " -> " in result.content
 
 
-def test_a_small_file_is_halved_and_answers_that_are_no_numbers_keep_their_commas(tmp_path: Path) -> None:
+def test_three_rows_are_halved_and_answers_that_are_no_numbers_keep_their_commas(tmp_path: Path) -> None:
     records = [{"question": f"q{n}", "answer": "#### Smith, John"} for n in range(3)]
     world = CalculatorWorld(CalculatorConfig(data=gsm8k(tmp_path, records)))
     assert (len(world.tasks("train")), len(world.tasks("held_out"))) == (2, 1)

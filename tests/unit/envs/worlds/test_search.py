@@ -553,7 +553,7 @@ def test_the_token_of_a_running_server_must_be_there() -> None:
 def test_public_questions_and_passages() -> None:
     retriever = SearchConfig(corpus=str(DATA / "wiki_passages_6119.jsonl"))
     played = SearchQAWorld(SearchQAConfig(data=str(DATA / "hotpotqa_distractor_50.jsonl"), retriever=retriever))
-    assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (25, 25)
+    assert (len(played.tasks("train")), len(played.tasks("held_out"))) == (34, 16)
     server = played.start_service(host="127.0.0.1", port=0, token=TOKEN)
     try:
         played.connect(server.url, TOKEN)
