@@ -58,8 +58,8 @@ class ChatRenderer:
         template: str | None = None,
         template_args: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none, or its chat template
-        cannot be used. template: in the place of the tokenizer's own."""
+        """Loads the tokenizer of a hub name or local folder. Raises BadInput when there is none. template: in the place
+        of the tokenizer's own."""
         from transformers import AutoTokenizer
 
         try:
@@ -79,7 +79,7 @@ class ChatRenderer:
         self._own_family: Family | None = None
         self._looked_for_family = False
         self._checked: set[ToolOffer] = set()
-        self._left_out: dict[object, str] = {}  # the role of a message that the template does not show, by the roles
+        self._left_out: LRUCache[object, str] = LRUCache(1000)  # the role that the template does not show, by all roles
         if template is not None:
             self.tokenizer.chat_template = template
         self.has_template = self.tokenizer.chat_template is not None
@@ -89,11 +89,6 @@ class ChatRenderer:
         self.marks = sorted((token.content for token in added if token.special), key=len, reverse=True)
         self._mark_ids = frozenset(self.tokenizer.convert_tokens_to_ids(self.marks))
         check_arguments(self.tokenizer, self.template_args)
-        try:
-            self.rewrites = self._find_rewritten()
-        except Exception as error:  # a template is a program of the model's
-            broken = f"model.path={model_path!r}: its chat template cannot be used"
-            raise BadInput(describe_exception(error), where=broken) from error
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
         self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
 
@@ -112,9 +107,20 @@ class ChatRenderer:
         """In tokens, added ones too."""
         return len(self.tokenizer)
 
-    def _find_rewritten(self) -> tuple[str, ...]:
+    @cached_property
+    def rewrites(self) -> tuple[str, ...]:
         """What the chat template shows in another way, or in another place, once later turns follow: Qwen3 drops
-        thoughts, Mistral moves system text and tools to the last message of the user."""
+        thoughts, Mistral moves system text and tools to the last message of the user.
+
+        Raises BadInput where it cannot be used: with these arguments, for one may need some to be usable at all.
+        """
+        try:
+            return self._find_rewritten()
+        except Exception as error:  # a template is a program of the model's
+            broken = f"model.path={self._model_path!r}: its chat template cannot be used"
+            raise BadInput(describe_exception(error), where=broken) from error
+
+    def _find_rewritten(self) -> tuple[str, ...]:
         system = Message(role="system", content=MARK)
         if self._moves([ASKED], "."):
             return ("turns",)
@@ -277,15 +283,16 @@ class ChatRenderer:
     def _require_shown(self, messages: Sequence[Message], offer: ToolOffer | None) -> None:
         """Raises BadInput for a message that the chat template would leave out: a system text, or a tool's result."""
         key = tuple((message.role, message.inline, bool(message.calls)) for message in messages), offer
-        if key not in self._left_out:
+        role = self._left_out.get(key)
+        if role is None:
             marked = [replace(each, content=f"{MARK}{at}{MARK}") for at, each in enumerate(messages)]
-            self._left_out[key] = ""
+            role = ""
             with contextlib.suppress(Exception):  # one that reads what it shows: the messages themselves will tell
                 shown = self._render(marked, open_turn=True, offer=offer)
-                missing = [each.role for each in marked if each.content not in shown and not each.calls]
-                self._left_out[key] = next(iter(missing), "")
-        if self._left_out[key]:
-            what = f"the chat template leaves out a message of the {self._left_out[key]}"
+                role = next((each.role for each in marked if each.content not in shown and not each.calls), "")
+            self._left_out[key] = role
+        if role:
+            what = f"the chat template leaves out a message of the {role}"
             roles = ", ".join(message.role for message in messages)
             raise BadInput(what, where=f"a conversation of {roles}", expected="none, or another model.chat_template")
 
@@ -349,7 +356,14 @@ class ChatRenderer:
         tools hold: what a server says of its tools is as hostile as what they say."""
         hidden, schemas, marks = self._hide_marks(messages, offer.schemas if offer is not None else ())
         shown = None if offer is None else replace(offer, schemas=schemas)
-        return self._render(hidden, open_turn=True, offer=shown), marks
+        try:
+            return self._render(hidden, open_turn=True, offer=shown), marks
+        except (
+            Exception
+        ) as error:  # a template may refuse a role, two turns of one side, or a prompt without a question
+            roles = ", ".join(message.role for message in messages)
+            refused = f"the chat template does not take it ({describe_exception(error)})"
+            raise BadInput(refused, where=f"a conversation of {roles}") from error
 
     def _hide_marks(
         self, messages: Sequence[Message], schemas: tuple[str, ...] = ()

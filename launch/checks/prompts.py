@@ -45,7 +45,7 @@ def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeCon
     time, no prompt can be made or none leaves room for an answer.
     """
     check_vocabulary(renderer, model)
-    said = [template_of(renderer, model), *doubts(renderer, model)]
+    said = [template_of(renderer, model), *_doubts_of(renderer, model, playing)]
     return [*(f"chat template: {each}" for each in said), *_of_worlds(renderer, model, playing, most)]
 
 
@@ -66,8 +66,14 @@ def check_prompts(
     """Before a model plays without being trained: raises as `prompt_lines` does, and says what of it is a doubt."""
     check_vocabulary(renderer, model)
     _of_worlds(renderer, model, playing, SHOWN)
-    for doubt in doubts(renderer, model):
+    for doubt in _doubts_of(renderer, model, playing):
         say(f"chat template: {doubt}")
+
+
+def _doubts_of(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig]) -> list[str]:
+    """A template is looked at with the arguments that it is given: it may need them, or open a thought with one."""
+    used = dict.fromkeys([renderer.under(args_of(recipe.env)) for recipe in playing] or [renderer])
+    return list(dict.fromkeys(doubt for one in used for doubt in doubts(one, model)))
 
 
 def check_vocabulary(renderer: ChatRenderer, model: str) -> None:
@@ -103,8 +109,8 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     """What of the template does not fit the tokenizer, or what is learned and looked for."""
     if not renderer.has_template:
         return []
+    rewritten, found = renderer.rewrites, list[str]()
     before, after = renderer.around()
-    found = []
     if not renderer.ends & set(renderer.encode(after)):
         what = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
         found.append(f"it never ends a message of the model: {what} does not stand after it, and is not learned")
@@ -118,8 +124,8 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
         found.append(
             "it shows the day (strftime_now): a run that goes on tomorrow, and its evaluation, have other prompts"
         )
-    if renderer.rewrites:
-        what = ", ".join(renderer.rewrites)
+    if rewritten:
+        what = ", ".join(rewritten)
         found.append(
             f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
             "template shows it; demonstrations of several turns are one, without that"
@@ -224,6 +230,3 @@ def _prompt(renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConf
         return renderer.prompt_ids(messages, offer), stop, offer, messages
     except BadInput as error:
         raise BadInput(error, key="model.path", found=model) from error
-    except Exception as error:
-        what = f"its chat template cannot render a prompt of env.name={recipe.env.name}"
-        raise BadInput(f"{what}: {describe_exception(error)}", key="model.path", found=model) from error

@@ -74,6 +74,17 @@ def test_an_argument_without_effect_and_one_that_is_set_already_are_refused(
         renderer.under(args)
 
 
+def test_a_template_that_needs_an_argument_is_used_with_it(renderer: ChatRenderer) -> None:
+    needs = TEMPLATE + "{{ '' if persona.name else raise_exception('no persona') }}"
+    bare = ChatRenderer(renderer.tokenizer.name_or_path, template=needs)
+    with pytest.raises(BadInput, match=r"a conversation of user: .*'persona' is undefined"):
+        bare.prompt_ids(ASKED)
+    with pytest.raises(BadInput, match="its chat template cannot be used: .*'persona' is undefined"):
+        _ = bare.rewrites
+    dressed = bare.under({"persona": {"name": "Ada"}})
+    assert dressed.prompt_ids(ASKED) == renderer.prompt_ids(ASKED) and dressed.rewrites == ()
+
+
 def test_a_template_of_ones_own_stands_in_the_place_of_the_tokenizers(renderer: ChatRenderer) -> None:
     folder = Path(renderer.tokenizer.name_or_path)
     own = "{% for m in messages %}Q: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}A {{ mood }}{% endif %}"

@@ -107,15 +107,17 @@ def test_a_template_that_shows_the_day_is_said(folder: Path, tmp_path: Path) -> 
 def test_a_broken_template_is_one_line_with_the_model(folder: Path, tmp_path: Path, template: str, reason: str) -> None:
     model = with_template(folder, tmp_path, template)
     with pytest.raises(BadInput) as caught:
-        ChatRenderer(model)
+        _ = ChatRenderer(model).rewrites
     assert str(caught.value).startswith(f"model.path={model!r}: its chat template cannot be used: {reason}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_template_that_refuses_this_worlds_messages_is_told_with_the_world(folder: Path, tmp_path: Path) -> None:
+def test_a_template_that_refuses_this_worlds_messages_is_told_with_their_roles(folder: Path, tmp_path: Path) -> None:
     picky = "{% if 'many' in messages[0]['content'] %}{{ raise_exception('No questions') }}{% endif %}"
     model = with_template(folder, tmp_path, picky + CHATML)
-    with refused("model.path", says="cannot render a prompt of"):
+    with refused(
+        "model.path", says="a conversation of user: the chat template does not take it (TemplateError: No questions"
+    ):
         lines(model)
 
 
