@@ -8,6 +8,7 @@ from typing import Any
 KEYS = ("max_position_embeddings", "n_positions")  # the smaller of them counts
 OVERRIDE = "model_max_length"  # that Cohere's models have in addition: it counts alone
 # RoPE whose factor is in `max_position_embeddings` already; another's is multiplied with it.
+CHANGING = frozenset({"dynamic", "longrope", "su"})  # with the length of a text
 INCLUDED = frozenset({"deepseek_llama_scaling", "deepseek_yarn", "llama3", "longrope", "su", "yarn"})
 
 
@@ -30,6 +31,21 @@ def _stretch(text: Mapping[str, Any]) -> float:
         if rope.get("rope_type", rope.get("type")) not in INCLUDED and isinstance(rope.get("factor"), (int, float)):
             factor = float(rope["factor"])
     return factor
+
+
+def even_of(config: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Up to how many positions a RoPE is the same for every length of text, and its kind, where it changes beyond.
+
+    There the angles of all tokens follow from the largest position of a row, so that samples that are packed into one
+    would change each other's numbers; an engine takes one set of angles for its whole window. None: it never changes.
+    """
+    text = config.get("text_config") or config
+    for rope in ropes_of(text.get("rope_parameters") or text.get("rope_scaling")):
+        kind = rope.get("rope_type", rope.get("type"))
+        if kind in CHANGING:
+            counts = _counts({**text, **rope}, ("original_max_position_embeddings",)) or _counts(text, KEYS)
+            return (min(counts), str(kind)) if counts else None
+    return None
 
 
 def ropes_of(parameters: Any) -> Iterator[dict[str, Any]]:

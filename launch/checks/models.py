@@ -21,7 +21,7 @@ from launch.checks.packaged import PACKAGED, folder_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.experts import has_experts
-from rlsys.positions import positions_of
+from rlsys.positions import even_of, positions_of
 
 # Dense decoders that load, whose samples in one packed row do not see each other, and that vLLM serves:
 # tests/e2e/test_architectures.py looks at each. Whole runs have been made with llama and qwen3.
@@ -140,11 +140,16 @@ def check_division(sizes: Config, ways: int, key: str) -> None:
 
 
 def check_window(recipe: RecipeConfig, path: str | None, *, learner: bool) -> None:
-    """Raises BadInput for a policy that was made for fewer positions than the window has, unless they are lengthened.
+    """Raises BadInput for a policy that was made for fewer positions than the window has, unless they are lengthened,
+    and for one to be trained whose RoPE changes within the window (`even_of`).
 
     path: as of `check_partition`; a scratch model has what is asked for. learner: the run may lengthen them itself.
     """
     window, lengthened = recipe.engine.max_model_len, learner and recipe.learner.rope_theta_scale != 1.0
+    even = even_of(load_model_config(path) or {}) if learner and path is not None else None
+    if even is not None and even[0] < window:
+        what = f"the model's RoPE ({even[1]}) changes with the length of a text, and so with what is packed beside it"
+        raise BadInput(what, key="engine.max_model_len", found=window, expected=f"{even[0]} at most with {path}")
     if path is None or lengthened or os.environ.get(LONGER) == "1":
         return
     longest = positions_of(load_model_config(path) or {})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlsys.positions import positions_of
+from rlsys.positions import even_of, positions_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,30 @@ from rlsys.positions import positions_of
 )
 def test_positions_and_the_stretch_of_rope(config: dict[str, Any], longest: int | None) -> None:
     assert positions_of(config) == longest
+
+
+@pytest.mark.parametrize(
+    ("config", "even"),
+    [
+        ({"max_position_embeddings": 4096}, None),
+        ({"max_position_embeddings": 131072, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, None),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "dynamic", "factor": 4.0}}, (4096, "dynamic")),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "original_max_position_embeddings": 4096,
+                "rope_scaling": {"type": "longrope", "long_factor": [1.0]},
+            },
+            (4096, "longrope"),
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096},
+            },
+            (4096, "longrope"),
+        ),
+    ],
+)
+def test_up_to_where_a_rope_is_the_same_for_every_length(config: dict[str, Any], even: tuple[int, str] | None) -> None:
+    assert even_of(config) == even

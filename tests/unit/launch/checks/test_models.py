@@ -173,6 +173,20 @@ def test_a_window_beyond_the_positions_of_the_policy_is_refused_unless_they_are_
     check_window(over, str(tmp_path), learner=True)
 
 
+def test_a_window_in_which_the_angles_of_a_row_follow_from_its_longest_sample_is_not_trained(tmp_path: Path) -> None:
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 512, "factor": 8.0}
+    config = {"model_type": "phi3", "max_position_embeddings": 4096, "rope_parameters": rope}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    fits, over = (
+        compose.compose("quickstart", [f"model.path={tmp_path}", f"engine.max_model_len={size}"]).recipe
+        for size in (512, 513)
+    )
+    check_window(fits, str(tmp_path), learner=True)
+    check_window(over, str(tmp_path), learner=False)
+    with refused("engine.max_model_len", found=513, says="longrope"):
+        check_window(over, str(tmp_path), learner=True)
+
+
 @pytest.mark.parametrize("name", ["rope", "qwen-classic"])
 def test_the_recipe_with_a_longer_window_than_its_models_starts_by_its_rope_alone(name: str) -> None:
     path = "Qwen/Qwen2.5-Math-7B"
