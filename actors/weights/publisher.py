@@ -69,7 +69,8 @@ class WeightPublisher:
     async def publish(self, publication: WeightUpdate) -> list[LoadCheck]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
-        A worker that is late serves nothing new until it holds the newest version; half of them are waited for. Raises
+        A worker that is late serves nothing new until it holds the newest version; half of them are waited for, and
+        all where the weights are the start-up check's (a version below 0). Raises
         RunFailed when an engine, loaded twice, still computes something else than the learner. A version that is on no
         node any more (`gone`) is waited for until `again` brings it: `WeightSync.publish` sees to that.
         """
@@ -83,7 +84,8 @@ class WeightPublisher:
             close(member, publication.version, f"it did not come within {deadline_s:g} s ({DELIVERY})")
         if not late:
             self._pace.note(size, time.monotonic() - began)
-        while late and 2 * sum(member.state is State.READY for member in members) < len(refits):
+        canary = publication.version < 0  # of an engine that ignores deliveries, only this one tells
+        while late and (canary or 2 * sum(member.state is State.READY for member in members) < len(refits)):
             # Each has its own deadlines, after which it holds this version or is dead: to continue with one or two of
             # many would keep the learner waiting for longer.
             _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
@@ -173,6 +175,7 @@ class WeightPublisher:
                     if attempts == 2:
                         await self._roster.fail(differs(name, version, arrival.refusal))
                         return
+                    close(member, version, "it differs from the learner, and is loaded once more")
                 elif self.current is publication and member.handle is handle:
                     member.arrival = arrival
                     await self._roster.open(member)

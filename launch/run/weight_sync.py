@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # Ray and torch behind these
 
 PROBE_SAMPLES = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
 PROBE_TOKENS = 64  # a prompt's last ones, or those of as many short prompts as have them
+PROBE_PROMPTS = 32  # that are looked at, at most
 LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
 # Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
 LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30
@@ -146,7 +147,11 @@ class WeightSync:
                     raise RunFailed(f"version {version} reaches no rollout worker: {publisher.lost[1]}")
                 return  # the others serve: the next version comes with their work
             self._again += 1
-            published, _ = await self._send(version, probe)
+            try:
+                published, _ = await self._send(version, probe)
+            except BaseException:  # cancelled, for one: another wait has to see to it then
+                publisher.gone.set()
+                raise
             publisher.again(replace(publication, published=published))
 
     async def publish(self, publication: WeightUpdate) -> dict[str, float]:
@@ -234,20 +239,26 @@ def make_probe(run: Run) -> tuple[tuple[int, ...], ...]:
 
 
 def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int, ...], ...]:
-    """`PROBE_SAMPLES` of `length` tokens, each a prompt's last ones. Shorter prompts stand one behind the other, from
-    the first again where there are no more: of forty tokens the mean gap is not known well enough for a limit of twice
-    it. () for prompts without any token.
+    """`PROBE_SAMPLES` of `length` tokens, each a prompt's last ones; shorter prompts stand one behind the other.
+
+    Of forty tokens, or four times the same ones, the mean gap is not known well enough for a limit of twice it: where
+    prompts are few, or end alike, all that they say is cut into pieces. () for prompts without any token.
     """
-    samples: list[tuple[int, ...]] = []
+    samples: dict[tuple[int, ...], None] = {}
+    texts: list[Sequence[int]] = []
     sample: tuple[int, ...] = ()
-    for ids in cycle(filter(None, prompts)):
+    for ids in islice(filter(None, prompts), PROBE_PROMPTS):
+        texts.append(ids)
         sample = (*sample, *ids)[-length:]
         if len(sample) == length:
-            samples.append(sample)
+            samples[sample] = None
             sample = ()
         if len(samples) == PROBE_SAMPLES:
-            break
-    return tuple(samples)
+            return tuple(samples)
+    whole = cycle(chain.from_iterable(texts))
+    for _ in range(PROBE_PROMPTS):
+        samples[tuple(islice(whole, length))] = None
+    return tuple(islice(cycle(filter(None, samples)), PROBE_SAMPLES))
 
 
 def make_long_probe(run: Run) -> tuple[int, ...]:
@@ -257,7 +268,7 @@ def make_long_probe(run: Run) -> tuple[int, ...]:
     length = long_probe_length(
         engine.max_model_len, run.renderer.vocabulary_size, engine.vllm.get("max_num_batched_tokens")
     )
-    ids = tuple(islice(chain.from_iterable(islice(_prompts(run), LONG_TASKS)), length))
+    ids = tuple(islice(chain.from_iterable(cycle(filter(None, _prompts(run)))), length))
     return ids if len(ids) > PROBE_TOKENS else ()
 
 

@@ -87,6 +87,23 @@ def test_when_most_are_late_the_run_waits_for_half_of_them_and_not_for_the_first
     run(script, scenario, workers=workers, publish_deadline_s=0.01)
 
 
+def test_the_start_up_check_waits_for_every_engine() -> None:
+    """One that ignores deliveries has the true weights that come next: only the noise tells."""
+    script = Script()
+
+    async def scenario(pool: RolloutPool) -> None:
+        gate = Gate("w2")
+        script.load = gate.load
+        publishing = asyncio.create_task(pool.publisher.publish(version(-1)))
+        await until(lambda: [member.state for member in pool.members[:2]] == [State.READY] * 2)
+        await asyncio.sleep(0.05)  # well after the deadline of all
+        assert not publishing.done()
+        gate.opened.set()
+        assert len(await publishing) == 3
+
+    run(script, scenario, workers=3, publish_deadline_s=0.01)
+
+
 def test_a_version_that_is_gone_is_waited_for_until_it_is_sent_again() -> None:
     async def brings(published: WeightManifest) -> None:
         if published is first.published:

@@ -136,6 +136,14 @@ def test_the_probe_has_as_many_tokens_whatever_the_length_of_the_prompts(lengths
         assert probe == tuple(ids[-64:] for ids in texts[:4])
 
 
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_prompts_that_end_alike_are_compared_where_they_differ(count: int) -> None:
+    rules = tuple(range(100, 180))  # longer than a sample
+    texts = [(*range(1000 * number, 1000 * number + 150), *rules) for number in range(1, 1 + count)]
+    probe = cut_probe(texts, 64)
+    assert [len(sample) for sample in probe] == [64] * 4 and len(set(probe)) == 4
+
+
 def test_prompts_without_a_token_make_no_probe() -> None:
     assert cut_probe([(), ()], 64) == () == cut_probe([], 64)
 
@@ -224,6 +232,29 @@ def test_a_learner_that_is_gone_too_is_found_dead_though_its_node_says_so_first(
             await sync.publish(update)
 
     assert len(play_gone(1000, then).exported) == 1
+
+
+def test_a_wait_that_is_given_up_while_it_sends_again_leaves_that_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
+        update = await sync.export(1)
+        send, sends = sync._send, asyncio.Event()
+
+        async def slow(*args: Any) -> Any:
+            if not sends.is_set():
+                sends.set()
+                await asyncio.Event().wait()
+            return await send(*args)
+
+        monkeypatch.setattr(sync, "_send", slow)
+        taking = asyncio.create_task(sync.through(asyncio.Event().wait()))
+        await asyncio.sleep(0)  # so that it is the first to wait
+        publishing = asyncio.create_task(sync.publish(update))
+        await sends.wait()
+        taking.cancel()
+        await publishing
+        assert [member.state for member in pool.members] == [State.READY] * 2
+
+    play_gone(2, then)
 
 
 def test_older_weights_are_not_sent_once_the_learner_has_newer_ones() -> None:
