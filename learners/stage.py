@@ -31,7 +31,7 @@ class Loading:
     spec: RankSpec
     torch_device: torch.device
 
-    def policy(self, path: str, torch_device: torch.device | None = None, *, frozen: bool = False) -> PolicyModel:
+    def policy(self, path: str, *, frozen: bool = False) -> PolicyModel:
         """On a device, or under ZeRO-3 this rank's part of it. frozen: it will not be trained."""
         zero_3 = None
         if self.learner.zero_stage == 3:
@@ -45,7 +45,7 @@ class Loading:
             gradient_checkpointing=self.spec.gradient_checkpointing,
             fp32_head=self.spec.fp32_head,
             rope_theta_scale=self.learner.rope_theta_scale,
-            device=torch_device or self.torch_device,
+            device=self.torch_device,
             zero_3=zero_3,
         )
 
@@ -59,8 +59,12 @@ class Reference:
     def __init__(self, path: str, loading: Loading) -> None:
         self._away = loading.learner.offload_reference and loading.learner.zero_stage != 3
         self._torch_device = loading.torch_device
-        policy = loading.policy(path, torch.device("cpu") if self._away else None, frozen=True)
+        policy = loading.policy(
+            path, frozen=True
+        )  # proved on the device: its attention may need it (`require_packing`)
         policy.requires_grad_(False).eval()
+        if self._away:
+            policy.to("cpu")
         self._engine: Any = None
         if loading.learner.zero_stage == 3:
             self._engine = zero.frozen(policy, loading.learner, dtype=loading.spec.held_dtype)
