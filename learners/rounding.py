@@ -17,6 +17,9 @@ from torch import nn
 
 from rlsys.system.device import RoundingUnits
 
+# How the names of layers begin that make keys and values, some of them with queries.
+KEYS_AND_VALUES = ("k_", "v_", "kv_", "qkv_", "query_key_value", "c_attn")
+
 
 @contextmanager
 def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterator[None]:
@@ -52,8 +55,14 @@ def round_again(model: nn.Module, units: RoundingUnits, seed: int = 0) -> Iterat
 def _rounded(model: nn.Module, units: RoundingUnits) -> Iterator[tuple[nn.Module, float]]:
     """What rounds: every module without parts, and every block of a list, whose last operation adds a residual."""
     blocks = {id(block) for parts in model.modules() if isinstance(parts, nn.ModuleList) for block in parts}
+    cached = {id(module) for name, module in model.named_modules() if _makes_cached(name)}
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            yield module, units.products
+            coarse = units.cached is not None and (id(module) in cached or not cached)
+            yield module, max(units.products, units.cached or 0.0) if coarse else units.products
         elif id(module) in blocks or not any(True for _ in module.children()):
             yield module, units.rest
+
+
+def _makes_cached(name: str) -> bool:
+    return any(part.startswith(KEYS_AND_VALUES) for part in name.split("."))

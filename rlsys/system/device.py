@@ -88,20 +88,23 @@ class RoundingUnits:
 
     products: float  # of what a linear layer gives
     rest: float
+    cached: float | None = None  # of keys and values, where the engine's cache holds them more coarsely
 
 
 # Of bfloat16 half of the last bit: its sums are float32, and each is rounded once. Of float32 the whole of it: its sums
 # are rounded as they are made.
 UNITS = {"float32": 2.0**-23, "bfloat16": 2.0**-8}
 QUANTISED_UNIT = 2.0**-4  # of fp8 with 3 bits behind the first, or of 8 bits for the largest of a few hundred numbers
-QUANTISING = ("quantization", "kv_cache_dtype")  # arguments of vLLM
+PLAIN = (None, "auto", "bfloat16")  # values of vLLM's arguments that quantise nothing
 
 
 def rounding_units(recipe: RecipeConfig, device: Device) -> RoundingUnits:
     """Of the coarser side, which is the engine: the learner never quantises."""
-    unit = UNITS[dtype_of(recipe.model.dtype, device)]
-    quantised = any(recipe.engine.vllm.get(key) not in (None, "auto", "bfloat16") for key in QUANTISING)
-    return RoundingUnits(products=QUANTISED_UNIT if quantised else unit, rest=unit)
+    unit, vllm = UNITS[dtype_of(recipe.model.dtype, device)], recipe.engine.vllm
+    products = unit if vllm.get("quantization") in PLAIN else QUANTISED_UNIT
+    return RoundingUnits(
+        products=products, rest=unit, cached=None if vllm.get("kv_cache_dtype") in PLAIN else QUANTISED_UNIT
+    )
 
 
 FILLED_IN = (

@@ -81,6 +81,17 @@ def test_the_errors_are_of_the_seed_and_of_the_unit(source: str) -> None:
     assert gap(true, measured(2**-12, 0)) == pytest.approx(16 * gap(true, measured(2**-16, 0)), rel=0.5)
 
 
+def test_a_coarse_cache_rounds_keys_and_values_alone(source: str) -> None:
+    policy = load_policy(source, dtype="float32", attention_key="packed_sdpa")
+    true, fine, coarse = learned(policy), 2**-12, 2**-4
+
+    def moved(products: float, cached: float | None) -> float:
+        with round_again(policy.model, RoundingUnits(products=products, rest=fine, cached=cached)):
+            return gap(true, learned(policy))
+
+    assert moved(fine, fine) == moved(fine, None) < moved(fine, coarse) < moved(coarse, None)
+
+
 def test_every_part_of_a_result_is_rounded(source: str) -> None:
     """Positions are a cosine and a sine."""
     policy = load_policy(source, dtype="float32", attention_key="packed_sdpa")

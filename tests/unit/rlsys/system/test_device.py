@@ -74,20 +74,20 @@ def test_what_is_given_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "vllm", "products", "rest"),
+    ("device", "dtype", "vllm", "products", "rest", "cached"),
     [
-        ("cpu", "auto", {}, 2**-23, 2**-23),
-        ("cpu", "bfloat16", {}, 2**-8, 2**-8),
-        ("cuda", "auto", {"kv_cache_dtype": "auto"}, 2**-8, 2**-8),
-        ("cuda", "auto", {"quantization": "fp8"}, 2**-4, 2**-8),
-        ("cuda", "auto", {"kv_cache_dtype": "fp8"}, 2**-4, 2**-8),
+        ("cpu", "auto", {}, 2**-23, 2**-23, None),
+        ("cpu", "bfloat16", {}, 2**-8, 2**-8, None),
+        ("cuda", "auto", {"kv_cache_dtype": "auto"}, 2**-8, 2**-8, None),
+        ("cuda", "auto", {"quantization": "fp8"}, 2**-4, 2**-8, None),
+        ("cuda", "auto", {"kv_cache_dtype": "fp8"}, 2**-8, 2**-8, 2**-4),
     ],
 )
 def test_the_unit_of_rounding_goes_by_the_dtype_and_by_what_the_engine_quantises(
-    device: str, dtype: Any, vllm: dict[str, Any], products: float, rest: float
+    device: str, dtype: Any, vllm: dict[str, Any], products: float, rest: float, cached: float | None
 ) -> None:
     recipe = RecipeConfig(model=ModelConfig(dtype=dtype), engine=EngineConfig(vllm=vllm))
-    assert rounding_units(recipe, DEVICES[device]) == RoundingUnits(products=products, rest=rest)
+    assert rounding_units(recipe, DEVICES[device]) == RoundingUnits(products=products, rest=rest, cached=cached)
 
 
 def test_every_stage_is_resolved_by_what_it_says_itself() -> None:
