@@ -48,8 +48,8 @@ class EngineChat:
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> EngineChat:
-        """Blocks the event loop for the half minute that an engine takes. Raises BadInput without a tokenizer."""
-        renderer = ChatRenderer(spec.model_path)
+        """Blocks the event loop for the half minute an engine takes. Raises BadInput without a usable tokenizer."""
+        renderer = ChatRenderer(spec.model_path).usable()
         return cls(await Engine.start(spec), renderer)
 
     @property

@@ -92,6 +92,11 @@ class ChatRenderer:
         self.ends = read_ends(model_path, self.tokenizer.eos_token_id)
         self.deltas: LRUCache[tuple[tuple[Message, ...], ToolOffer | None], Ints] = LRUCache(CACHED_BYTES, _bytes_of)
 
+    def usable(self) -> ChatRenderer:
+        """Itself. Raises BadInput where its chat template cannot be used with its arguments."""
+        _ = self.rewrites
+        return self
+
     def under(self, template_args: Mapping[str, Any]) -> ChatRenderer:
         """The one that gives the chat template these arguments (`env.template_args`), and no others. Raises BadInput
         for one that the template does not take."""
@@ -218,7 +223,12 @@ class ChatRenderer:
         """Raises BadInput where the policy would not see its tools, or where its calls could not be read."""
         family = self.family(offer)
         if offer.form == NATIVE and offer.schemas:
-            require_tools(self._render, offer, family)
+            try:
+                require_tools(self._render, offer, family)
+            except BadInput:
+                raise
+            except Exception as error:  # of a schema that it does not expect
+                raise BadInput(f"the chat template does not take its tools ({describe_exception(error)})") from error
 
     def read_calls(self, text: str, offer: ToolOffer) -> tuple[ToolCall, ...]:
         """The calls in a message that was sampled, in their order."""
@@ -358,9 +368,8 @@ class ChatRenderer:
         shown = None if offer is None else replace(offer, schemas=schemas)
         try:
             return self._render(hidden, open_turn=True, offer=shown), marks
-        except (
-            Exception
-        ) as error:  # a template may refuse a role, two turns of one side, or a prompt without a question
+        except Exception as error:
+            # A template may refuse a role, two turns of one side, or a prompt without a question.
             roles = ", ".join(message.role for message in messages)
             refused = f"the chat template does not take it ({describe_exception(error)})"
             raise BadInput(refused, where=f"a conversation of {roles}") from error

@@ -20,7 +20,7 @@ from envs.base import World
 from envs.tools.schema import undescribed
 from launch.checks import models
 from rlsys.config.identity import config_key
-from rlsys.config.recipe import RecipeConfig
+from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import args_of, offer_of
 from rlsys.types import Message, Sample, Task, ToolOffer
@@ -37,15 +37,23 @@ SHOWN = 1200  # characters of the first one
 MARK = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")
 
 
-def prompt_lines(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], most: int = SHOWN) -> list[str]:
+def prompt_lines(
+    renderer: ChatRenderer,
+    model: str,
+    playing: Sequence[RecipeConfig],
+    most: int = SHOWN,
+    *,
+    config: RunConfig,
+) -> list[str]:
     """For people. playing: the stages whose episodes are played; each of their worlds and windows is looked at once.
-    most: characters of a prompt that are shown.
+    most: characters of a prompt that are shown. config: whose other stages may teach conversations.
 
     Raises BadInput for a tokenizer that is larger than the model, and where, of a sample that could be looked at in
     time, no prompt can be made or none leaves room for an answer.
     """
     check_vocabulary(renderer, model)
-    said = [template_of(renderer, model), *_doubts_of(renderer, model, playing)]
+    recipes = [recipe for stage in config.stages for recipe in stage.config.by_env.values()]
+    said = [template_of(renderer, model), *_doubts_of(renderer, model, recipes)]
     return [*(f"chat template: {each}" for each in said), *_of_worlds(renderer, model, playing, most)]
 
 
@@ -70,9 +78,9 @@ def check_prompts(
         say(f"chat template: {doubt}")
 
 
-def _doubts_of(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig]) -> list[str]:
+def _doubts_of(renderer: ChatRenderer, model: str, recipes: Sequence[RecipeConfig]) -> list[str]:
     """A template is looked at with the arguments that it is given: it may need them, or open a thought with one."""
-    used = dict.fromkeys([renderer.under(args_of(recipe.env)) for recipe in playing] or [renderer])
+    used = dict.fromkeys(renderer.under(args_of(recipe.env)) for recipe in recipes)
     return list(dict.fromkeys(doubt for one in used for doubt in doubts(one, model)))
 
 

@@ -166,7 +166,7 @@ def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Prog
     if not (begun_before := store_path(target).exists()):  # else it is not yet known whether anything is left to play
         ask()
     with orderly_exit(), model_or_scratch(recipe, wire.resolved_model_path(recipe), options.output) as model:
-        renderer = ChatRenderer(model).under(args_of(recipe.env))
+        renderer = ChatRenderer(model).under(args_of(recipe.env)).usable()
         played = TrajectoryStore(store_path(target), identify_play(recipe, weights_of(teacher), tokenizer_id(renderer)))
         if has_pending(tasks, played):
             if begun_before:

@@ -81,7 +81,7 @@ def make_run(
             seal_model(directory, journal)
     renderer = ChatRenderer(model_path)
     check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
-    for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START):
+    for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START, config=config):
         progress.say(line)
     needed = wire.services(playing, trained)
     progress.begin("starting Ray")

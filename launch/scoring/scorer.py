@@ -229,7 +229,7 @@ class Tokens:
         os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 
         try:
-            return ChatRenderer(self._path, template=self._template)
+            return ChatRenderer(self._path, template=self._template).usable()
         except BadInput as error:
             self._missing = f"{error}; the network is not asked"
             return None

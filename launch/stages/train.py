@@ -54,7 +54,7 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
         path = models.whole_path(recipe.model.path)
         renderer = ChatRenderer(path, template=read_template(recipe.model))
         check_evaluated(renderer, config)
-        prompts.prompt_lines(renderer, path, _playing(config))
+        prompts.prompt_lines(renderer, path, _playing(config), config=config)
         check_teachers(stages, renderer.tokenizer, f"model.path={recipe.model.path!r}")
         preflight.check_model(recipe.model.path, learner=True, ask=False)  # of a hub name: config.json lies here now
         models.check_window(recipe, recipe.model.path, learner=True)
@@ -79,7 +79,7 @@ def _prompts(config: RunConfig) -> list[str]:
         return [f"not known before the model is on this machine{away and f'; {path}: {away}'}"]
     renderer = ChatRenderer(str(folder), template=read_template(config.recipe.model))
     check_evaluated(renderer, config)
-    lines = prompts.prompt_lines(renderer, str(folder), _playing(config))
+    lines = prompts.prompt_lines(renderer, str(folder), _playing(config), config=config)
     for stage in config.stages:
         for sample in stage_of(stage.kind).example(config, stage, renderer):
             lines += prompts.sample_lines(renderer, stage.name, sample)

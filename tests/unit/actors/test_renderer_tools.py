@@ -272,3 +272,16 @@ def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> No
     blind = TEMPLATES["qwen"].replace(SHOWN, "")
     with pytest.raises(BadInput, match="shows no tools"):
         rendering(folder, "blind", blind).check_offer(OFFER)
+
+
+def test_a_schema_on_which_the_template_fails_is_one_line(tmp_path: Path) -> None:
+    """It shows the tools that are tried on it, and stumbles over one without properties."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_in(tmp_path, ["one two"], ()))
+    stumbles = (
+        "{% for tool in tools or [] %}{{ tool.function.parameters.properties.items() | list | length }}{% endfor %}"
+    )
+    tokenizer.chat_template = stumbles + QWEN
+    tokenizer.save_pretrained(tmp_path)
+    bare = json.dumps({"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}})
+    with pytest.raises(BadInput, match="the chat template does not take its tools"):
+        ChatRenderer(str(tmp_path)).check_offer(ToolOffer(schemas=(bare,)))

@@ -12,7 +12,6 @@ from envs.worlds.calculator import CalculatorWorld
 from launch.checks import prompts
 from launch.checks.prompts import prompt_lines
 from launch.config.compose import compose
-from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.types import Task
 from tests.made import jsonl
@@ -40,12 +39,9 @@ def with_template(folder: Path, tmp_path: Path, template: str) -> str:
     return str(tmp_path / "m")
 
 
-def recipe(*overrides: str) -> RecipeConfig:
-    return compose("quickstart", ["env.train_tasks=8", "env.held_out_tasks=8", *overrides]).stages[-1].config
-
-
-def lines(model: str, *overrides: str) -> list[str]:
-    return prompt_lines(ChatRenderer(model), model, [recipe(*overrides)] * 2)
+def lines(model: str, *overrides: str, most: int = 1000) -> list[str]:
+    config = compose("quickstart", ["env.train_tasks=8", "env.held_out_tasks=8", *overrides])
+    return prompt_lines(ChatRenderer(model), model, [config.stages[-1].config] * 2, most, config=config)
 
 
 def test_the_prompt_is_shown_as_the_model_gets_it(folder: Path, tmp_path: Path) -> None:
@@ -55,8 +51,7 @@ def test_the_prompt_is_shown_as_the_model_gets_it(folder: Path, tmp_path: Path) 
     assert "tokens, in a window of 2048; a message ends at <|im_end|>, " in first and "</answer>" in first
     assert text[0] == "  | <|im_start|>user" and text[-2] == "  | " and "<|im_start|>assistant" in text[-3]
     assert text[-1].startswith("prompts: at most ")  # once: both stages play one world in one window
-    renderer = ChatRenderer(model)
-    shown = prompt_lines(renderer, model, [recipe("engine.max_model_len=2048")], most=10)
+    shown = lines(model, "engine.max_model_len=2048", most=10)
     assert "  | <|im_start ... (" in "\n".join(shown)
 
 
@@ -118,6 +113,14 @@ def test_a_template_that_refuses_this_worlds_messages_is_told_with_their_roles(f
     with refused(
         "model.path", says="a conversation of user: the chat template does not take it (TemplateError: No questions"
     ):
+        lines(model)
+
+
+def test_a_stage_that_only_teaches_may_have_a_template_that_needs_an_argument(folder: Path, tmp_path: Path) -> None:
+    model = with_template(folder, tmp_path, CHATML + "{{ '' if persona.name else '' }}")
+    config = compose("quickstart", ["stages.rl=null", "env.template_args.persona={name: Ada}"])
+    assert prompt_lines(ChatRenderer(model), model, [], config=config)
+    with refused(says="'persona' is undefined"):
         lines(model)
 
 
