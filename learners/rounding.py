@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from rlsys.system.device import RoundingUnits
 
@@ -57,7 +58,7 @@ def _rounded(model: nn.Module, units: RoundingUnits) -> Iterator[tuple[nn.Module
     blocks = {id(block) for parts in model.modules() if isinstance(parts, nn.ModuleList) for block in parts}
     cached = {id(module) for name, module in model.named_modules() if _makes_cached(name)}
     for module in model.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | Conv1D):
             coarse = units.cached is not None and (id(module) in cached or not cached)
             yield module, max(units.products, units.cached or 0.0) if coarse else units.products
         elif id(module) in blocks or not any(True for _ in module.children()):

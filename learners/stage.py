@@ -59,9 +59,8 @@ class Reference:
     def __init__(self, path: str, loading: Loading) -> None:
         self._away = loading.learner.offload_reference and loading.learner.zero_stage != 3
         self._torch_device = loading.torch_device
-        policy = loading.policy(
-            path, frozen=True
-        )  # proved on the device: its attention may need it (`require_packing`)
+        # Proved on the device that it is asked on: its attention may need it (`require_packing`).
+        policy = loading.policy(path, frozen=True)
         policy.requires_grad_(False).eval()
         if self._away:
             policy.to("cpu")

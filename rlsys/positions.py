@@ -7,8 +7,8 @@ from typing import Any
 
 KEYS = ("max_position_embeddings", "n_positions")  # the smaller of them counts
 OVERRIDE = "model_max_length"  # that Cohere's models have in addition: it counts alone
+CHANGING = frozenset({"dynamic", "longrope", "su"})  # RoPE that changes with the length of a text
 # RoPE whose factor is in `max_position_embeddings` already; another's is multiplied with it.
-CHANGING = frozenset({"dynamic", "longrope", "su"})  # with the length of a text
 INCLUDED = frozenset({"deepseek_llama_scaling", "deepseek_yarn", "llama3", "longrope", "su", "yarn"})
 
 

@@ -151,6 +151,7 @@ class WeightSync:
                 published, _ = await self._send(version, probe)
             except BaseException:  # cancelled, for one: another wait has to see to it then
                 publisher.gone.set()
+                self._again -= 1
                 raise
             publisher.again(replace(publication, published=published))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from actors.weights.check import allowed_gap
 from learners.export import perturb_weights, weights
@@ -90,6 +90,17 @@ def test_a_coarse_cache_rounds_keys_and_values_alone(source: str) -> None:
             return gap(true, learned(policy))
 
     assert moved(fine, fine) == moved(fine, None) < moved(fine, coarse) < moved(coarse, None)
+
+
+@torch.no_grad()
+def test_the_products_of_gpt2_are_products_too() -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=2))
+    layer, inputs = model.transformer.h[0].attn.c_attn, torch.ones(1, 1, 32)
+    plain = layer(inputs)
+    for units in (RoundingUnits(products=2**-4, rest=2**-23), RoundingUnits(products=2**-8, rest=2**-8, cached=2**-4)):
+        with round_again(model, units):
+            error = ((layer(inputs) - plain) / plain).abs().max()
+        assert 2**-6 < error <= 2**-4 * 1.001
 
 
 def test_every_part_of_a_result_is_rounded(source: str) -> None:
