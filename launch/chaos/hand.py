@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -86,7 +87,8 @@ class Hand:
         """What is stopped continues, and the disk has its room."""
         self._over.set()
         for thread in self._threads:
-            thread.join(timeout=5.0)  # a turn takes a fifth of a second
+            with suppress(RuntimeError):  # a signal came as it was started: once it runs it finds that all is over
+                thread.join(timeout=5.0)  # a turn takes a fifth of a second
         signal_all(self._stopped, signal.SIGCONT)
 
     def _begin(self, work: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from itertools import islice, pairwise
@@ -291,6 +292,21 @@ def test_a_disk_that_is_being_filled_when_the_command_is_stopped_has_its_room(
     monkeypatch.setattr(shutil, "disk_usage", stop)
     with pytest.raises(SystemExit):
         Hand().fill(tmp_path, 600.0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_is_stopped_as_it_begins_to_wait_ends_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(thread: threading.Thread) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**16 + 4096))
+    monkeypatch.setattr(threading.Thread, "start", stop)
+    hand = Hand()
+    with pytest.raises(SystemExit):
+        hand.fill(tmp_path, 600.0)
+    hand.end()
     assert not list(tmp_path.iterdir())
 
 
