@@ -40,6 +40,7 @@ def test_a_question_is_one_message_of_the_users_and_its_end_says_whether_it_was_
         return engine
 
     renderer = SimpleNamespace(prompt_ids=lambda messages: [(each.role, each.content) for each in messages])
+    renderer.usable = lambda: renderer
     monkeypatch.setattr(actors.judge, "ChatRenderer", lambda path: renderer)
     monkeypatch.setattr(Engine, "start", start)
 

@@ -32,7 +32,7 @@ from tests.played import episode, tokenizer_in
 from tests.refused import refused
 
 T = TypeVar("T")
-SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=0.5)
+SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=30.0)
 SMALL = PythonMathConfig(train_tasks=100, held_out_tasks=20, instruction="", sandbox=SANDBOX)
 WORLD = PythonMathWorld(SMALL)
 
@@ -88,7 +88,8 @@ def test_code_is_run_and_its_output_stands_inline() -> None:
 
 
 def test_code_that_never_ends_is_the_models_mistake_and_the_episode_goes_on() -> None:
-    endless, after = steps(code("while True: pass"), code("print(1)"))
+    short = replace(SMALL, sandbox=replace(SANDBOX, timeout_s=2.0))
+    endless, after = steps(code("while True: pass"), code("print(1)"), config=short)
     assert endless.end is None and endless.reply is not None and "TimeoutError" in endless.reply.content
     assert after.reply == shown("1")
 

@@ -237,15 +237,15 @@ def test_a_learner_that_is_gone_too_is_found_dead_though_its_node_says_so_first(
 def test_a_wait_that_is_given_up_while_it_sends_again_leaves_that_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async def then(pool: RolloutPool, sync: WeightSync, left: list[int]) -> None:
         update = await sync.export(1)
-        send, sends = sync._send, asyncio.Event()
+        export, sends = Exporter.export, asyncio.Event()
 
         async def slow(*args: Any) -> Any:
             if not sends.is_set():
                 sends.set()
                 await asyncio.Event().wait()
-            return await send(*args)
+            return await export(*args)
 
-        monkeypatch.setattr(sync, "_send", slow)
+        monkeypatch.setattr(Exporter, "export", slow)
         taking = asyncio.create_task(sync.through(asyncio.Event().wait()))
         await asyncio.sleep(0)  # so that it is the first to wait
         publishing = asyncio.create_task(sync.publish(update))
