@@ -33,11 +33,11 @@ def _stretch(text: Mapping[str, Any]) -> float:
     return factor
 
 
-def even_of(config: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Up to how many positions a RoPE is the same for every length of text, and its kind, where it changes beyond.
+def rope_change_of(config: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Beyond how many positions a RoPE changes with the length of a text, and its kind. None: it never changes.
 
     There the angles of all tokens follow from the largest position of a row, so that samples that are packed into one
-    would change each other's numbers; an engine takes one set of angles for its whole window. None: it never changes.
+    would change each other's numbers; an engine takes one set of angles for its whole window.
     """
     text = config.get("text_config") or config
     for rope in ropes_of(text.get("rope_parameters") or text.get("rope_scaling")):

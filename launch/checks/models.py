@@ -21,7 +21,7 @@ from launch.checks.packaged import PACKAGED, folder_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, require
 from rlsys.experts import has_experts
-from rlsys.positions import even_of, positions_of
+from rlsys.positions import positions_of, rope_change_of
 
 # Dense decoders that load, whose samples in one packed row do not see each other, and that vLLM serves:
 # tests/e2e/test_architectures.py looks at each. Whole runs have been made with llama and qwen3.
@@ -141,24 +141,33 @@ def check_division(sizes: Config, ways: int, key: str) -> None:
 
 def check_window(recipe: RecipeConfig, path: str | None, *, learner: bool) -> None:
     """Raises BadInput for a policy that was made for fewer positions than the window has, unless they are lengthened,
-    and for one to be trained whose RoPE changes within the window (`even_of`).
+    and for one to be trained whose RoPE changes within the window.
 
     path: as of `check_partition`; a scratch model has what is asked for. learner: the run may lengthen them itself.
     """
     window, lengthened = recipe.engine.max_model_len, learner and recipe.learner.rope_theta_scale != 1.0
-    even = even_of(load_model_config(path) or {}) if learner and path is not None else None
-    if even is not None and even[0] < window:
-        what = f"the model's RoPE ({even[1]}) changes with the length of a text, and so with what is packed beside it"
-        raise BadInput(what, key="engine.max_model_len", found=window, expected=f"{even[0]} at most with {path}")
-    if path is None or lengthened or os.environ.get(LONGER) == "1":
+    if path is None:
         return
-    longest = positions_of(load_model_config(path) or {})
+    config = load_model_config(path) or {}
+    if learner:
+        require_fixed_rope(config, path, window)
+    if lengthened or os.environ.get(LONGER) == "1":
+        return
+    longest = positions_of(config)
     if longest is not None and longest < window:
         what = f"the model was trained on {longest} positions"
         longer = "learner.rope_theta_scale above 1 for a longer one" if learner else "a checkpoint of longer ones"
         raise BadInput(
             what, key="engine.max_model_len", found=window, expected=f"{longest} at most with {path}, or {longer}"
         )
+
+
+def require_fixed_rope(config: Config, path: str, window: int) -> None:
+    """Raises BadInput for a model of packed rows whose RoPE changes within the window."""
+    change = rope_change_of(config)
+    if change is not None and change[0] < window:
+        what = f"the model's RoPE ({change[1]}) changes with the length of a text, and so with what is packed with it"
+        raise BadInput(what, key="engine.max_model_len", found=window, expected=f"{change[0]} at most with {path}")
 
 
 def _sizes_of(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from actors.renderer import ChatRenderer
 from launch.checks import preflight
 from launch.checks.gpu_memory import shape_of
-from launch.checks.models import check_division, load_model_config, parameters_in, text_of
+from launch.checks.models import check_division, load_model_config, parameters_in, require_fixed_rope, text_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.positions import positions_of
@@ -77,11 +77,15 @@ def check_teachers(recipes: Iterable[RecipeConfig], tokenizer: Any, policy: str)
 
     tokenizer: the policy's. policy: what names it in an error.
     """
+    recipes = list(recipes)
     for path in teachers_of(recipes):
         preflight.check_model(path, learner=True, key=KEY)
         if tokenizer is not None:
             compare_tokens(_load(path), tokenizer, path, policy)
             _check_size(path, len(tokenizer))
+    for recipe in recipes:
+        for path in teachers_of([recipe], loaded_by_ranks=True):
+            require_fixed_rope(load_model_config(path, KEY) or {}, path, recipe.engine.max_model_len)
 
 
 def compare_tokens(teacher: Any, tokenizer: Any, path: str, policy: str) -> None:

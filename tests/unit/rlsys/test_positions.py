@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlsys.positions import even_of, positions_of
+from rlsys.positions import positions_of, rope_change_of
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_positions_and_the_stretch_of_rope(config: dict[str, Any], longest: int 
 
 
 @pytest.mark.parametrize(
-    ("config", "even"),
+    ("config", "change"),
     [
         ({"max_position_embeddings": 4096}, None),
         ({"max_position_embeddings": 131072, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, None),
@@ -66,5 +66,5 @@ def test_positions_and_the_stretch_of_rope(config: dict[str, Any], longest: int 
         ),
     ],
 )
-def test_up_to_where_a_rope_is_the_same_for_every_length(config: dict[str, Any], even: tuple[int, str] | None) -> None:
-    assert even_of(config) == even
+def test_beyond_which_positions_a_rope_changes(config: dict[str, Any], change: tuple[int, str] | None) -> None:
+    assert rope_change_of(config) == change

@@ -1,11 +1,13 @@
 """Another model as the reference: its tokens are the policy's, and an algorithm looks at it."""
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.checks import teachers
 from launch.checks.gpu_memory import RankPlan, host_memory, rank_memory, shape_of
 from launch.checks.teachers import check_teachers, compare_tokens, served_to, teachers_of
 from launch.config.compose import compose
@@ -130,3 +132,16 @@ def test_a_teacher_that_is_served_is_not_loaded_by_the_ranks() -> None:
     loaded, served = (compose("quickstart", [*keys, *more]).recipe for more in ([], ["learner.serve_reference=true"]))
     assert teachers_of([loaded, served]) == teachers_of([loaded], loaded_by_ranks=True) == ["/teacher"]
     assert teachers_of([served], loaded_by_ranks=True) == []
+
+
+def test_a_teacher_of_packed_rows_is_refused_where_its_rope_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teachers.preflight, "check_model", lambda *_, **__: None)  # there are no weights
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 512, "factor": 8.0}
+    config = {"model_type": "phi3", "max_position_embeddings": 4096, "rope_parameters": rope}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    recipe = compose("quickstart", ["engine.max_model_len=513"]).recipe
+    learner = LearnerConfig(reference=str(tmp_path))
+    with refused("engine.max_model_len", found=513, says="longrope"):
+        check_teachers([replace(recipe, learner=learner)], None, "")
