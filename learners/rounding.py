@@ -57,10 +57,10 @@ def _rounded(model: nn.Module, units: RoundingUnits) -> Iterator[tuple[nn.Module
     """What rounds: every module without parts, and every block of a list, whose last operation adds a residual."""
     blocks = {id(block) for parts in model.modules() if isinstance(parts, nn.ModuleList) for block in parts}
     cached = {id(module) for name, module in model.named_modules() if _makes_cached(name)}
+    coarse = max(units.products, units.cached or 0.0)
     for module in model.modules():
         if isinstance(module, nn.Linear | Conv1D):
-            coarse = units.cached is not None and (id(module) in cached or not cached)
-            yield module, max(units.products, units.cached or 0.0) if coarse else units.products
+            yield module, coarse if id(module) in cached or not cached else units.products
         elif id(module) in blocks or not any(True for _ in module.children()):
             yield module, units.rest
 

@@ -69,10 +69,10 @@ class WeightPublisher:
     async def publish(self, publication: WeightUpdate) -> list[LoadCheck]:
         """Deliver a version to every worker that is up; those that come up later get it before they serve.
 
-        A worker that is late serves nothing new until it holds the newest version; half of them are waited for, and
-        all where the weights are the start-up check's (a version below 0). Raises
-        RunFailed when an engine, loaded twice, still computes something else than the learner. A version that is on no
-        node any more (`gone`) is waited for until `again` brings it: `WeightSync.publish` sees to that.
+        A worker that is late serves nothing new until it holds the newest version; half of them are waited for, and of
+        the start-up check's weights (a version below 0) all. Raises RunFailed when an engine, loaded twice, still
+        computes something else than the learner. A version that is on no node any more (`gone`) is waited for until
+        `again` brings it: `WeightSync.publish` sees to that.
         """
         assert self._distributor is not None
         self._begin(publication)

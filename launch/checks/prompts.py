@@ -117,8 +117,8 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     """What of the template does not fit the tokenizer, or what is learned and looked for."""
     if not renderer.has_template:
         return []
-    rewritten, found = renderer.rewrites, list[str]()
-    before, after = renderer.around()
+    before, after = renderer.usable().around()
+    found = []
     if not renderer.ends & set(renderer.encode(after)):
         what = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
         found.append(f"it never ends a message of the model: {what} does not stand after it, and is not learned")
@@ -132,8 +132,8 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
         found.append(
             "it shows the day (strftime_now): a run that goes on tomorrow, and its evaluation, have other prompts"
         )
-    if rewritten:
-        what = ", ".join(rewritten)
+    if renderer.rewrites:
+        what = ", ".join(renderer.rewrites)
         found.append(
             f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
             "template shows it; demonstrations of several turns are one, without that"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # Ray and torch behind these
 
 PROBE_SAMPLES = 4  # 256 tokens with PROBE_TOKENS: their mean gap is known to a tenth, in one small row
 PROBE_TOKENS = 64  # a prompt's last ones, or those of as many short prompts as have them
-PROBE_PROMPTS = 32  # that are looked at, at most
+PROBE_PROMPTS = 32  # that are looked at, at most: eight tokens of each fill the samples
 LONG_TOKENS = 4096  # of one text, at the end of which engine and learner are compared once
 # Engines hold the logits of a prompt that is scored, with copies in 16 and 32 bits, beside all that they have planned.
 LOGIT_BYTES, MOST_LOGITS = 10, 3 << 30
@@ -257,9 +257,9 @@ def cut_probe(prompts: Iterable[Sequence[int]], length: int) -> tuple[tuple[int,
         if len(samples) == PROBE_SAMPLES:
             return tuple(samples)
     whole = cycle(chain.from_iterable(texts))
-    for _ in range(PROBE_PROMPTS):
-        samples[tuple(islice(whole, length))] = None
-    return tuple(islice(cycle(filter(None, samples)), PROBE_SAMPLES))
+    pieces = (tuple(islice(whole, length)) for _ in range(PROBE_PROMPTS))
+    samples |= dict.fromkeys(filter(None, pieces))
+    return tuple(islice(cycle(samples), PROBE_SAMPLES))
 
 
 def make_long_probe(run: Run) -> tuple[int, ...]:
