@@ -26,7 +26,7 @@ from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.report.at_end import reporting
 from launch.run import cleanup, parent
-from launch.run.exchanged import moved_data, refuse_exchanged
+from launch.run.exchanged import Facts, moved_data, refuse_exchanged
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.addresses import addresses_of
 from launch.stages.base import needs_engines, scored_in, trained_on_engines
@@ -110,9 +110,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             if finished and not extended:
                 return say_finished(config, directory, state, progress)
             entered = config.stages[state.stage_index]
+            known: dict[str, Facts] = {}
             if checkpoint is not None:
                 progress.doing("comparing the data with its digests")
-                refuse_exchanged(directory.path, text, checkpoint)
+                known = refuse_exchanged(directory.path, text, checkpoint)
             progress.doing("comparing the checkpoint with its digests")
             checked = checkpoint is None or directory.verify(checkpoint, progress.say)
             check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
@@ -149,7 +150,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
         played = [each for stage in playing for each in recipes_of(stage.config)]
         run = parts.make_run(
             config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
-            weights=weights, overrides=options.overrides,
+            weights=weights, overrides=options.overrides, known=known,
             forecast={} if timed is None else timed.forecast.first_s,
         )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))

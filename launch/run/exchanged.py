@@ -18,13 +18,20 @@ CODE = (".py",)  # a mistake in it may be mended: it is no data
 Facts = Mapping[str, Any]  # of `digest_files`; "sha256" is None where no digest was made in time
 
 
-def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> None:
-    """Raises BadInput where a file that the run has read holds something else by now. text: the configuration that
-    continues it, as YAML."""
+def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> dict[str, Facts]:
+    """What the run knows of the files that it goes on with, those included that lie elsewhere by now. Whoever records
+    them records this: a digest made later could be of a file that was exchanged in between.
+
+    Raises BadInput where a file that the run has read holds something else by now. text: the configuration that
+    continues it, as YAML.
+    """
     recorded = _recorded(run_dir)
+    known = {name: recorded[earlier] for name, earlier in moved_data(run_dir, text).items()}
     for name, paths in data_files(text).items():
         before = recorded.get(name)
-        if before is not None and not name.endswith(CODE) and not _same(before, paths):
+        if before is None or name.endswith(CODE):
+            continue
+        if not _same(before, paths):
             raise BadInput(
                 f"{name} is not the file that this run was begun with ({_describe(before, paths)}): put that one back, "
                 "or train on the new one in another --run-dir, from what was learned here with "
@@ -32,6 +39,9 @@ def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> None:
                 key="--run-dir",
                 found=run_dir,
             )
+        if before.get("sha256"):
+            known[name] = before
+    return known
 
 
 def moved_data(run_dir: Path, text: str) -> dict[str, str]:

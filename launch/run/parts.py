@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from actors.placement import ResourceRequest, place
@@ -56,12 +57,14 @@ def make_run(
     trained: Sequence[RecipeConfig],
     weights: WeightFolder,
     overrides: Sequence[str] = (),
+    known: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     forecast: Mapping[str, float] | None = None,
 ) -> Run:
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
     text: the configuration as YAML. playing: of the stages that need engines. trained: of those whose learner trains on
-    what the engines play. overrides: as typed. forecast: seconds of a step's phases, where they are known.
+    what the engines play. overrides: as typed. known: data files whose digests
+    have just been compared. forecast: seconds of a step's phases, where they are known.
     """
     with files_or_bad_input():
         if missing := directory.rewind_metrics(state.step):
@@ -75,7 +78,7 @@ def make_run(
         journal.seal("config.yaml", digest_of(text.encode()))
         directory.seal_newest(journal)
         directory.keep_reserve()
-        provenance = begin_record(directory.path, config, text, state.step, overrides)
+        provenance = begin_record(directory.path, config, text, state.step, overrides, known)
         model_path = starting_model(config.recipe, directory, progress)
         if Path(model_path) == directory.path.resolve() / MODEL and wire.resolved_model_path(config.recipe) is None:
             seal_model(directory, journal)

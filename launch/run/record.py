@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -75,8 +76,16 @@ class RunRecord:
         replace_file(self.path, json.dumps(self._whole, indent=1, ensure_ascii=False) + "\n")
 
 
-def begin_record(folder: Path, config: RunConfig, text: str, step: int, overrides: Sequence[str]) -> RunRecord:
-    """Of a run that begins or is continued. text: its configuration as YAML."""
+def begin_record(
+    folder: Path,
+    config: RunConfig,
+    text: str,
+    step: int,
+    overrides: Sequence[str],
+    known: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> RunRecord:
+    """Of a run that begins or is continued. text: its configuration as YAML. known: of data files that have a digest
+    (`refuse_exchanged`); the others are digested while the run begins."""
     recipe, files = config.recipe, data_files(text)
     head = {
         "format": FORMAT,
@@ -94,10 +103,12 @@ def begin_record(folder: Path, config: RunConfig, text: str, step: int, override
         "overrides": shareable(overrides),
         **describe_software(),
         "nodes": place_parts([], [], {}),
-        "data": {name: {"sha256": None, "bytes": sum(map(_size, paths))} for name, paths in files.items()},
+        "data": {
+            name: known.get(name) or {"sha256": None, "bytes": sum(map(_size, paths))} for name, paths in files.items()
+        },
     }
     record = RunRecord(folder / RUN, head, attempt)
-    record.digest_data(files)
+    record.digest_data({name: paths for name, paths in files.items() if name not in known})
     return record
 
 
