@@ -1,0 +1,1 @@
+"""Pure functions of text that worlds, rewards and services share."""

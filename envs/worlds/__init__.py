@@ -1,0 +1,1 @@
+"""The environments that `env.name` can name, one file each."""

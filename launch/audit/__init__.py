@@ -1,0 +1,1 @@
+"""`rlsys audit`: what a run directory proves of itself, by the digests of its journal."""

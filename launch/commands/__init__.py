@@ -1,0 +1,1 @@
+"""The commands of `rlsys`, one file each: arguments in, exit code out."""

@@ -1,0 +1,1 @@
+"""Evaluations: sets of held-out tasks, how they are played, and how two results are compared."""

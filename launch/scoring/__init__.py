@@ -1,0 +1,1 @@
+"""`rlsys score`: rewards of answers that lie in a file."""

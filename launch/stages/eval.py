@@ -6,8 +6,8 @@ from typing import Any
 
 from launch.evaluation.evaluate import evaluate, prompts_of
 from launch.evaluation.sets import plays_of
+from launch.run.first_delivery import first_delivery
 from launch.run.run import Run
-from launch.run.weight_sync import first_delivery
 from launch.stages.base import Stage, StageKeys, check_judge, check_response_length
 from launch.stages.reads import DELIVERY, EVALUATION
 from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig

@@ -14,9 +14,9 @@ from envs.rewards import solved_by
 from envs.services.teacher import check_by_text, check_ready, check_teacher
 from launch.checks.deadlines import generated_at_once
 from launch.observe.progress import Progress
+from launch.run.first_delivery import first_delivery
 from launch.run.playing import PendingGroup, Plays, play_each, rollout_plan
 from launch.run.run import Run
-from launch.run.weight_sync import first_delivery
 from launch.stages.base import Stage, StageKeys, check_judge, check_response_length, check_tags
 from launch.stages.reads import DELIVERY, EPISODE
 from launch.stages.store import TrajectoryStore, store_path, write_out

@@ -34,12 +34,12 @@ from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.evaluation.limits import long_phases
 from launch.observe.row import Clock, StepRow
 from launch.run.episodes import Played, TokenCredit
+from launch.run.first_delivery import first_delivery
 from launch.run.playing import plans_by_env
 from launch.run.run import OpenGroups, Run
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.tasks import StopRequested
 from launch.run.updating import update
-from launch.run.weight_sync import first_delivery
 from launch.run.written import choose_written
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer

@@ -16,10 +16,10 @@ from envs.base import World
 from envs.mixture import config_of
 from launch.evaluation.evaluate import evaluate_after, evaluate_before, owes_before
 from launch.observe.row import Clock, StepRow
+from launch.run.first_delivery import first_delivery
 from launch.run.run import Run
 from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.updating import update
-from launch.run.weight_sync import first_delivery
 from launch.stages.base import needs_engines
 from launch.stages.datasets import Data, DataStage, resolve_steps
 from launch.stages.own_prompts import PromptAccount, with_prompt

@@ -11,9 +11,9 @@ from typing import Any
 import launch.stages.rl_loop
 from launch.cli import main
 from launch.run.episodes import TokenCredit
+from launch.run.first_delivery import first_delivery
 from launch.run.playing import rollout_plan
 from launch.run.run import Run
-from launch.run.weight_sync import first_delivery
 from launch.stages.rl_loop import curriculum_of, keep_trajectories
 from learners.algorithms import make_algorithm
 from rlsys.config.recipe import StageConfig

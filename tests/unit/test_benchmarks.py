@@ -25,7 +25,8 @@ import psutil
 import pytest
 
 from launch.config.compose import compose
-from launch.run.weight_sync import WeightSync, make_long_probe, make_probe
+from launch.run.first_delivery import make_long_probe, make_probe
+from launch.run.weight_sync import WeightSync
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest

@@ -177,14 +177,11 @@ def test_the_rooms_of_launch_see_only_what_is_below_them() -> None:
     assert [pair for pair, (here, there) in rooms.items() if here != there and there not in ROOMS[here]] == []
 
 
-ANNOTATIONS = {"launch.run.weight_sync": {"launch.run.run"}}  # a run has its sync; the first delivery is of a run
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_one_that_imports_it(package: str) -> None:
     """Inside functions and under TYPE_CHECKING too: of any two files, one can be read without the other."""
     imports = modules_imported(package)
-    graph = {name: others - {name} - ANNOTATIONS.get(name, set()) for name, others in imports.items()}
+    graph = {name: others - {name} for name, others in imports.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 

@@ -36,7 +36,7 @@ from launch.observe import levels
 from launch.observe.phases import Phase, PhaseWatch
 from launch.reading import lines
 from launch.report import at_end, kept, page
-from launch.run import weight_sync, written
+from launch.run import first_delivery, written
 from learners import leaving
 from learners.meeting import collective_timeout_s
 from rlsys import deadlines, mismatch
@@ -196,7 +196,7 @@ TABLE = (
         (384, 384, 32), (768, 768, 64), "every seat; more only wait"),
     Row("generated at once", lambda case: derived.generated_at_once(case.rl), (384, 384, 40), (384, 384, 32),
         (768, 768, 64), "the same"),
-    Row("long probe", lambda case: weight_sync.long_probe_length(case.rl.engine.max_model_len, case.vocab),
+    Row("long probe", lambda case: first_delivery.long_probe_length(case.rl.engine.max_model_len, case.vocab),
         (4096, 4096, 767), (2048, 2048, 512), (4096, 4096, 767), "where people train; the window, and a row"),
     Row("row of the learner", lambda case: require_resolved(case.rl.learner.tokens_per_row), (16384, 16384, 2048),
         (16384, 16384, 768), 65536, "the window: no sample has a row of its own"),
@@ -245,7 +245,7 @@ TOYS = (
     Toy("episodes of a step, MB", ("trajectories.keep_mb=1000",)),
     Toy("chunk of logits, GB", ("learner.logit_chunk=16384",)),
     Toy("cached replies, MB", put=(renderer, "CACHED_BYTES", 1_600_000_000)),
-    Toy("long probe", put=(weight_sync, "LONG_TOKENS", 64)),
+    Toy("long probe", put=(first_delivery, "LONG_TOKENS", 64)),
     Toy("gap of a delivery", put=(check, "LEAST_LIMIT", 0.5)),
     Toy("gap in training", put=(levels.MISMATCH, "bfloat16", 0.5)),
     Toy("cut off", put=(levels, "CUT", 0.9)),

@@ -1,0 +1,1 @@
+"""The families of reasoning-gym, asked in a process of their own."""

@@ -13,7 +13,8 @@ from actors.members import State
 from actors.pool import RolloutPool
 from actors.weights.check import LEAST_LIMIT, LoadCheck, WeightUpdate
 from actors.worker import LoadResult
-from launch.run.weight_sync import NOISES, SENT_AGAIN, WeightSync, cut_probe, long_probe_length
+from launch.run.first_delivery import cut_probe, long_probe_length
+from launch.run.weight_sync import NOISES, SENT_AGAIN, WeightSync
 from rlsys.errors import LearnerLost, RunFailed
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits

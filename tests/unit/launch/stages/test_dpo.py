@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launch.run.first_delivery import PROBE_TOKENS
 from launch.run.tasks import StopRequested
-from launch.run.weight_sync import PROBE_TOKENS
 from launch.stages.datasets import open_data
 from launch.stages.dpo import pair_loss
 from launch.stages.supervised import samples_of
