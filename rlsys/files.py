@@ -161,3 +161,10 @@ def _plain_copy(path: Path, *_: int) -> Path:
             raise gzip.BadGzipFile(errno.EINVAL, f"damaged: {error}", str(path)) from error
         copy.flush()
         return Path(f"/proc/{os.getpid()}/fd/{os.dup(copy.fileno())}")
+
+
+def shorten_path(path: Path) -> Path:
+    """As a person at this prompt would write it."""
+    with contextlib.suppress(FileNotFoundError):  # the working folder may be gone by the end
+        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path

@@ -66,7 +66,7 @@ def harvest_groups(
     outcomes: dict[int, Outcome] = {}
     signals: dict[int, bool | None] = {}
     means: dict[int, float] = {}
-    stale_tokens = truncated_tokens = ungraded_tokens = dull_tokens = 0
+    left_out = dict.fromkeys(("stale", "truncated", "ungraded", "without_signal"), 0)  # tokens
     for group in groups:
         sequence = group.ticket.sequence
         rewards = rewards_of(group)
@@ -76,29 +76,23 @@ def harvest_groups(
         signals[sequence], credit = credit_group(algorithm, group)
         if credit is None:
             outcomes[sequence] = "filtered" if graded else "failed"
-            dull_tokens += sum(each.num_sampled for each in group.summaries) if graded else 0
+            left_out["without_signal"] += sum(each.num_sampled for each in group.summaries) if graded else 0
             continue
         kept: list[list[SampleRef]] = []
         for each, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
                 masked = algorithm.truncated != "train" and each.end.truncates
-                truncated_tokens += each.num_sampled if masked else 0
-                ungraded_tokens += 0 if masked else each.num_sampled
+                left_out["truncated" if masked else "ungraded"] += each.num_sampled
                 continue
             advantages[sequence, each.sibling] = advantage
             fresh, stale = sample_refs(
                 each, group_id=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
             )
-            stale_tokens += stale
+            left_out["stale"] += stale
             kept.append(fresh)
         outcomes[sequence] = "trained" if any(kept) else "filtered"
         trained.append(kept)
-    left_out: Metrics = {
-        "tokens/stale": Sum(stale_tokens),
-        "tokens/truncated": Sum(truncated_tokens),
-        "tokens/ungraded": Sum(ungraded_tokens),
-        "tokens/without_signal": Sum(dull_tokens),
-    }
+    fates: Metrics = {f"tokens/{fate}": Sum(count) for fate, count in left_out.items()}
     trajectories = [each for group in groups for each in group.summaries]
     given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
     return Harvest(
@@ -113,7 +107,7 @@ def harvest_groups(
         failures=failure_counts(trajectories),
         sampled=sum(each.num_sampled for each in trajectories),
         discarded=sum(each.discarded_tokens for each in trajectories),
-        metrics=merge([*step_metrics(groups, outcomes, version), left_out]),
+        metrics=merge([*step_metrics(groups, outcomes, version), fates]),
     )
 
 

@@ -264,8 +264,7 @@ async def _attempt(
                     room = min(room, plan.max_response_tokens - spent)
                 if room <= 0 or clock.cut:
                     if not done.turns:
-                        detail = f"the prompt has {len(context)} tokens, the context window {plan.max_context}"
-                        raise EpisodeBroken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
+                        raise _prompt_too_long(task, len(context), plan.max_context)
                     done.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
@@ -296,13 +295,22 @@ async def _attempt(
             with _data_boundary("environment"):
                 done.state = await final_state(env)
     except TimeoutError:
-        late = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {plan.timeout_s:g} s")
-        done.broken = CutShort(late) if done.sampling or clock.cut else EpisodeBroken(late)
+        done.broken = _too_late(plan.timeout_s, cut=done.sampling or clock.cut)
     except EpisodeBroken as error:
         done.broken = error
     done.ran_s = clock.ran_s
     note_progress()  # of one that ended before its first message, too
     return done
+
+
+def _prompt_too_long(task: Task, tokens: int, window: int) -> EpisodeBroken:
+    detail = f"the prompt has {tokens} tokens, the context window {window}"
+    return EpisodeBroken(Failure(kind=FailureKind.DATA, where=f"task {task.task_id}", detail=detail))
+
+
+def _too_late(timeout_s: float, *, cut: bool) -> EpisodeBroken:
+    late = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {timeout_s:g} s")
+    return CutShort(late) if cut else EpisodeBroken(late)
 
 
 def _continue(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envs.services.first_question import ask_all
@@ -26,7 +27,7 @@ from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.report.at_end import reporting
 from launch.run import cleanup, parent
-from launch.run.exchanged import Facts, moved_data, refuse_exchanged
+from launch.run.exchanged import moved_data, refuse_exchanged
 from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
 from launch.stages.addresses import addresses_of
 from launch.stages.base import needs_engines, scored_in, trained_on_engines
@@ -42,7 +43,7 @@ from launch.stages.train import (
 )
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
-from rlsys.files import files_or_bad_input
+from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.system.device import resolve_run
 from rlsys.system.weight_folder import WeightFolder
 
@@ -110,19 +111,15 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             if finished and not extended:
                 return say_finished(config, directory, state, progress)
             entered = config.stages[state.stage_index]
-            known: dict[str, Facts] = {}
-            if checkpoint is not None:
-                progress.doing("comparing the data with its digests")
-                known = refuse_exchanged(directory.path, text, checkpoint)
+            progress.doing("comparing the data with its digests")
+            known = refuse_exchanged(directory.path, text, checkpoint) if checkpoint is not None else {}
             progress.doing("comparing the checkpoint with its digests")
             checked = checkpoint is None or directory.verify(checkpoint, progress.say)
             check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
             if checkpoint is not None:
                 refuse_impossible(entered, state, checkpoint, directory.checkpoints())
             progress.doing("trying reward functions, and asking judges and teachers one question")
-            for stage in config.stages[state.stage_index :]:
-                try_functions_of(scored_in(config, stage), progress.say if checkpoint is not None else None)
-            ask_all(addresses_of(config, config.stages[state.stage_index :]), progress.say)
+            try_users_parts(config, config.stages[state.stage_index :], progress, continued=checkpoint is not None)
             changed = changed_midway(directory.path, config, state) if checkpoint is not None else []
             if extended and checkpoint is not None:
                 directory.renew_checkpoint(checkpoint, state)  # a kill from here on finds a run that is not finished
@@ -132,19 +129,11 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     weights = WeightFolder.open(cleanup.tag(), config.recipe.cluster.weights_dir)
     parent.tell(run=str(directory.path))
     with reporting(directory, config.recipe.report, progress.say), cleanup.orderly_exit():
-        progress.say(f"run directory {parts.shorten_path(directory.path)}; {format_start()}")
-        device = smallest_device(config.recipe.cluster)
-        for advice in (advise_stop(config, device), advise_stop_deadline(stop_deadline_s(config, device))):
-            if advice is not None:
-                progress.say(advice)
+        progress.say(f"run directory {shorten_path(directory.path)}; {format_start()}")
+        for advice in advise_stopping(config):
+            progress.say(advice)
         if checkpoint is not None:
-            progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
-            for line in changed:
-                progress.say(line)
-            if divided := describe_division(entered, state, checkpoint):
-                progress.say(divided)
-            for aside in directory.set_aside_after(checkpoint):
-                progress.say(f"set aside, to be removed by hand: {parts.shorten_path(aside)}")
+            say_continued(directory, state, checkpoint, entered, changed, progress)
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
         played = [each for stage in playing for each in recipes_of(stage.config)]
@@ -154,9 +143,40 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             forecast={} if timed is None else timed.forecast.first_s,
         )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))
-        for line in audit_lines(directory.path, str(parts.shorten_path(directory.path))):
+        for line in audit_lines(directory.path, str(shorten_path(directory.path))):
             progress.say(line)
     return code
+
+
+def try_users_parts(config: RunConfig, stages: Sequence[StageConfig], progress: Progress, *, continued: bool) -> None:
+    """The reward functions of these stages are called once, their judges and teachers asked one question. Raises
+    BadInput for a function that raises, unless the run is continued: then it is said."""
+    for stage in stages:
+        try_functions_of(scored_in(config, stage), progress.say if continued else None)
+    ask_all(addresses_of(config, stages), progress.say)
+
+
+def advise_stopping(config: RunConfig) -> Iterator[str]:
+    device = smallest_device(config.recipe.cluster)
+    yield from filter(None, (advise_stop(config, device), advise_stop_deadline(stop_deadline_s(config, device))))
+
+
+def say_continued(
+    directory: RunDir,
+    state: DriverState,
+    checkpoint: Path,
+    entered: StageConfig,
+    changed: Sequence[str],
+    progress: Progress,
+) -> None:
+    """From where, what is another than before, and the newer checkpoints, which are set aside."""
+    progress.say(f"continuing from {checkpoint.name}: stage {entered.name}, step {state.stage_step}")
+    for line in changed:
+        progress.say(line)
+    if divided := describe_division(entered, state, checkpoint):
+        progress.say(divided)
+    for aside in directory.set_aside_after(checkpoint):
+        progress.say(f"set aside, to be removed by hand: {shorten_path(aside)}")
 
 
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:

@@ -29,15 +29,7 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     needs: what the actors take on a device. A local cluster must hold them; one that was joined may still grow.
     run: named in the metadata of the driver, as the dashboard's list of jobs shows it.
     """
-    os.environ[cleanup.VARIABLE] = cleanup.tag()  # inherited by every process that starts from here
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    # Calls that were given up, at a stop or when ranks are started again, fail later: Ray would print each whole.
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    if not sys.stdout.isatty():
-        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray itself says, of a lost node for one
-    # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    _set_environment()
     import ray
 
     address = config.address or os.environ.get("RAY_ADDRESS")
@@ -85,6 +77,19 @@ def connect(config: ClusterConfig, needs: Callable[[Device], Sequence[ResourceRe
     if local:
         check(needs(device))
     return device
+
+
+def _set_environment() -> None:
+    """Of this process and of every one that starts from here; what a user has set of Ray's stays."""
+    os.environ[cleanup.VARIABLE] = cleanup.tag()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # Calls that were given up, at a stop or when ranks are started again, fail later: Ray would print each whole.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    if not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray itself says, of a lost node for one
+    # Ray 2.60 warns that this will become the default: actors with num_gpus=0 keep their view of the devices.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 def driver_node() -> str:

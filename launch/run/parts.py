@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from launch.checks.teachers import check_teachers, teachers_of
 from launch.observe.gauges import Gauges
 from launch.observe.progress import Progress
 from launch.observe.trackers.base import TrackedRun, flatten_config
+from launch.observe.trackers.feed import Trackers
 from launch.observe.trackers.table import make_trackers
 from launch.run import nodes, wire
 from launch.run.cluster import connect, driver_node
@@ -37,7 +37,7 @@ from launch.run.rundir import METRICS, RunDir
 from learners.rope import copy_scaled
 from rlsys.adapters import MODEL
 from rlsys.config.recipe import RecipeConfig, RunConfig
-from rlsys.files import files_or_bad_input
+from rlsys.files import files_or_bad_input, shorten_path
 from rlsys.journal import Journal, read_journal
 from rlsys.seals import digest_of
 from rlsys.system.device import Device, require_device, resolve, resolve_run
@@ -63,32 +63,18 @@ def make_run(
     """Connects to Ray, builds a scratch policy where the recipe has no model, and starts no actor yet.
 
     text: the configuration as YAML. playing: of the stages that need engines. trained: of those whose learner trains on
-    what the engines play. overrides: as typed. known: data files whose digests
-    have just been compared. forecast: seconds of a step's phases, where they are known.
+    what the engines play. overrides: as typed. known: data files whose digests have just been compared.
+    forecast: seconds of a step's phases, where they are known.
     """
     with files_or_bad_input():
-        if missing := directory.rewind_metrics(state.step):
-            progress.say(
-                f"{shorten_path(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are "
-                f"missing, the first of step {missing[0]}: the run continues, its curves have a hole and `health` has "
-                "not seen them"
-            )
-        journal = Journal(directory.journal, keep=state.mark)
-        directory.write("config.yaml", text)
-        journal.seal("config.yaml", digest_of(text.encode()))
-        directory.seal_newest(journal)
-        directory.keep_reserve()
+        journal = open_journal(directory, state, text, progress)
         provenance = begin_record(directory.path, config, text, state.step, overrides, known)
         model_path = starting_model(config.recipe, directory, progress)
         if Path(model_path) == directory.path.resolve() / MODEL and wire.resolved_model_path(config.recipe) is None:
             seal_model(directory, journal)
-    renderer = ChatRenderer(model_path)
-    check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
-    for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START, config=config):
-        progress.say(line)
-    needed = wire.services(playing, trained)
+    renderer = load_renderer(config, model_path, playing, progress)
     progress.begin("starting Ray")
-    needs = partial(_needs, config.recipe, needed if playing else None)
+    needs = partial(_needs, config.recipe, wire.services(playing, trained) if playing else None)
     device = connect(config.recipe.cluster, needs, run=config.recipe.name)
     config = resolve_run(config, device)
     recipe, playing = config.recipe, [resolve(each, device) for each in playing]
@@ -96,16 +82,6 @@ def make_run(
     services.on_gpus = bool(device.gpus_per_actor)
     for stage in config.stages:
         require_device(stage.config.learner, device)
-    tracked = TrackedRun(
-        directory=directory.path,
-        name=f"{recipe.name} seed {recipe.seed}",
-        config=flatten_config(text),
-        step=state.step,
-        settings=recipe.wandb,
-    )
-    tracker, uploads = make_trackers(recipe, tracked)
-    for line in uploads:
-        progress.say(line)
     return Run(
         config=config,
         dir=directory,
@@ -120,17 +96,59 @@ def make_run(
         services=services,
         provenance=provenance,
         progress=progress,
-        tracker=tracker,
-        gauges=Gauges(
-            directory.path.name,
-            {"step": state.step, "time": time.time(), "run/steps_planned": sum(stage.steps for stage in config.stages)},
-        ),
+        tracker=start_trackers(recipe, directory, text, state.step, progress),
+        gauges=Gauges(directory.path.name, gauges_at_start(config, state)),
         model_path=model_path,
         playing=playing,
         forecast=forecast or {},
         earlier=state,
         started=progress.started,
     )
+
+
+def open_journal(directory: RunDir, state: DriverState, text: str, progress: Progress) -> Journal:
+    """Of a process that begins or continues the run, with the configuration that it has."""
+    if missing := directory.rewind_metrics(state.step):
+        progress.say(
+            f"{shorten_path(directory.path / METRICS)}: the rows of {len(missing)} of {state.step} steps are "
+            f"missing, the first of step {missing[0]}: the run continues, its curves have a hole and `health` has "
+            "not seen them"
+        )
+    journal = Journal(directory.journal, keep=state.mark)
+    directory.write("config.yaml", text)
+    journal.seal("config.yaml", digest_of(text.encode()))
+    directory.seal_newest(journal)
+    directory.keep_reserve()
+    return journal
+
+
+def load_renderer(
+    config: RunConfig, model_path: str, playing: Sequence[RecipeConfig], progress: Progress
+) -> ChatRenderer:
+    """With a look at what it renders: the first prompt of each stage is shown, teachers must read the same tokens."""
+    renderer = ChatRenderer(model_path)
+    check_teachers((stage.config for stage in config.stages), renderer.tokenizer, "the policy")
+    for line in prompt_lines(renderer, model_path, playing, most=SHOWN_AT_START, config=config):
+        progress.say(line)
+    return renderer
+
+
+def gauges_at_start(config: RunConfig, state: DriverState) -> dict[str, float]:
+    return {"step": state.step, "time": time.time(), "run/steps_planned": sum(stage.steps for stage in config.stages)}
+
+
+def start_trackers(recipe: RecipeConfig, directory: RunDir, text: str, step: int, progress: Progress) -> Trackers:
+    tracked = TrackedRun(
+        directory=directory.path,
+        name=f"{recipe.name} seed {recipe.seed}",
+        config=flatten_config(text),
+        step=step,
+        settings=recipe.wandb,
+    )
+    tracker, uploads = make_trackers(recipe, tracked)
+    for line in uploads:
+        progress.say(line)
+    return tracker
 
 
 def starting_model(recipe: RecipeConfig, directory: RunDir, progress: Progress) -> str:
@@ -218,10 +236,3 @@ def on_nodes(nodes: Sequence[str]) -> str:
 async def start_engines(run: Run, for_workers: list[Any], for_services: list[Any]) -> None:
     """The rollout workers, and the tool services that their environments call."""
     await asyncio.gather(run.pool.start(for_workers), run.services.start(for_services, run.connect))
-
-
-def shorten_path(path: Path) -> Path:
-    """As a person at this prompt would write it."""
-    with contextlib.suppress(FileNotFoundError):  # the working folder may be gone by the end
-        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return path

@@ -20,11 +20,12 @@ from launch.checks.shareable import shareable
 from launch.checks.software import versions
 from launch.observe.held_out import fall
 from launch.run import cleanup, parent
-from launch.run.parts import shorten_path, start_parts
+from launch.run.parts import start_parts
 from launch.run.run import Run, health
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.tasks import StopRequested
 from rlsys.errors import SEE, BadInput, describe_error
+from rlsys.files import shorten_path
 from rlsys.journal import PROMPTS, count_prompts
 from rlsys.seals import digest_of, with_own_digest
 
@@ -37,24 +38,11 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
 
     engines: whether some of the work needs them. Returns the exit code; what failed is raised.
     """
-    loop = asyncio.get_running_loop()
-    signals: list[int] = []
-
-    def on_signal(number: int) -> None:
-        signals.append(number)
-        if len(signals) > 1:  # of one group's two, or from a user who does not like to wait
-            return
-        run.tasks.request_stop()
-        run.begin("stop", "stopping: the update in progress is left, a checkpoint is written, then every process ends")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    for early in cleanup.pending_signals():  # before the loop had its own handlers
-        on_signal(early)
+    signals = stop_on_signals(run)
     status, reason, code = "failed", None, 1
     watching = asyncio.create_task(run.loop_lag.watch())
     run.events.listen()
-    run.incidents.start(loop)
+    run.incidents.start(asyncio.get_running_loop())
     parent.tell(driver=os.getpid())
     run.events.add("begin", opening_line(run), from_step=run.state.step)
     try:
@@ -86,9 +74,7 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
         try:
             await asyncio.to_thread(leave_summary, run, status, reason)  # a long journal takes long to read
         finally:
-            with contextlib.suppress(Exception):  # the parts may be what failed
-                async with asyncio.timeout(END_DEADLINE_S):
-                    await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
+            await stop_parts(run)
             run.tracker.finish()
             if reason is not None:
                 run.events.add("end", f"{status}: {reason}")
@@ -99,6 +85,31 @@ async def go_through(run: Run, work: Callable[[Run], Awaitable[None]], *, engine
     run.events.close()
     run.progress.doing("ending every process of the run")
     return code
+
+
+def stop_on_signals(run: Run) -> list[int]:
+    """The signals that have come, a list that grows: the first one asks the run to stop."""
+    loop = asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        if len(signals) > 1:  # of one group's two, or from a user who does not like to wait
+            return
+        run.tasks.request_stop()
+        run.begin("stop", "stopping: the update in progress is left, a checkpoint is written, then every process ends")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    for early in cleanup.pending_signals():  # before the loop had its own handlers
+        on_signal(early)
+    return signals
+
+
+async def stop_parts(run: Run) -> None:
+    with contextlib.suppress(Exception):  # the parts may be what failed
+        async with asyncio.timeout(END_DEADLINE_S):
+            await asyncio.gather(run.pool.stop(), run.services.stop(), run.learner.stop())
 
 
 def keep_imports() -> None:

@@ -186,10 +186,7 @@ def pool(
     rollout = recipe.rollout
     threads = require_resolved(rollout.threads)
     start_s = start_of_engine(recipe, device).value
-    adapter = read_adapter(model_path)  # of a checkpoint that is played; what is trained is published
-    base, lora = model_path, recipe.model.lora if recipe.model.lora.rank else None
-    if adapter is not None:
-        base, lora = adapter.base, LoraConfig(rank=adapter.rank, alpha=adapter.alpha, targets=adapter.targets)
+    base, lora, adapter = split_adapter(model_path, recipe)
     shares = recipe.cluster.share_gpu and weights is not None  # with a rank
     cache_mb = shared_cache_mb(recipe, device, preflight.parameters(recipe)) if shares else None
     specs = [
@@ -200,7 +197,7 @@ def pool(
                 device,
                 model_path=base,
                 lora=lora,
-                adapter=model_path if adapter is not None else "",
+                adapter=adapter,
                 dtype=recipe.model.dtype,
                 fp32_head=recipe.model.fp32_head,
                 seed=derive(recipe.seed, "engine", index),
@@ -232,6 +229,14 @@ def pool(
         publish_deadline_s=recipe.loop.publish_deadline_s,
     )
     return RolloutPool(specs, options, distributor=distributor(recipe, weights) if weights is not None else None)
+
+
+def split_adapter(model_path: str, recipe: RecipeConfig) -> tuple[str, LoraConfig | None, str]:
+    """(base, its shape, folder) of the adapter of a checkpoint that is played; what is trained is published."""
+    adapter = read_adapter(model_path)
+    if adapter is None:
+        return model_path, recipe.model.lora if recipe.model.lora.rank else None, ""
+    return adapter.base, LoraConfig(rank=adapter.rank, alpha=adapter.alpha, targets=adapter.targets), model_path
 
 
 def scoring(recipe: RecipeConfig) -> ScoringSpec:
