@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from envs.protocols.native import FAMILIES, Family, family_of
+from envs.protocols.families.family import Family
+from envs.protocols.native import FAMILIES, family_of
 from rlsys.errors import BadInput
 from rlsys.types import Message, ToolCall, ToolOffer
 

@@ -35,7 +35,8 @@ from actors.chat import (
 )
 from actors.end_tokens import read_ends
 from actors.template_args import check_arguments
-from envs.protocols.native import FAMILIES, Family, read_calls
+from envs.protocols.families.family import Family
+from envs.protocols.native import FAMILIES, read_calls
 from envs.text.words import THOUGHT_CLOSE, THOUGHT_OPEN
 from rlsys.errors import BadInput
 from rlsys.rollout import Continuation

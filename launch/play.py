@@ -28,7 +28,8 @@ from actors.scoring import RewardService, ScoringSpec
 from envs import make_reward, new_world
 from envs.base import Env, World
 from envs.episode import UNLIMITED
-from envs.protocols.native import FAMILIES, HERMES, read_calls
+from envs.protocols.families.tagged import HERMES
+from envs.protocols.native import FAMILIES, read_calls
 from envs.rewards import RewardFunction
 from launch.checks.chat_template import read_template
 from launch.run.playing import rollout_plan

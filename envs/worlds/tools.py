@@ -20,7 +20,8 @@ from typing import ClassVar, Literal, Optional
 from envs.base import Demonstration, Env, Service, World
 from envs.episode import CallsEpisode, OneMessage
 from envs.problems import errands
-from envs.protocols.native import CALL_ID, HERMES
+from envs.protocols.families.tagged import HERMES
+from envs.protocols.families.written_json import CALL_ID
 from envs.protocols.styles import STYLES
 from envs.services.guard import ToolFailed
 from envs.services.stats import ToolStats

@@ -14,7 +14,7 @@ from actors.renderer import ChatRenderer
 from actors.scoring import ScoringSpec
 from actors.watched import EnvWorkerSpec
 from actors.worlds import EnvWorkerPool
-from envs.protocols.native import HERMES
+from envs.protocols.families.tagged import HERMES
 from envs.rewards.answer import AnswerRewardConfig
 from envs.services.guard import ToolFailed
 from envs.tools.call_pool import CallPool, PoolLimits

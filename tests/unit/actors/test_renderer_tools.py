@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from actors.renderer import ChatRenderer
-from envs.protocols.native import HERMES
+from envs.protocols.families.tagged import HERMES
 from learners.scratch import CHAT_TEMPLATE
 from rlsys.errors import BadInput
 from rlsys.samples import sample_trajectory

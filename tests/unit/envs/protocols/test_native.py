@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.protocols.native import FAMILIES, HERMES, MAX_CALLS, Family, family_of, read_calls
+from envs.protocols.families.family import MAX_CALLS, Family
+from envs.protocols.families.tagged import HERMES
+from envs.protocols.native import FAMILIES, family_of, read_calls
 from rlsys.types import ToolCall
 from tests.hostile_texts import HOSTILE
 

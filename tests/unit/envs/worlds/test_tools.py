@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.problems import errands
-from envs.protocols.native import HERMES, read_calls
+from envs.protocols.families.tagged import HERMES
+from envs.protocols.native import read_calls
 from envs.services.guard import ToolFailed
 from envs.tools.offered import PlainTool, ServedTool, ToolEntry, compute, one_text, verify_graph_answer
 from envs.tools.result import Result, ToolError
