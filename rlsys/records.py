@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +22,11 @@ from typing import Any
 import numpy as np
 
 from rlsys.errors import BadInput
-from rlsys.jsonl import decode, encode, format_value, json_object, kind_of, read_as
+from rlsys.jsonl import encode, format_value, kind_of, read_as
 from rlsys.message_keys import refuse_other_call_keys, refuse_other_keys
-from rlsys.rollout import EpisodeBroken
 from rlsys.types import (
     EpisodeEnd,
     Failure,
-    FailureKind,
     Finding,
     Floats,
     Group,
@@ -37,10 +35,8 @@ from rlsys.types import (
     Task,
     ToolCall,
     Trajectory,
-    Transcript,
 )
 
-HERE = "this line"
 ROLES = ("assistant", "user", "tool", "system")
 # Left out of a line where they say nothing.
 OPTIONAL = frozenset(
@@ -242,88 +238,18 @@ def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
     return {"status": "scored", "reward": result.value, "parts": dict(result.parts), "token_rewards": streams}
 
 
-# -- a transcript to score --------------------------------------------------------------------------------------------
-
-
 def task_of(given: Mapping[str, Any]) -> Task:
     """The task of a trajectory, from what its line has of it."""
     question, answers = str(given.get("question", "")), tuple(map(str, given.get("answers", ())))
     return Task(task_id=str(given.get("task_id")), question=question, answers=answers, record=given)
 
 
-def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) -> Transcript:
-    """A line that is to be scored: `{"task": {...}, "response": "..."}`, or a trajectory of a run.
-
-    split: a response in one string to messages. Raises BadInput that names the key, and EpisodeBroken for a trajectory
-    that broke before it could be scored: half a conversation has no reward, and no zero either.
-    """
-    record = json_object(line, HERE)
-    failure = record.get("failure")
-    if isinstance(failure, dict) and failure.get("kind") in list(FailureKind) and record.get("ended") is None:
-        raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
-    asked = _optional_field(record, "task", OBJECT)
-    if asked is None:
-        raise BadInput('no "task"', where=HERE)
-    # One name for all: rewards remember what they have read by it, and the failure says which line it is. The forms
-    # differ: what only one reward reads is checked by that reward, from the record.
-    question, key = _optional_field(asked, "question", TEXT, "task."), _optional_field(asked, "answers", TEXTS, "task.")
-    task = Task(task_id="of this line", question=question or "", answers=tuple(key or ()), record=asked)
-    response, messages = _optional_field(record, "response", TEXT), _optional_field(record, "messages", LIST)
-    if (response is None) == (messages is None):
-        found = 'neither "response" nor' if response is None else '"response" and'
-        raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
-    tokens = _flat(_optional_field(record, "token_ids", TOKENS))
-    if tokens is None and "tokenizer" in record:  # without it, "samples" has another meaning
-        samples = read_samples(record, "samples", HERE)
-        tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
-    judgements = _optional_field(record, "judgements", TEXTS)
-    return Transcript(
-        task=task,
-        messages=read_messages(messages, f"{HERE}: messages", ROLES[:3]) if response is None else split(response),
-        truncated=_optional_field(record, "truncated", FLAG) or False,
-        token_ids=tokens,
-        num_tokens=_optional_field(record, "num_tokens", COUNT),
-        correct=_optional_field(record, "correct", FLAG),
-        judgements=None if judgements is None else tuple(judgements),
-        state=_optional_field(record, "state", OBJECT),
-    )
-
-
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_count, value))
-
-
-# What a field may hold: in the words of an error, and as a check.
-Kind = tuple[str, Callable[[Any], bool]]
-OBJECT: Kind = "an object", lambda value: isinstance(value, dict)
-LIST: Kind = "a list", lambda value: isinstance(value, list)
-TEXT: Kind = "a text", lambda value: isinstance(value, str)
-TEXTS: Kind = "a list of texts", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
-FLAG: Kind = "true or false", lambda value: isinstance(value, bool)
-COUNT: Kind = "a whole number, 0 or more", _is_count
-TOKENS: Kind = (
-    "a list of whole numbers, 0 or more",  # of the whole response, or by turn
-    lambda value: _are_counts(value) or (isinstance(value, list) and all(map(_are_counts, value))),
-)
-
-
-def _optional_field(record: Mapping[str, Any], key: str, kind: Kind, inside: str = "") -> Any:
-    """A field, or None where it is absent or null. Raises BadInput for what does not fit."""
-    value = record.get(key)
-    expected, fits = kind
-    if value is not None and not fits(value):
-        raise BadInput(where=HERE, key=f'"{inside}{key}"', found=format_value(value), expected=expected)
-    return value
-
-
-def _flat(tokens: list[Any] | None) -> tuple[int, ...] | None:
-    if tokens is None:
-        return None
-    return tuple(token for each in tokens for token in (each if isinstance(each, list) else (each,)))
+def are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_count, value))
 
 
 # -- what files of ours and lines from elsewhere both hold -----------------------------------------------------------
@@ -393,13 +319,13 @@ def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Token
 
 def _one_sample(value: dict[str, Any], where: str) -> Tokens:
     ids, spans = value.get("token_ids"), value.get("sampled")
-    if not isinstance(ids, list) or not _are_counts(ids):
+    if not isinstance(ids, list) or not are_counts(ids):
         raise BadInput("is no list of whole numbers", where=where, key='"token_ids"')
     if not isinstance(spans, list) or not spans:
         raise BadInput("is no list of [start, end]", where=where, key='"sampled"')
     last = 1  # nothing predicts the first token
     for span in spans:
-        if not _are_counts(span) or len(span) != 2 or not last <= span[0] < span[1] <= len(ids):
+        if not are_counts(span) or len(span) != 2 or not last <= span[0] < span[1] <= len(ids):
             raise BadInput(
                 f"holds {span!r}", where=where, key='"sampled"', expected=f"ascending [start, end] within 1:{len(ids)}"
             )

@@ -8,25 +8,20 @@ Every task keeps its record as it was read; multiple choice and ProScript add th
 from __future__ import annotations
 
 import json
-import math
-import random
 import re
-import string
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, product
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 
 from envs.tasks.conversation import answer_texts, asked_in, conversation, prompt_row, unpack_texts
 from envs.tasks.files import Located, read_records, text_field
+from envs.tasks.multiple_choice import knowledge_crosswords, labelled, lettered, mmlu_pro
 from envs.text.amounts import read_amount
 from envs.text.words import last_boxed
 from rlsys.errors import BadInput, nearest, require
 from rlsys.row_keys import refuse_columns
-from rlsys.seeds import derive
 from rlsys.types import Task
 
-LETTERS = string.ascii_uppercase
-MAX_COMBINATIONS = 10_000  # of Knowledge Crosswords' blanks; in the released files each has three options
 FINAL_ANSWER = "#### "  # GSM8K
 # What wraps a problem where a row holds a whole prompt: DAPO-Math puts an instruction before it and one after it, ICRL
 # its system text and its examples before it.
@@ -159,73 +154,12 @@ def question_answer(record: Located) -> Task:
     return record.task(record.text("question"), answers)
 
 
-def mmlu_pro(record: Located) -> Task:
-    """MMLU-Pro: a list of "options" and the letter of the right one."""
-    return _choice(record, record.text("question"), record.texts(record.lower.get("options"), "options"))
-
-
-def lettered(record: Located) -> Task:
-    """MMLU: a list of "choices", and the place of the right one, from 0, or its letter."""
-    choices, answer = record.texts(record.lower.get("choices"), "choices"), record.lower.get("answer")
-    answer = int(answer) if isinstance(answer, float) and answer.is_integer() else answer
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < min(len(choices), len(LETTERS)):
-        return _choice(record, record.text("question"), choices, LETTERS[answer])
-    return _choice(record, record.text("question"), choices)
-
-
-def labelled(record: Located) -> Task:
-    """ARC and CommonsenseQA: "choices" holds "text" and "label", and "answerKey" is one of the labels."""
-    choices = record.mapping("choices")
-    texts, labels = (record.texts(choices.get(key), f"choices.{key}") for key in ("text", "label"))
-    right = record.text("answerkey")
-    if right not in labels or len(labels) != len(texts):
-        raise BadInput(f"is {right[:40]!r}", where=record.where, key='"answerKey"', expected=f"one of {labels}")
-    return _choice(record, record.text("question"), texts, LETTERS[labels.index(right)])
-
-
 def strategy_qa(record: Located) -> Task:
     """StrategyQA: "answer" is true or false, written as yes or no."""
     value = record.lower.get("answer")
     if not isinstance(value, bool):
         raise BadInput(f"is {str(value)[:40]!r}", where=record.where, key='"answer"', expected="true or false")
     return record.task(record.text("question"), ("yes" if value else "no",))
-
-
-def knowledge_crosswords(record: Located) -> Task:
-    """Knowledge Crosswords: one question with four options, each of which fills all blanks.
-
-    Three other combinations of the blanks' own options are drawn, always the same ones for a record, and shuffled.
-    """
-    fields, where = record.lower, record.where
-    blanks = record.texts(fields.get("blanks"), "blanks")
-    edges = [record.texts(fields.get(key), key) for key in ("source", "relation", "target")]
-    if len({len(column) for column in edges}) != 1:
-        raise BadInput('"source", "relation" and "target" differ in length', where=where)
-    options, golds = record.mapping("options"), record.mapping("golds")
-    columns = [record.texts(options.get(blank), f"options.{blank}") for blank in blanks]
-    right = tuple(
-        column[_index(golds.get(blank), len(column), f"golds.{blank}", record)]
-        for blank, column in zip(blanks, columns, strict=True)
-    )
-    if math.prod(len(column) for column in columns) > MAX_COMBINATIONS:
-        raise BadInput(f"more than {MAX_COMBINATIONS} combinations of the blanks' options", where=where)
-    wrong = sorted(set(product(*columns)) - {right})
-    if len(wrong) < 3:
-        raise BadInput(f"{len(wrong)} wrong combinations of the blanks' options", where=where, expected="at least 3")
-    rng = random.Random(derive("knowledge crosswords", *blanks, *right, edges))
-    drawn = [right, *rng.sample(wrong, 3)]
-    rng.shuffle(drawn)
-    constraints = ", ".join(" ".join(edge) for edge in zip(*edges, strict=True))
-    question = (
-        "Which option fills the blanks so that every constraint holds? "
-        f"An option names the words for {', '.join(blanks)} in this order.\nConstraints: {constraints}."
-    )
-    shown = [", ".join(words) for words in drawn]
-    task = _choice(record, question, shown, LETTERS[drawn.index(right)])
-    words = dict(zip(blanks, right, strict=True))
-    filled = [" ".join(words.get(word, word) for word in edge) for edge in zip(*edges, strict=True)]
-    more = {"edges": constraints, "num_blanks": len(blanks), "filled": filled}
-    return replace(task, record={**task.record, **more})
 
 
 def expla_graphs(record: Located) -> Task:
@@ -281,28 +215,6 @@ def ordered_steps(record: Located) -> Task:
 def _ordering(record: Located, goal: str, steps: Mapping[str, str], constraints: list[list[str]]) -> Task:
     question = f"Goal: {goal}\nSteps:\n" + "\n".join(f"{name}: {words}" for name, words in steps.items())
     return record.task(question, (), {"goal": goal, "steps": steps, "constraints": constraints})
-
-
-def _choice(record: Located, question: str, options: Sequence[str], letter: str | None = None) -> Task:
-    """A multiple-choice task: options by letter, and the right letter as the answer; of the same option twice both."""
-    if len(options) > len(LETTERS):
-        raise BadInput(f'{len(options)} "options"', where=record.where, expected=f"at most {len(LETTERS)}")
-    letter = record.answer() if letter is None else letter
-    right = options[_index(letter, len(options), "answer", record)]
-    lettered = dict(zip(LETTERS, options, strict=False))
-    answers = [letter, *(other for other, text in lettered.items() if text == right and other != letter)]
-    return record.task(question, answers, {"question": question, "options": lettered, "answers": answers})
-
-
-def _index(letter: object, count: int, key: str, record: Located) -> int:
-    if not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS[:count]:
-        raise BadInput(
-            f"is {str(letter)[:40]!r}",
-            where=record.where,
-            key=f'"{key}"',
-            expected=f"a letter from A to {LETTERS[count - 1]}",
-        )
-    return LETTERS.index(letter)
 
 
 def _from_prompt(record: Located) -> str:

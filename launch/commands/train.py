@@ -27,8 +27,9 @@ from launch.plan.plan import time_recipe
 from launch.plan.show import time_lines
 from launch.report.at_end import reporting
 from launch.run import cleanup, parent
+from launch.run.choose_run import choose_run_dir, refuse_foreign
 from launch.run.exchanged import moved_data, refuse_exchanged
-from launch.run.rundir import RunDir, choose_run_dir, refuse_foreign
+from launch.run.rundir import RunDir
 from launch.stages.addresses import addresses_of
 from launch.stages.base import needs_engines, scored_in, trained_on_engines
 from launch.stages.train import (

@@ -33,8 +33,8 @@ from launch.scoring.lines import MAX_LINE, Line
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.finite import require_finite
-from rlsys.records import HERE, read_transcript
 from rlsys.rollout import failure_of
+from rlsys.transcripts import HERE, read_transcript
 from rlsys.types import Failure, Reward, Transcript
 
 PENDING = 1024  # lines read ahead of one that is not decided yet

@@ -20,15 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
-from actors.specs import IDLE
 from actors.weights.check import WeightUpdate
 from envs.base import World
 from envs.mixture import MixtureWorld
 from envs.rewards import solved_by
-from envs.services.stats import ToolStats
-from envs.services.stats import merge as merge_stats
 from launch.evaluation.background import BackgroundEvaluation
 from launch.evaluation.evaluate import evaluate_after, evaluate_before
 from launch.evaluation.limits import long_phases
@@ -41,6 +36,7 @@ from launch.run.saving import checkpoint, checkpoint_is_due
 from launch.run.tasks import StopRequested
 from launch.run.updating import update
 from launch.run.written import choose_written
+from launch.stages.engine_metrics import engine_metrics
 from learners.algorithms import make_algorithm
 from rlsys.buffer import SlotBuffer
 from rlsys.config.envs import env_in
@@ -383,33 +379,3 @@ async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> lis
     chosen = run.tracker.choose_episodes(step, rewards)
     found = [(await run.pool.whole(groups[place]), index) for place, index in chosen]
     return [whole.trajectories[index] for whole, index in found if whole is not None]
-
-
-async def engine_metrics(run: Run) -> Mapping[str, float]:
-    statuses = await run.pool.status()
-    gauges = values(merge([IDLE.row(), *(status.engine.row() for status in statuses)]))
-    return (
-        tool_metrics([status.tools for status in statuses])
-        | gauges
-        | {
-            # Cumulative, as are the next three.
-            "engine/busy_s": sum(status.busy_s for status in statuses),
-            "engine/alive_s": sum(status.alive_s for status in statuses),
-            "engine/cpu_s": sum(status.engine_cpu_s for status in statuses),
-            "rollout/cpu_s": sum(status.own_cpu_s for status in statuses),
-            "memory/driver_rss_mb": psutil.Process().memory_info().rss / 2**20,
-            "engine/rss_mb": sum(status.rss_mb for status in statuses),
-            "worlds/ended": float(sum(len(status.worlds_lost) for status in statuses)),
-            "engine/restarts": float(sum(run.pool.restarts.values())),
-            "engine/lost": float(run.pool.lost),
-        }
-    )
-
-
-def tool_metrics(workers: Sequence[Mapping[str, ToolStats]]) -> dict[str, float]:
-    """Every tool over all workers, counted since their start."""
-    row: dict[str, float] = {}
-    for tool in sorted({tool for stats in workers for tool in stats}):
-        whole = merge_stats(stats[tool] for stats in workers if tool in stats)
-        row |= {f"tool/{tool}/{name}": value for name, value in whole.row().items()}
-    return row

@@ -11,7 +11,7 @@ from launch.config.compose import compose
 from rlsys.errors import BadInput, differences, nearest, require
 from rlsys.examples import read_answer
 from rlsys.jsonl import json_object
-from rlsys.records import read_transcript
+from rlsys.transcripts import read_transcript
 
 EMPTY = {"prompt": [], "messages": "x"}
 QUICKSTART = [

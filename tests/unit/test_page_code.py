@@ -32,8 +32,8 @@ from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.choices import choose, construct
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
-from rlsys.records import read_transcript
 from rlsys.samples import sample_trajectory
+from rlsys.transcripts import read_transcript
 from rlsys.types import EpisodeEnd, Message, Reward, Task, Trajectory, Transcript
 from tests import made
 from tests.golden.tiny import curve

@@ -17,7 +17,8 @@ from envs.problems.blocks.read import read_task
 from envs.problems.graphs.problem import Kind, Problem, from_record, to_record, truth
 from envs.problems.graphs.read import read_record
 from envs.tasks.files import Located
-from envs.tasks.formats import knowledge_crosswords, proscript
+from envs.tasks.formats import proscript
+from envs.tasks.multiple_choice import knowledge_crosswords
 from launch.data.records import Files, PublicSet, Row, by_question, identity, plain, questions
 from rlsys.errors import BadInput
 

@@ -8,8 +8,9 @@ import pytest
 from rlsys.errors import BadInput
 from rlsys.examples import read_answer
 from rlsys.jsonl import json_object, line_of
-from rlsys.records import GroupRecord, Tokens, read_group, read_transcript, record_of, score_json, to_json
+from rlsys.records import GroupRecord, Tokens, read_group, record_of, score_json, to_json
 from rlsys.rollout import EpisodeBroken, failure_of
+from rlsys.transcripts import read_transcript
 from rlsys.types import (
     EpisodeEnd,
     Failure,

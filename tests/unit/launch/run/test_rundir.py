@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from launch.config.compose import compose, to_yaml
-from launch.run.rundir import RunDir, choose_run_dir, sample_groups
+from launch.run.choose_run import choose_run_dir
+from launch.run.rundir import RunDir, sample_groups
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
 from tests.refused import refused

@@ -18,8 +18,9 @@ from envs.rewards.transcript import split_inline
 from launch.scoring.scorer import outcome
 from rlsys.choices import choose
 from rlsys.errors import BadInput
-from rlsys.records import read_transcript, score_json
+from rlsys.records import score_json
 from rlsys.rollout import EpisodeBroken
+from rlsys.transcripts import read_transcript
 from rlsys.types import Failure, FailureKind, Reward, Transcript
 
 TASK = {"question": "Capital of France?", "answers": ["Paris"]}

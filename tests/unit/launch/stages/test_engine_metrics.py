@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.specs import IDLE
 from actors.worker import WorkerStatus
-from launch.stages.rl_loop import engine_metrics
+from launch.stages.engine_metrics import engine_metrics
 
 
 def test_times_and_memory_are_summed_over_the_workers() -> None:
