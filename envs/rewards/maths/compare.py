@@ -7,17 +7,16 @@ SymPy, without a deadline: text that a model wrote goes there only inside `envs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
 
 from envs.rewards.maths.counters import rename_counter
-from envs.rewards.maths.dates import date, is_no_arithmetic, same_time, time
-from envs.rewards.maths.form import is_copied, is_reordered, is_rewritten, is_solved, is_unevaluated
+from envs.rewards.maths.dates import same_moment
+from envs.rewards.maths.form import is_copied, is_reordered, is_rewritten, is_solved
+from envs.rewards.maths.means import ALGEBRA, PLAIN, Means
 from envs.rewards.maths.measure import ratio
-from envs.rewards.maths.numerals import is_in_asked_base, ordinal, same_based
-from envs.rewards.maths.quantity import quantity, same_quantity
+from envs.rewards.maths.numerals import is_in_asked_base, same_based
+from envs.rewards.maths.quantity import quantity
 from envs.rewards.maths.structure import (
     REALS,
     Collection,
@@ -35,23 +34,12 @@ from envs.rewards.maths.structure import (
 from envs.rewards.maths.text import clean, flat, is_prose, split_name
 from envs.rewards.maths.typed import split_modulus
 from envs.rewards.maths.units import infer_unit, same_unit, split_unit
+from envs.rewards.maths.verdict import Verdict, all_of, any_of, match_members
 from envs.rewards.maths.words import choice, extract_statement, same_choices, same_words
 
 MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the gold, letter by letter
 MAX_ELEMENTS = 64
 MAX_DEPTH = 8
-
-Verdict = bool | None
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """How two cleaned texts without structure are compared, given and gold: by their looks, or with algebra."""
-
-    equal: Callable[[str, str], Verdict]  # in any form
-    same: Callable[[str, str], Verdict]
-    rounds: Callable[[str, str], Verdict]  # exact, decimal: is the decimal the exact one, rounded?
 
 
 _SETS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
@@ -72,7 +60,6 @@ _EITHER = re.compile(r"\bor\b|\u6216|\\(?:lor|vee)(?![a-zA-Z])|\|")  # `B or D` 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3}|\\(?:angle|triangle|max|min)")  # \alpha is a name as x is
 _OTHER = re.compile(r"max|min|'|\\frac\{d[^{}]*\}\{d[^{}]*\}")  # what makes another thing of a name
 _DERIVED = re.compile(r"\\frac\{d([a-z])\}\{d[xt]\}")  # y'
-_MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 
 
 def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
@@ -81,7 +68,7 @@ def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
     What stands in `question` already is none of them where a number was to be converted, or where only algebra would
     find the key in it.
     """
-    return _any(_decide(given, gold, question) for gold in golds)
+    return any_of(_decide(given, gold, question) for gold in golds)
 
 
 def _decide(given: str, gold: str, question: str) -> Verdict:
@@ -148,7 +135,7 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
     (given, modulus), (gold, asked) = split_modulus(given), split_modulus(gold)
     if modulus and modulus != asked and (asked or not (given.isdecimal() and int(given) < int(modulus))):
         return False
-    verdict = _same_moment(given, gold)
+    verdict = same_moment(given, gold)
     if verdict is None:
         verdict = same_based(_value(given), _value(gold))
     if verdict is not None:
@@ -163,26 +150,11 @@ def _compare(given: str, gold: str, means: Means) -> Verdict:
     return _compare(what, gold, means) if what else verdict
 
 
-def _same_moment(given: str, gold: str) -> Verdict:
-    """Two dates, times or scores, of which nothing is computed; None where it takes other rules."""
-    if not _MOMENT.search(given) and not _MOMENT.search(gold):
-        return None
-    ours, theirs = time(given), time(gold)
-    if ours is not None and theirs is not None:
-        return same_time(ours, theirs)
-    day = date(gold)
-    if day is not None and date(given) == day:
-        return True
-    if (is_no_arithmetic(given) or is_no_arithmetic(gold)) and not (":" in given and ":" in gold):
-        return flat(given).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
-    return None
-
-
 def _statement(given: str, gold: str, means: Means, depth: int) -> Verdict:
     """Two texts that may be equations, inequalities or approximations; `x \\in S` is S."""
     ours, theirs = relation(given), relation(gold)
     if theirs is not None and theirs.kind == r"\approx":
-        return _any(_statement(given, side, means, depth) for side in _values(theirs))
+        return any_of(_statement(given, side, means, depth) for side in _values(theirs))
     if ours is not None and ours.kind == r"\approx":
         return _compare_approximation(ours, gold, means, depth)
     if "<" in (ours and ours.kind, theirs and theirs.kind):
@@ -208,7 +180,7 @@ def _compare_approximation(given: Relation, gold: str, means: Means, depth: int)
         _same(other, side, means, depth - 1) if operator == "=" else means.rounds(side, other)
         for side, other, operator in pairs
     )
-    return _all([_any(_same(side, _value(gold), means, depth - 1) for side in sides), *right])
+    return all_of([any_of(_same(side, _value(gold), means, depth - 1) for side in sides), *right])
 
 
 def _value(text: str) -> str:
@@ -250,8 +222,8 @@ def _same_equation(
 def _same_chain(values: Sequence[str], targets: Sequence[str], means: Means, depth: int) -> Verdict:
     """`2 + 3 = 5` for 5: every side is right, and one of them is worked out."""
     loose = replace(means, same=means.equal)
-    right = [_any(_same(value, target, loose, depth) for target in targets) for value in values]
-    return _all([*right, _any(_same(value, target, means, depth) for target in targets for value in values)])
+    right = [any_of(_same(value, target, loose, depth) for target in targets) for value in values]
+    return all_of([*right, any_of(_same(value, target, means, depth) for target in targets for value in values)])
 
 
 def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ...]]:
@@ -366,9 +338,9 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     if max(len(given.elements), len(gold.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
         return False
     if kinds <= {"set", "union"}:
-        held = [_any(_member(each, other, means, depth) for other in gold.elements) for each in given.elements]
-        asked = [_any(_member(other, each, means, depth) for other in given.elements) for each in gold.elements]
-        return _all(held + asked)
+        held = [any_of(_member(each, other, means, depth) for other in gold.elements) for each in given.elements]
+        asked = [any_of(_member(other, each, means, depth) for other in given.elements) for each in gold.elements]
+        return all_of(held + asked)
     if len(given.elements) != len(gold.elements):
         return False
     if "cases" in kinds:
@@ -376,18 +348,18 @@ def _same_collection(given: Collection, gold: Collection, means: Means, depth: i
     if "list" in kinds:
         return _pair_members(given.elements, gold.elements, means, depth)
     pairs = list(zip(given.elements, gold.elements, strict=True))
-    verdict = _all(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
+    verdict = all_of(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
     if verdict or given.kind != "ratio":
         return verdict
     first, target = f"({given.elements[0]})", f"({gold.elements[0]})"  # 4:10 is 2:5: the cross products agree
-    return _all(means.equal(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
+    return all_of(means.equal(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
 def _pair_members(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
     if _name_all(golds) and not any(map(_left, given)):  # the names that were left out are an order
-        return _all(_same(value, _named(gold), means, depth) for value, gold in zip(given, golds, strict=True))
-    return _match(given, golds, lambda one, other: _member(one, other, means, depth))
+        return all_of(_same(value, _named(gold), means, depth) for value, gold in zip(given, golds, strict=True))
+    return match_members(given, golds, lambda one, other: _member(one, other, means, depth))
 
 
 def _left(member: str) -> str:
@@ -413,24 +385,9 @@ def _pair_cases(given: Sequence[str], golds: Sequence[str], means: Means, depth:
     def same(one: tuple[str, str], other: tuple[str, str]) -> Verdict:
         conditions = [_OTHERWISE.match(case[1]) is not None for case in (one, other)]
         holds = True if any(conditions) else _statement(one[1], other[1], means, depth)
-        return _all([_same(one[0], other[0], means, depth), holds])
+        return all_of([_same(one[0], other[0], means, depth), holds])
 
-    return _match(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
-
-
-def _match(given: Sequence[T], golds: Sequence[T], same: Callable[[T, T], Verdict]) -> Verdict:
-    """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
-    left = list(range(len(golds)))
-    unknown = False
-    for each in given:
-        verdicts = [same(each, golds[at]) for at in left]
-        if True in verdicts:
-            del left[verdicts.index(True)]
-        elif None in verdicts:
-            unknown = True
-        else:
-            return False
-    return None if unknown else True
+    return match_members(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
 
 
 def _member(given: str, gold: str, means: Means, depth: int) -> Verdict:
@@ -439,74 +396,3 @@ def _member(given: str, gold: str, means: Means, depth: int) -> Verdict:
     if name and key and name.partition("_")[0] != key.partition("_")[0]:
         return False
     return _statement(value, target, means, depth)
-
-
-def _finished(equal: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
-    """The same, of an answer in the form that the key has."""
-
-    def same(given: str, gold: str) -> Verdict:
-        verdict = _plain(given, gold)
-        return verdict if verdict is not None else not is_unevaluated(given, gold) and equal(given, gold)
-
-    return same
-
-
-def _plain(given: str, gold: str) -> Verdict:
-    """Two texts without structure, as numbers or as words."""
-    ours, theirs = quantity(given), quantity(gold)
-    if ours is not None and theirs is not None:
-        return same_quantity(ours, theirs)
-    if is_prose(given) or is_prose(gold) or ordinal(flat(gold)) is not None:
-        return same_words(given, gold)
-    return None
-
-
-def _plainly_rounds(exact: str, decimal: str) -> Verdict:
-    ours, theirs = quantity(exact), quantity(decimal)
-    if theirs is None or theirs.decimals is None:
-        return False
-    if ours is None:
-        return None
-    return 2 * abs(ours.value - theirs.value) <= Fraction(1, 10**theirs.decimals)
-
-
-def _with_algebra(given: str, gold: str) -> Verdict:
-    verdict = _plain(given, gold)
-    if verdict is None:
-        from envs.rewards.maths.algebra import is_same_statement  # sympy behind it
-
-        verdict = is_same_statement(given, gold)
-    return verdict
-
-
-def _algebra_rounds(exact: str, decimal: str) -> Verdict:
-    verdict, rounded = _plainly_rounds(exact, decimal), quantity(decimal)
-    if verdict is None and rounded is not None:
-        from envs.rewards.maths.algebra import near  # sympy behind it
-
-        verdict = near(exact, rounded.value, Fraction(1, 2 * 10 ** (rounded.decimals or 0)))
-    return verdict
-
-
-PLAIN = Means(_plain, _finished(_plain), _plainly_rounds)
-ALGEBRA = Means(_with_algebra, _finished(_with_algebra), _algebra_rounds)
-
-
-def _any(verdicts: Iterable[Verdict]) -> Verdict:
-    """Three-valued or: True wins over None, None over False."""
-    unknown = False
-    for verdict in verdicts:
-        if verdict:
-            return True
-        unknown = unknown or verdict is None
-    return None if unknown else False
-
-
-def _all(verdicts: Iterable[Verdict]) -> Verdict:
-    """Three-valued and: False wins over None, None over True."""
-    unknown = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        unknown = unknown or verdict is None
-    return None if unknown else True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from envs.rewards.maths.text import flat
+from envs.rewards.maths.verdict import Verdict
 
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
@@ -25,6 +26,7 @@ _DATES = tuple(
         r"(?P<month>[0-9]{1,2}) ?\u6708 ?(?P<day>[0-9]{1,2}) ?[\u65e5\u53f7]",
     )
 )
+_MOMENT = re.compile(r"[0-9]\s?[-:/][\s0-9]|[A-Za-z]{3}|[0-9]\s?(?:\\text\s?\{\s?)?[ap]\.?m|[\u5e74\u6708]")
 _WEEKDAY = re.compile(r"(?:on )?(?:mon|tues|wednes|thurs|fri|satur|sun)day[, ]+", re.IGNORECASE)
 _CLOCK = re.compile(
     r"(?:at )?(?P<hour>[0-9]{1,2})(?:\s?[:.]\s?(?P<minute>[0-5][0-9])(?:\s?:\s?(?P<second>[0-5][0-9]))?)?"
@@ -103,3 +105,18 @@ def is_no_arithmetic(text: str) -> bool:
         hour, _, minute = words.partition(":")
         return not (hour.isdigit() and minute.isdigit()) or hour[0] == "0" or gcd(int(hour), int(minute)) > 1
     return date(words) is not None and not _UNCERTAIN.fullmatch(words)
+
+
+def same_moment(given: str, gold: str) -> Verdict:
+    """Two dates, times or scores, of which nothing is computed; None where it takes other rules."""
+    if not _MOMENT.search(given) and not _MOMENT.search(gold):
+        return None
+    ours, theirs = time(given), time(gold)
+    if ours is not None and theirs is not None:
+        return same_time(ours, theirs)
+    day = date(gold)
+    if day is not None and date(given) == day:
+        return True
+    if (is_no_arithmetic(given) or is_no_arithmetic(gold)) and not (":" in given and ":" in gold):
+        return flat(given).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
+    return None
