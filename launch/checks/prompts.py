@@ -117,7 +117,7 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     """What of the template does not fit the tokenizer, or what is learned and looked for."""
     if not renderer.has_template:
         return []
-    before, after = renderer.usable().around()
+    before, after = renderer.usable().chat.around()
     found = []
     if not renderer.ends & set(renderer.encode(after)):
         what = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
@@ -125,21 +125,21 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     for mark in dict.fromkeys(MARK.findall(before + after)):
         if (count := len(renderer.encode(mark))) > 1:
             found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
-    if not renderer.opening:
+    if not renderer.chat.opening:
         found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
     dated = "strftime_now" in names_read(renderer.tokenizer.chat_template)
     if dated and time.strftime("%Y") in before:
         found.append(
             "it shows the day (strftime_now): a run that goes on tomorrow, and its evaluation, have other prompts"
         )
-    if renderer.rewrites:
-        what = ", ".join(renderer.rewrites)
+    if renderer.chat.rewrites:
+        what = ", ".join(renderer.chat.rewrites)
         found.append(
             f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
             "template shows it; demonstrations of several turns are one, without that"
         )
-    if renderer.opened_thought:
-        opened = visible(renderer.opened_thought)
+    if renderer.chat.opened_thought:
+        opened = visible(renderer.chat.opened_thought)
         found.append(
             f"it opens a thought itself ({opened}): no answer holds that tag, and rewards that look for it find none; "
             f"with a template that does not, in {model}/chat_template.jinja, the model writes its own"
@@ -234,7 +234,7 @@ def _prompt(renderer: ChatRenderer, world: World, task: Task, recipe: RecipeConf
         raise BadInput(key="env.template_args", found=renderer.template_args, expected=without)
     try:
         if offer is not None:
-            renderer.check_offer(offer)
+            renderer.chat.check_offer(offer)
         return renderer.prompt_ids(messages, offer), stop, offer, messages
     except BadInput as error:
         raise BadInput(error, key="model.path", found=model) from error

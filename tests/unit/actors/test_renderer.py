@@ -33,11 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_the_template_writes_around_a_message_of_the_models(folder: Path) -> None:
-    assert chatting(folder, "qwen3").around() == (
+    assert chatting(folder, "qwen3").chat.around() == (
         "<|im_start|>user\n.<|im_end|>\n<|im_start|>assistant\n",
         "<|im_end|>\n<|im_start|>user\n.<|im_end|>\n<|im_start|>assistant\n",
     )
-    assert chatting(folder, "mistral").around() == ("<s>[INST] . [/INST] ", "</s>[INST] . [/INST]")
+    assert chatting(folder, "mistral").chat.around() == ("<s>[INST] . [/INST] ", "</s>[INST] . [/INST]")
 
 
 @pytest.fixture(scope="module")
@@ -464,7 +464,7 @@ def test_a_text_is_what_its_tokens_say_whatever_the_configuration_asks_for(
 
 def test_a_system_text_that_moves_with_the_last_question_begins_a_new_sample(folder: Path) -> None:
     renderer = chatting(folder, "moving")
-    assert renderer.rewrites == ("the system text", "tools") and chatting(folder, "mistral").rewrites == ()
+    assert renderer.chat.rewrites == ("the system text", "tools") and chatting(folder, "mistral").chat.rewrites == ()
     system, said = Message(role="system", content="Be brief."), Message(role="assistant", content="48")
     again = Message(role="user", content="And 2 more?")
     sampled = spelled(renderer, "48", ended=True)

@@ -130,8 +130,8 @@ def sampled_in(played: Trajectory) -> list[int]:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_family_is_found_by_the_template(folder: Path, name: str) -> None:
     renderer = rendering(folder, name)
-    renderer.check_offer(OFFER)
-    family = renderer.family(OFFER)
+    renderer.chat.check_offer(OFFER)
+    family = renderer.chat.family(OFFER)
     assert family is not None and family.name == FAMILY[name]
     prompt = renderer.decode(renderer.prompt_ids([ASKED], OFFER))
     assert "search" in prompt and "price" in prompt
@@ -182,7 +182,7 @@ def test_a_published_template_that_opens_turns_with_an_empty_thought(folder: Pat
         pytest.skip("no vLLM")
     file = Path(vllm.origin).parent / "transformers_utils" / "chat_templates" / "template_minicpmv45.jinja"
     renderer = rendering(folder, "published", file.read_text())
-    family = renderer.family(OFFER)
+    family = renderer.chat.family(OFFER)
     assert family is not None and family.name == "hermes"
     shown = (ASKED, Message(role="assistant", content="", calls=CALLS), *REPLIES, ANSWER)
     ids, mask = renderer.demonstration(shown, 1, (), offer=OFFER)
@@ -267,11 +267,11 @@ def test_results_in_messages_of_the_user_are_one_message(folder: Path) -> None:
 def test_a_template_without_tools_is_refused_with_what_to_do(folder: Path) -> None:
     renderer = rendering(folder, "none", "{% for message in messages %}" + TURN + "<|im_end|>\n{% endfor %}" + OPEN)
     with pytest.raises(BadInput, match=r"env\.protocol=hermes"):
-        renderer.check_offer(OFFER)
-    renderer.check_offer(ToolOffer(schemas=(), form="hermes"))
+        renderer.chat.check_offer(OFFER)
+    renderer.chat.check_offer(ToolOffer(schemas=(), form="hermes"))
     blind = TEMPLATES["qwen"].replace(SHOWN, "")
     with pytest.raises(BadInput, match="shows no tools"):
-        rendering(folder, "blind", blind).check_offer(OFFER)
+        rendering(folder, "blind", blind).chat.check_offer(OFFER)
 
 
 def test_a_schema_on_which_the_template_fails_is_one_line(tmp_path: Path) -> None:
@@ -284,4 +284,4 @@ def test_a_schema_on_which_the_template_fails_is_one_line(tmp_path: Path) -> Non
     tokenizer.save_pretrained(tmp_path)
     bare = json.dumps({"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}})
     with pytest.raises(BadInput, match="the chat template does not take its tools"):
-        ChatRenderer(str(tmp_path)).check_offer(ToolOffer(schemas=(bare,)))
+        ChatRenderer(str(tmp_path)).chat.check_offer(ToolOffer(schemas=(bare,)))

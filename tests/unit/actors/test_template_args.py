@@ -45,7 +45,7 @@ def test_what_the_template_reads_reaches_every_prompt_and_demonstration(renderer
     ids, mask = quiet.demonstration([*ASKED, Message(role="assistant", content="8")], 1, ())
     trained = [token for token, of_model in zip(ids, mask, strict=True) if of_model]
     assert quiet.decode(ids) == f"{shown}8<|im_end|>" and quiet.decode(trained) == "8<|im_end|>"
-    assert quiet.rewrites == ("turns",) and renderer.rewrites == ()  # the empty thought stands in no history
+    assert quiet.chat.rewrites == ("turns",) and renderer.chat.rewrites == ()  # the empty thought stands in no history
 
 
 def test_a_renderer_is_made_once_for_each_set_of_arguments(renderer: ChatRenderer) -> None:
@@ -80,9 +80,9 @@ def test_a_template_that_needs_an_argument_is_used_with_it(renderer: ChatRendere
     with pytest.raises(BadInput, match=r"a conversation of user: .*'persona' is undefined"):
         bare.prompt_ids(ASKED)
     with pytest.raises(BadInput, match="its chat template cannot be used: .*'persona' is undefined"):
-        _ = bare.rewrites
+        _ = bare.chat.rewrites
     dressed = bare.under({"persona": {"name": "Ada"}})
-    assert dressed.prompt_ids(ASKED) == renderer.prompt_ids(ASKED) and dressed.rewrites == ()
+    assert dressed.prompt_ids(ASKED) == renderer.prompt_ids(ASKED) and dressed.chat.rewrites == ()
 
 
 def test_a_template_of_ones_own_stands_in_the_place_of_the_tokenizers(renderer: ChatRenderer) -> None:

@@ -102,7 +102,7 @@ def test_a_template_that_shows_the_day_is_said(folder: Path, tmp_path: Path) -> 
 def test_a_broken_template_is_one_line_with_the_model(folder: Path, tmp_path: Path, template: str, reason: str) -> None:
     model = with_template(folder, tmp_path, template)
     with pytest.raises(BadInput) as caught:
-        _ = ChatRenderer(model).rewrites
+        _ = ChatRenderer(model).chat.rewrites
     assert str(caught.value).startswith(f"model.path={model!r}: its chat template cannot be used: {reason}")
     assert "\n" not in str(caught.value)
 
