@@ -108,7 +108,7 @@ class Engine:
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
             with naming_holders(any_error=True):  # of its process the error says nothing
-                llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])  # type: ignore
+                llm = AsyncLLM.from_engine_args(engine_arguments(spec), stat_loggers=[lambda *_: gauges])
         finally:
             del os.environ[PARENT_VARIABLE]
         leave_out_token_texts(llm.output_processor)

@@ -269,7 +269,7 @@ def _rss(process: psutil.Process) -> int:
 
 def _is_engine(process: psutil.Process) -> bool:
     try:
-        return process.name().startswith(ENGINE_PROCESS)
+        return str(process.name()).startswith(ENGINE_PROCESS)
     except psutil.Error:
         return False
 

@@ -31,6 +31,7 @@ from actors.renderer import ChatRenderer
 from actors.specs import make_engine_spec
 from actors.weights.check import LoadCheck, WeightUpdate, measure
 from actors.worker import LoadResult
+from envs import make_world
 from launch.config.compose import compose
 from launch.run import wire
 from launch.run.first_delivery import PROBE_TOKENS, cut_probe, long_probe_length
@@ -99,7 +100,7 @@ def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[
     """For each of so many deliveries, a list of prompts of one world, in random order."""
     renderer, pools = ChatRenderer(path), []
     for name, changes in WORLDS.items():
-        world = wire.make_world(compose(name, changes).recipe.env)
+        world = make_world(compose(name, changes).recipe.env)
         envs = [world.env(task) for task in world.tasks("held_out")[:64]]
         pools.append([tuple(renderer.prompt_ids(env.first_messages(), offer_of(env))) for env in envs])
     return [

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import ray
 
-from actors.pool import PoolOptions, RolloutPool
+from actors.members import PoolOptions
+from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.services import Services
 from actors.specs import IDLE, EngineSpec

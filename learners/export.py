@@ -75,7 +75,8 @@ def gather_parameters(items: Sequence[Weight], modifier_rank: int | None = None)
         return nullcontext()
     import deepspeed
 
-    return deepspeed.zero.GatheredParameters(partitioned, modifier_rank=modifier_rank)
+    gathered: AbstractContextManager[None] = deepspeed.zero.GatheredParameters(partitioned, modifier_rank=modifier_rank)
+    return gathered
 
 
 @torch.no_grad()

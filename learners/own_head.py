@@ -47,7 +47,7 @@ def own_product(model: PreTrainedModel, product: Product) -> Product:
 
 
 def _name_of(model: PreTrainedModel, part: nn.Module) -> str:
-    name = next((name for name, child in model.named_children() if child is part), None)
+    name: str | None = next((name for name, child in model.named_children() if child is part), None)
     if name is None or (part is model.get_output_embeddings() and not isinstance(part, nn.Linear)):
         raise BadInput(
             f"model {type(model).__name__}: its {type(part).__name__} is not a part of it that can be replaced",

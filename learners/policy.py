@@ -172,7 +172,8 @@ class CriticModel(nn.Module):
         inputs = row_inputs(self.model, token_ids, position_ids, cu_seqlens)
         hidden_UH = self.model(**inputs).last_hidden_state[0]
         values_N = self.head(hidden_UH.index_select(0, output_positions(inputs, targets_N - 1))).squeeze(-1).float()
-        return values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
+        values_T: torch.Tensor = values_N.new_zeros(token_ids.numel()).index_copy(0, targets_N, values_N)
+        return values_T
 
 
 def load_policy(

@@ -55,7 +55,8 @@ def smoothing_window(charts: Sequence[Chart]) -> int:
 def moving_average(values: Sequence[float], window: int) -> np.ndarray:
     """The mean of the last `window` values at each place: moving_average([1, 3, 5], 2) is [1, 2, 4]."""
     sums = np.convolve(values, np.ones(window))[: len(values)]
-    return sums / np.minimum(np.arange(1, len(values) + 1), window)
+    means: np.ndarray = sums / np.minimum(np.arange(1, len(values) + 1), window)
+    return means
 
 
 def draw_curves(

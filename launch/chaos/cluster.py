@@ -83,7 +83,7 @@ class Cluster(Machines):
     def _hand(self, node: str) -> Any:
         if node not in self._hands:
             there = NodeAffinitySchedulingStrategy(node, soft=False)
-            made = ray.remote(Hand).options(num_cpus=0, scheduling_strategy=there)  # type: ignore[attr-defined]
+            made = ray.remote(Hand).options(num_cpus=0, scheduling_strategy=there)
             self._hands[node] = made.remote()
         return self._hands[node]
 

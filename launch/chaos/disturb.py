@@ -127,7 +127,7 @@ class Disturber:
         assert self._process is not None
         with suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children():
-                return child.pid
+                return int(child.pid)
         return self._process.pid
 
     def _end(self) -> None:

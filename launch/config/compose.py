@@ -314,7 +314,8 @@ def to_yaml(config: RunConfig) -> str:
         if not holds(stage_of(stage["kind"]).reads, "algorithm"):
             stage.pop("algorithm", None)  # it trains nothing: its kind says which
     recipe |= {"stages": stages}
-    return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _head(stage: StageConfig) -> Raw:

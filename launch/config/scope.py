@@ -12,12 +12,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from envs.tools.search import SearchConfig
-from launch.config.layers import Layer, Raw
+from launch.config.layers import Layer
 from launch.evaluation.sets import sets_of
 from launch.stages import STAGES
 from launch.stages.base import StageKeys, stage_of
 from launch.stages.reads import Keys, holds
 from rlsys.choices import Table, choose
+from rlsys.config.mappings import Raw
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput, refuse_unread
 

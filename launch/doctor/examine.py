@@ -13,6 +13,7 @@ from envs import make_world
 from envs.tools.sandbox import SandboxConfig
 from launch.checkpoints.disk_space import check_disk, room_for
 from launch.checks import preflight
+from launch.checks.gpu_memory import VERSIONS_IN_MEMORY
 from launch.checks.machine import expected_device
 from launch.data.makers import with_maker
 from launch.doctor.facts import ClusterFacts, NodeFacts, Wanted
@@ -175,7 +176,7 @@ def what_is_wanted(plan: Plan, device: Device) -> Wanted:
     return Wanted(
         config=plan.name,
         run_dir=plan.run_dir,
-        weights=None if size is None else size // preflight.VERSIONS_IN_MEMORY,
+        weights=None if size is None else size // VERSIONS_IN_MEMORY,
         deadline_s=plan.config.recipe.loop.publish_deadline_s,
         sandbox=plan.runs_code,
         device=plan.cluster.device,

@@ -180,7 +180,8 @@ def pause_s(age_s: float) -> float:
 
 def process_start() -> float:
     """When this process began, on the clock of `time.monotonic`."""
-    return time.monotonic() - max(0.0, time.time() - psutil.Process().create_time())
+    created: float = psutil.Process().create_time()
+    return time.monotonic() - max(0.0, time.time() - created)
 
 
 class Bar:

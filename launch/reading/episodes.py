@@ -65,12 +65,13 @@ class Episodes:
     def has(self, name: str, value: str) -> npt.NDArray[np.bool_]:
         """[N]: which rows have this text."""
         known = self.texts[name]
-        return self.columns[name] == (known.index(value) if value in known else UNKNOWN - 1)
+        code = known.index(value) if value in known else UNKNOWN - 1
+        return np.equal(self.columns[name], code)
 
     @property
     def in_training(self) -> npt.NDArray[np.bool_]:
         """[N]: which were played to be trained on, and not to evaluate."""
-        return self.columns["play"] == UNKNOWN
+        return np.equal(self.columns["play"], UNKNOWN)
 
     def lines(self, chosen: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """(row, its line of JSON) of these rows, in ascending order; those that cannot be read are left out."""

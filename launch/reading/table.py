@@ -52,7 +52,8 @@ class Rows:
     def known(self, key: str) -> Floats:
         """[up to N]: the numbers of the rows that have one."""
         column = self.column(key)
-        return column[~np.isnan(column)]
+        known: Floats = column[~np.isnan(column)]
+        return known
 
 
 def read_rows(lines: Iterable[Mapping[str, Any]], damage: DamageLog, file: str = "metrics.jsonl") -> Rows:

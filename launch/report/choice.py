@@ -69,7 +69,8 @@ def find_named(episodes: Listed, name: str) -> list[int]:
         chosen &= columns["sibling"] == int(match["sibling"])
     if not chosen.any():
         raise BadInput(key="ID", found=name, expected=f"a sibling of that group: it has {_spans(siblings)}")
-    return np.flatnonzero(chosen).tolist()
+    rows: list[int] = np.flatnonzero(chosen).tolist()
+    return rows
 
 
 def _files(stems: Sequence[str]) -> str:
@@ -105,7 +106,8 @@ def find_like(episodes: Listed, ranges: Mapping[str, Range], words: Mapping[str,
             chosen &= column != NONE
     for name, word in words.items():
         chosen &= _has(episodes.columns[WORDS[name]], episodes.texts[WORDS[name]], word)
-    return np.flatnonzero(chosen).tolist()
+    rows: list[int] = np.flatnonzero(chosen).tolist()
+    return rows
 
 
 def _has(column: npt.NDArray[np.int32], texts: Sequence[str], word: str) -> npt.NDArray[np.bool_]:

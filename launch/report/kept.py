@@ -167,7 +167,8 @@ def _evenly(groups: _Groups, chosen: Column) -> list[int]:
     begins = np.repeat(np.cumsum(counts) - counts, counts)
     turn = np.empty(len(chosen), np.int64)
     turn[by_step] = np.arange(len(chosen)) - begins
-    return chosen[np.lexsort((bisection_order(len(steps))[at], turn))].tolist()
+    order: list[int] = chosen[np.lexsort((bisection_order(len(steps))[at], turn))].tolist()
+    return order
 
 
 def bisection_order(count: int) -> Column:

@@ -18,7 +18,7 @@ BUDGET = {
     "envs": 24_850,
     "actors": 5_800,
     "learners": 5_500,
-    "launch": 38_100,
+    "launch": 38_150,
     "benchmarks": 8_250,
     "tests": 82_000,
 }
