@@ -51,7 +51,7 @@ from launch.chaos.disturb import Disturbed
 from launch.chaos.rows import Rows
 from launch.chaos.table import as_json, read_lines, settle
 from launch.plan.simulate import Episode, Setting, StepCost, simulate
-from launch.run.rundir import METRICS
+from launch.reading.names import METRICS
 from rlsys.errors import BadInput
 
 RESULTS = ROOT / "docs" / "faults.json"

@@ -30,8 +30,8 @@ from report import Report, parser
 from actors.members import State, WorkerRecord, WorkerRegistry
 from launch.audit.files import read_run
 from launch.audit.properties import CHEAP
+from launch.reading.names import METRICS, metrics_line
 from launch.run.episodes import EpisodeFiles, Played
-from launch.run.rundir import METRICS, metrics_line
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.journal import Journal, count_prompts
 from rlsys.types import (

@@ -11,9 +11,9 @@ import numpy as np
 
 from launch.analysis.episodes import ANSWERED
 from launch.analysis.figures import DERIVED, EPISODE_TOKENS, Panel
-from launch.evaluation.significance import mean_and_spread
 from launch.reading.runs import Measurement, Run
 from launch.reading.settings import SeedGroup
+from launch.reading.significance import mean_and_spread
 from rlsys.summaries import CALLS, MOST_TURNS, REPEATED, VALID, column
 
 By = Literal["step", "stage"]

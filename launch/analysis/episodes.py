@@ -11,8 +11,8 @@ from pathlib import Path
 
 from envs.text.words import step_verdict
 from launch.reading.lines import read_lines
+from launch.reading.names import episodes_name
 from launch.reading.runs import Measurement, Run
-from launch.run.rundir import episodes_name
 from rlsys.metrics import Mean, Metric, Metrics, merge, values
 from rlsys.records import TrajectoryRecord, read_trajectory
 from rlsys.summaries import MOST_TURNS

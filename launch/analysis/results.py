@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.analysis.curves import mean_over_seeds
-from launch.evaluation.significance import Correlation, pearson
 from launch.reading.runs import Run, list_plays
 from launch.reading.settings import SeedGroup
+from launch.reading.significance import Correlation, pearson
 
 MEASURES = ("constraints_pooled", "exact_match", "accuracy", "mean_reward")  # the first that a play has stands for it
 

@@ -13,8 +13,8 @@ from launch.checkpoints.best import BEST
 from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.checkpoints.proof import CHECKPOINTS, GONE, SealBook, seal_book
 from launch.reading.directory import RunDirectory, read_directory
+from launch.reading.names import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from launch.reading.state import State
-from launch.run.rundir import EVALUATIONS, METRICS, evaluation_line, metrics_line
 from rlsys.errors import BadInput
 from rlsys.journal import Begin, Finished, Ledger, Other, Row, Sealed, ledger, read_row, split_late, surviving
 from rlsys.jsonl import json_object

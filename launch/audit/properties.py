@@ -18,7 +18,7 @@ from launch.checkpoints.checkpoint import Damaged
 from launch.checkpoints.proof import compare_checkpoint, compare_models
 from launch.reading.episodes import read_episodes
 from launch.reading.lines import open_file
-from launch.run.rundir import EVALUATIONS, METRICS, metrics_line
+from launch.reading.names import EVALUATIONS, METRICS, metrics_line
 from rlsys.episode_index import INDEX
 from rlsys.journal import PROMPTS, Dispatched, Finished, Ledger, Outcome, Sealed, ledger, until_step
 from rlsys.seals import OWN, digest_of, own_digest

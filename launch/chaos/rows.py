@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.chaos.faults import Fault
-from launch.run.rundir import METRICS
+from launch.reading.names import METRICS
 
 HALF_WRITTEN = "checkpoints/.step-*"
 

@@ -16,7 +16,7 @@ from launch.audit.property import Property
 from launch.chaos.disturb import Disturbed, Done, Phase
 from launch.chaos.faults import DRIVER, PLACES
 from launch.observe.events import EVENTS
-from launch.run.rundir import METRICS
+from launch.reading.names import METRICS
 from rlsys.journal import Dispatched, Finished, read_journal, surviving
 
 NOTICED = ("lost", "stall", "refused", "delivery_late")  # kinds of events that say of a fault

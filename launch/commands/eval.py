@@ -36,7 +36,6 @@ from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
 from launch.evaluation.against import against, against_lines, read_earlier
 from launch.evaluation.evaluate import list_pending
-from launch.evaluation.played import EvalResult
 from launch.evaluation.report import (
     describe_plan,
     failure_lines,
@@ -51,6 +50,7 @@ from launch.evaluation.results import result_of
 from launch.evaluation.sets import Play, recipes_of, recipes_played, sets_of
 from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
 from launch.observe.progress import Progress, process_start
+from launch.reading.played import EvalResult
 from launch.run.cleanup import orderly_exit
 from launch.run.playing import PendingGroup, Plays, play_each
 from launch.stages.addresses import addresses_of_sets

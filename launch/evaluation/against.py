@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launch.evaluation.played import EvalResult, Number, Test, differ, read_played
-from launch.evaluation.significance import SEEDS_TEST, bootstrap_interval, paired_test, seeds_test
+from launch.reading.played import EvalResult, Number, Test, differ, read_played
+from launch.reading.significance import SEEDS_TEST, bootstrap_interval, paired_test, seeds_test
 from rlsys.errors import MOST_SHOWN
 from rlsys.untrusted import visible
 

@@ -9,9 +9,9 @@ from itertools import combinations
 from typing import Any
 
 from launch.evaluation.against import Paired, other_tasks, other_way, pair_settings
-from launch.evaluation.played import EvalResult, Number, Test, differ, is_share
 from launch.evaluation.report import averages
-from launch.evaluation.significance import Correlation, mean_and_spread, pearson
+from launch.reading.played import EvalResult, Number, Test, differ, is_share
+from launch.reading.significance import Correlation, mean_and_spread, pearson
 
 Plays = Mapping[str, EvalResult]
 

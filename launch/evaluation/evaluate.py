@@ -19,10 +19,10 @@ from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, plays_of, recipes_played
 from launch.evaluation.transcripts import in_order, records_of, without_tokens
 from launch.observe.held_out import cut_off, fallen
+from launch.reading.names import episodes_name, evaluation_line, evaluation_name
 from launch.run.episodes import EpisodeFiles, EpisodeWriter, Played
 from launch.run.playing import PendingGroup, play_each
 from launch.run.run import Run
-from launch.run.rundir import episodes_name, evaluation_line, evaluation_name
 from rlsys.config.recipe import StageConfig
 from rlsys.records import TrajectoryRecord
 from rlsys.types import Group

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.evaluation.played import EvalResult, differ
 from launch.evaluation.results import Metric, Result
 from launch.evaluation.sets import Play
+from launch.reading.played import EvalResult, differ
 from rlsys.files import replace_file
 from rlsys.harvest import first_of
 

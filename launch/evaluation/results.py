@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from envs.rewards import Measure, counts_as_solved, make_reward, measure_of
 from envs.rewards.qa import measures
-from launch.evaluation.played import EvalResult, Number, content_of
 from launch.evaluation.sets import Play
-from launch.evaluation.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
+from launch.reading.played import EvalResult, Number, content_of
+from launch.reading.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
 from rlsys.curriculum import by_number
 from rlsys.errors import BadInput
 from rlsys.metrics import Mean

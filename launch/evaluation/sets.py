@@ -17,7 +17,7 @@ from typing import Any, cast
 from envs import REWARDS, WORLDS, make_world
 from envs.base import World
 from envs.rewards import judge_of
-from launch.evaluation.played import content_of
+from launch.reading.played import content_of
 from launch.run.playing import rollout_plan
 from rlsys.choices import Table, choose
 from rlsys.config.evaluation import EvalConfig, EvalSet

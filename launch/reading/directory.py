@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.evaluation.played import EvalResult, read_played
 from launch.reading.lines import DamageLog, read_lines_if_there, read_object
+from launch.reading.names import evaluation_name
+from launch.reading.played import EvalResult, read_played
 from launch.reading.runs import read_config
 from launch.reading.state import State, find_state, is_locked
 from launch.reading.table import Rows, read_rows
-from launch.run.rundir import evaluation_name
 from rlsys.errors import BadInput
 from rlsys.untrusted import visible
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from launch.reading.directory import RunDirectory
 from launch.reading.lines import LONGEST, DamageLog, bounded_lines, open_file, read_lines_if_there, whole_line
+from launch.reading.names import episodes_name
 from launch.reading.places import UNKNOWN, Place, packed_of, read_places
 from launch.reading.solved import Solving, read_solving
-from launch.run.rundir import episodes_name
 from rlsys.episode_index import INDEX, EpisodePlace, index_row
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.evaluation.against import Paired, other_way, pair_settings
-from launch.evaluation.played import EvalResult
-from launch.evaluation.significance import mean_and_spread
 from launch.reading.directory import RunDirectory
+from launch.reading.played import EvalResult
 from launch.reading.settings import SeedGroup, differing_keys, flatten
+from launch.reading.significance import mean_and_spread
 from launch.report.advice import Advice
 from launch.report.charts import round_value
 from launch.report.facts import main_stage

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.evaluation.significance import mean_and_spread
 from launch.reading.directory import RunDirectory
 from launch.reading.settings import SeedGroup
+from launch.reading.significance import mean_and_spread
 from launch.report.verdict import Level, compare_ends, points_of
 from launch.report.words import plural
 from rlsys.untrusted import visible

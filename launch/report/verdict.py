@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from launch.evaluation.against import Paired, pair_settings
-from launch.evaluation.played import EvalResult
 from launch.reading.directory import Evaluation, RunDirectory
+from launch.reading.played import EvalResult
 from launch.report.facts import Stage, main_stage
 from launch.report.words import mean, number, p_value, plural, round_count, score
 from rlsys.untrusted import visible

@@ -29,11 +29,12 @@ from launch.observe.progress import Progress
 from launch.observe.trackers.base import TrackedRun, flatten_config
 from launch.observe.trackers.feed import Trackers
 from launch.observe.trackers.table import make_trackers
+from launch.reading.names import METRICS
 from launch.run import nodes, wire
 from launch.run.cluster import connect, driver_node
 from launch.run.record import begin_record, place_parts
 from launch.run.run import Run
-from launch.run.rundir import METRICS, RunDir
+from launch.run.rundir import RunDir
 from learners.rope import copy_scaled
 from rlsys.adapters import MODEL
 from rlsys.config.recipe import RecipeConfig, RunConfig

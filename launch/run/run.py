@@ -29,8 +29,9 @@ from launch.observe.progress import Progress
 from launch.observe.row import EventLoopLag, StepRow
 from launch.observe.signs import HealthSetting
 from launch.observe.trackers.feed import Trackers
+from launch.reading.names import metrics_line
 from launch.run.record import RunRecord
-from launch.run.rundir import RunDir, metrics_line
+from launch.run.rundir import RunDir
 from launch.run.tasks import Tasks
 from launch.run.weight_sync import WeightSync
 from learners.algorithms import make_algorithm

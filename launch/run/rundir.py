@@ -42,6 +42,7 @@ from launch.checkpoints.proof import (
     compare_models,
     read_book,
 )
+from launch.reading.names import EVALUATIONS, METRICS
 from launch.run.episodes import EpisodeFiles
 from rlsys.errors import BadInput
 from rlsys.files import REMOVED, is_there, link_or_copy, naming, remove_tree, rename_synced, replace_file
@@ -51,7 +52,6 @@ from rlsys.seals import digest_of
 
 T = TypeVar("T")
 
-METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 RESERVE_BYTES = 2**16  # for the end of the journal and the summary on a full disk
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05  # in all a quarter of a second: who looks at a lock holds it for a moment
 
@@ -281,26 +281,6 @@ class RunDir:
 
     def write(self, name: str, text: str) -> None:
         replace_file(self.path / name, text)
-
-
-def evaluation_name(stage: str, when: str, step: int) -> str:
-    """Of the file in evaluations/ that holds it: rl-before, or rl-step-000040 of one during the stage."""
-    return f"{stage}-step-{step:06d}" if when == "during" else f"{stage}-{when}"
-
-
-def metrics_line(step: int) -> str:
-    """What the digest of a line of metrics.jsonl is kept under, in the journal."""
-    return f"{METRICS} {step}"
-
-
-def evaluation_line(stage: object, when: object, step: int) -> str:
-    """The same of a line of evaluations.jsonl."""
-    return f"{EVALUATIONS} {stage} {when} {step}"
-
-
-def episodes_name(stage: str, when: str, step: int, play: str) -> str:
-    """Of the file in trajectories/ that holds one play of it: eval-rl-before-hotpotqa-greedy."""
-    return f"eval-{evaluation_name(stage, when, step)}-{play.replace('/', '-')}"
 
 
 def sample_groups(groups: Sequence[T], group_size: int, episodes: int | None) -> list[T]:

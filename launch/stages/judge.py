@@ -19,7 +19,7 @@ from envs.rewards import make_reward
 from envs.rewards.swirl import FILTERS, SwirlRewardConfig, passes_filter, step_rewards
 from envs.services.guard import GuardConfig
 from envs.tasks.files import read_jsonl
-from launch.evaluation.significance import macro_label_accuracy
+from launch.reading.significance import macro_label_accuracy
 from launch.run.run import Run
 from launch.stages.base import Stage, StageKeys, check_tags, maker_of
 from launch.stages.generate import FEW

@@ -14,9 +14,9 @@ import pytest
 from launch.cli import run
 from launch.evaluation.against import Paired, against, pair_settings
 from launch.evaluation.compare import ComparedSetting, cells, increases, lines
-from launch.evaluation.played import EvalResult, Number, Test, differ
 from launch.evaluation.report import averages, steps_of
-from launch.evaluation.significance import paired_test
+from launch.reading.played import EvalResult, Number, Test, differ
+from launch.reading.significance import paired_test
 
 # Table 2 of arXiv 2506.00845, Qwen2.5-7B-Instruct.
 ZERO = [0.702, 0.504, 0.067, 0.431, 0.829, 0.592, 0.114, 0.450]

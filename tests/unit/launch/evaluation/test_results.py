@@ -11,7 +11,6 @@ import pytest
 from envs.rewards.answer import AnswerRewardConfig
 from envs.rewards.research import ResearchRewardConfig
 from launch.evaluation.against import against, against_lines, read_earlier
-from launch.evaluation.played import EvalResult
 from launch.evaluation.report import (
     describe_results,
     failure_lines,
@@ -23,6 +22,7 @@ from launch.evaluation.report import (
 )
 from launch.evaluation.results import Result, result_of
 from launch.evaluation.sets import Play, TaskSet
+from launch.reading.played import EvalResult
 from launch.run.rundir import RunDir
 from rlsys.config.evaluation import EvalConfig
 from rlsys.config.loop import LoopConfig

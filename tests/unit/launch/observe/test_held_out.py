@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 from launch.config.compose import compose
-from launch.evaluation.significance import share_interval
 from launch.observe.held_out import cut_off, fall, fallen
+from launch.reading.significance import share_interval
 
 STAGES = compose("quickstart", ["stages.rl.learner.lr=0.03"]).stages
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from launch.cli import run as rlsys
-from launch.evaluation.significance import paired_test
 from launch.reading.directory import RunDirectory, read_directory
 from launch.reading.episodes import read_episodes
+from launch.reading.significance import paired_test
 from launch.report.build import build_report
 from launch.report.charts import POINTS, colour_labels
 from launch.report.facts import Stage, main_stage

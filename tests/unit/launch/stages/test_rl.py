@@ -19,8 +19,9 @@ from launch.cli import run as rlsys
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import has_more_steps, with_more_steps
 from launch.observe.progress import Progress
+from launch.reading.names import metrics_line
 from launch.run.run import Run
-from launch.run.rundir import RunDir, metrics_line
+from launch.run.rundir import RunDir
 from launch.run.saving import end_writing, save_at_stop
 from launch.run.session import closing_line
 from launch.run.session import summary as summary_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.tasks.conversation import asked_in_full
-from launch.evaluation.significance import proportions_z_test
+from launch.reading.significance import proportions_z_test
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 from rlsys.types import Task

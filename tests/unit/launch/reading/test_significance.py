@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from launch.evaluation.significance import (
+from launch.reading.significance import (
     bootstrap_interval,
     macro_label_accuracy,
     mean_and_spread,
