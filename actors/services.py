@@ -42,7 +42,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
-    """A server that a run keeps alive. `launch.run.wire` makes one of each world and judge that asks for it."""
+    """A server that a run keeps alive. `launch.driver.run.wire` makes one of each world and judge that asks for it."""
 
     name: str  # those with the same name are one server
     config: Any  # of what asks for it

@@ -6,14 +6,14 @@ an update sleeps too. All points play the same groups. A step is mostly sleeping
 
 A step takes at least as long as the slower side needs alone: the learner its update, the engines the step's tokens with
 every seat taken. That is the ceiling. Measured are the steps in the middle of a run, while the pipeline is full: the
-first `EDGE` fill it, and in the last ones there is nothing left to begin. `launch/plan/simulate.py` predicts the same
-steps from the script alone.
+first `EDGE` fill it, and in the last ones there is nothing left to begin. `launch/tools/plan/simulate.py` predicts
+the same steps from the script alone.
 
 `--variant first-come` and `--variant discarding` put, under lag 1, a buffer in the place of the real one that waits for
 no late group, and one that throws away what is older than the bound; they join the results that are there. The first
 breaks the bound, the second leaves long episodes out, which the test of lengths shows after ten times as many steps.
 That both fail that test where enough is left out, is shown in the simulation too
-(`tests/unit/launch/audit/test_lengths.py`).
+(`tests/unit/launch/tools/audit/test_lengths.py`).
 
 Writes the numbers into `docs/asynchrony.json` and draws `docs/asynchrony.svg`; `--draw` takes what is there, and
 `--predict` prints the simulation alone, in seconds.
@@ -42,11 +42,11 @@ from report import Report, parser
 from scripted import GROUP, Script, broken_tokens, go, make_run, start_ray
 from study import ROOT
 
-from launch.analysis.draw import COLOURS
-from launch.audit.files import read_run
-from launch.audit.lengths import compare_lengths
-from launch.audit.properties import CERTAIN, FATES, audit
-from launch.plan.simulate import Episode, Setting, StepCost, simulate
+from launch.tools.analysis.draw import COLOURS
+from launch.tools.audit.files import read_run
+from launch.tools.audit.lengths import compare_lengths
+from launch.tools.audit.properties import CERTAIN, FATES, audit
+from launch.tools.plan.simulate import Episode, Setting, StepCost, simulate
 from rlsys.buffer import SlotBuffer
 from rlsys.files import replace_file
 from rlsys.journal import Dispatched, Finished, read_surviving
@@ -144,7 +144,7 @@ def predict(script: Script) -> list[float]:
 def measure(script: Script, variant: type[SlotBuffer] | None = None) -> Point:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        with mock.patch("launch.stages.rl_loop.SlotBuffer", variant or SlotBuffer):
+        with mock.patch("launch.driver.stages.rl_loop.SlotBuffer", variant or SlotBuffer):
             run = make_run(script, folder)
             asyncio.run(go(run))
         run.journal.close()

@@ -33,9 +33,9 @@ from actors.weights.check import LoadCheck, WeightUpdate, measure
 from actors.worker import LoadResult
 from envs import make_world
 from launch.config.compose import compose
-from launch.run import wire
-from launch.run.first_delivery import PROBE_TOKENS, cut_probe, long_probe_length
-from launch.run.weight_sync import WeightSync
+from launch.driver.run import wire
+from launch.driver.run.first_delivery import PROBE_TOKENS, cut_probe, long_probe_length
+from launch.driver.run.weight_sync import WeightSync
 from learners.algorithms.sft import SFT, SFTConfig
 from learners.export import Weight, export_version, perturb_weights, weights
 from learners.meeting import RankSpec

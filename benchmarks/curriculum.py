@@ -17,8 +17,8 @@ import study
 from report import Report
 from study import ROOT, spread
 
-from launch.analysis.draw import COLOURS
-from launch.report.over_seeds import average_changes
+from launch.tools.analysis.draw import COLOURS
+from launch.tools.report.over_seeds import average_changes
 
 RESULTS = ROOT / "docs" / "curriculum.json"
 FIRST = "uniform"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from report import Report, parser
 
-from launch.reading.significance import bootstrap_interval, paired_test, proportions_z_test, share_interval
+from launch.run_dir.significance import bootstrap_interval, paired_test, proportions_z_test, share_interval
 
 RUNS = 2_000
 LEVELS = (0.05, 0.01)

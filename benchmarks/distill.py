@@ -19,7 +19,7 @@ import study
 from report import Report
 from study import ROOT, spread
 
-from launch.analysis.draw import COLOURS
+from launch.tools.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "distill.json"
 RECIPE = "benchmarks/distill.yaml"

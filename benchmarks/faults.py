@@ -46,12 +46,12 @@ from study import (
     weights,
 )
 
-from launch.audit.files import JOURNAL
-from launch.chaos.disturb import Disturbed
-from launch.chaos.rows import Rows
-from launch.chaos.table import as_json, read_lines, settle
-from launch.plan.simulate import Episode, Setting, StepCost, simulate
-from launch.reading.names import METRICS
+from launch.run_dir.names import METRICS
+from launch.tools.audit.files import JOURNAL
+from launch.tools.chaos.disturb import Disturbed
+from launch.tools.chaos.rows import Rows
+from launch.tools.chaos.table import as_json, read_lines, settle
+from launch.tools.plan.simulate import Episode, Setting, StepCost, simulate
 from rlsys.errors import BadInput
 
 RESULTS = ROOT / "docs" / "faults.json"

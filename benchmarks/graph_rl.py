@@ -19,7 +19,7 @@ import study
 from report import Report
 from study import ROOT, Arms, Found, Prediction, spread
 
-from launch.analysis.draw import COLOURS, DARK
+from launch.tools.analysis.draw import COLOURS, DARK
 
 RESULTS = ROOT / "docs" / "graph_rl.json"
 FIRST = "grpo-process"  # the run that teaches

@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from report import Report, parser
 
 from actors.members import State, WorkerRecord, WorkerRegistry
-from launch.audit.files import read_run
-from launch.audit.properties import CHEAP
-from launch.reading.names import METRICS, metrics_line
-from launch.run.episodes import EpisodeFiles, Played
+from launch.driver.run.episodes import EpisodeFiles, Played
+from launch.run_dir.names import METRICS, metrics_line
+from launch.tools.audit.files import read_run
+from launch.tools.audit.properties import CHEAP
 from rlsys.config.output import TrajectoriesConfig
 from rlsys.journal import Journal, count_prompts
 from rlsys.types import (

@@ -16,7 +16,7 @@ import study
 from report import Report
 from study import ROOT, Prediction, spread
 
-from launch.analysis.draw import COLOURS, DARK, GREY
+from launch.tools.analysis.draw import COLOURS, DARK, GREY
 
 RESULTS = ROOT / "docs" / "icrl.json"
 TAUGHT, STEPS = 650, 60  # of the teaching, and of reinforcement learning in each run

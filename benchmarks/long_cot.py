@@ -19,7 +19,7 @@ import study
 from report import Report
 from study import ROOT, Arms, Prediction, paired, spread
 
-from launch.analysis.draw import COLOURS
+from launch.tools.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "long_cot.json"
 FIRST = "cosine, penalty"  # the run that is taught

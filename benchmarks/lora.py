@@ -16,7 +16,7 @@ import study
 from report import Report
 from study import ROOT, spread
 
-from launch.analysis.draw import COLOURS
+from launch.tools.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "lora.json"
 EVERY = 9  # steps, of 45

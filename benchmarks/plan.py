@@ -20,8 +20,8 @@ import study
 from report import Report, parser
 from study import ROOT
 
-from launch.plan.calibrate import Calibration, answers_of, calibrate, predict
-from launch.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
+from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, predict
+from launch.tools.plan.trace import COLUMNS, Trace, TraceSetting, read_trace
 
 KEPT, SEVERAL = ROOT / "tests" / "data" / "plan", ROOT / "benchmarks" / "plan.yaml"
 GROUPS = 4  # of each step, whose lengths are kept

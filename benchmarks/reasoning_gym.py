@@ -17,7 +17,7 @@ import study
 from report import Report
 from study import ROOT, Prediction
 
-from launch.analysis.draw import COLOURS
+from launch.tools.analysis.draw import COLOURS
 
 RESULTS = ROOT / "docs" / "reasoning_gym.json"
 ARM = "grpo"

@@ -18,7 +18,7 @@ import study
 from report import Report
 from study import ROOT, Prediction, spread
 
-from launch.analysis.draw import COLOURS, DARK
+from launch.tools.analysis.draw import COLOURS, DARK
 
 RESULTS = ROOT / "docs" / "research.json"
 ARM = "research"

@@ -28,12 +28,12 @@ from actors.services import Services
 from actors.specs import IDLE, EngineSpec
 from actors.weights.distributor import DistributorOptions, WeightDistributor
 from actors.worker import LoadResult, WorkerSpec, WorkerStatus
-from launch.checkpoints.checkpoint import DriverState
 from launch.config.compose import compose, to_yaml
-from launch.observe.progress import Progress
-from launch.run.run import Run
-from launch.run.rundir import RunDir
-from launch.stages.rl_loop import rl_loop
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.observe.progress import Progress
+from launch.driver.run.run import Run
+from launch.driver.run.rundir import RunDir
+from launch.driver.stages.rl_loop import rl_loop
 from learners.actor import LearnerActor
 from learners.group import GroupOptions, LearnerGroup, rank_specs
 from learners.meeting import RankSpec
@@ -337,7 +337,7 @@ async def go(run: Run) -> None:
     await run.learner.start()
     run.tasks.pool_start = asyncio.create_task(run.pool.start())
     gc.collect()
-    gc.freeze()  # as `launch.run.session` does
+    gc.freeze()  # as `launch.driver.run.session` does
     try:
         await rl_loop(run, run.config.stages[0])
     finally:

@@ -20,8 +20,8 @@ import study
 from report import Report
 from study import ROOT, Prediction, spread
 
-from launch.analysis.draw import COLOURS, DARK, GREY
 from launch.config.compose import compose
+from launch.tools.analysis.draw import COLOURS, DARK, GREY
 
 RESULTS = ROOT / "docs" / "smollm2.json"
 LEARNED, CONTROL = "smollm2", "rejection"

@@ -38,8 +38,8 @@ from report import Report, parser
 from scripted import Script, go, make_run, start_ray
 from study import ROOT
 
-from launch.run.run import Run
-from launch.run.tasks import StopRequested
+from launch.driver.run.run import Run
+from launch.driver.run.tasks import StopRequested
 from rlsys.files import replace_file
 
 RESULTS = ROOT / "docs" / "soak.json"
@@ -49,10 +49,10 @@ MOST = 0.03  # of its level that a flat quantity may grow by
 ENDLESS = 1_000_000
 GUARDS = {  # what costs time and matters only when something fails: where it is looked up, and what it is
     "rlsys.journal.chained": "chain of the journal",
-    "launch.run.rundir.digest_of": "digests of rows",
-    "launch.run.episodes.digest_of": "digests of files",
+    "launch.driver.run.rundir.digest_of": "digests of rows",
+    "launch.driver.run.episodes.digest_of": "digests of files",
     "rlsys.journal.Journal.commit": "fsync of the journal",
-    "launch.observe.health.HealthMonitor.see": "signs of health",
+    "launch.driver.observe.health.HealthMonitor.see": "signs of health",
 }
 SYNCED = "fsync of the journal"
 Sample = dict[str, float]

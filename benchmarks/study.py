@@ -23,7 +23,7 @@ from typing import Any
 from report import Report, parser
 
 from launch.config.compose import compose
-from launch.report.over_seeds import average_changes
+from launch.tools.report.over_seeds import average_changes
 from rlsys.errors import BadInput
 from rlsys.files import replace_file
 
@@ -240,7 +240,7 @@ def picture(path: Path, title: str, note: str, columns: int = 2, **how: Any) -> 
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from launch.analysis.draw import DARK, GREY, LOOK
+    from launch.tools.analysis.draw import DARK, GREY, LOOK
 
     with rc_context(LOOK | {"svg.hashsalt": "rlsys", "svg.fonttype": "path"}):
         figure = Figure(figsize=(4 * columns, 3.3), layout="constrained")

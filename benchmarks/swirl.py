@@ -17,7 +17,7 @@ import study
 from report import Report
 from study import ROOT, Arms, Found, Prediction, spread
 
-from launch.analysis.draw import COLOURS, DARK
+from launch.tools.analysis.draw import COLOURS, DARK
 
 RESULTS = ROOT / "docs" / "swirl.json"
 TAUGHT = 300  # steps of the stage whose weights generated

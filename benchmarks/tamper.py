@@ -16,9 +16,9 @@ from typing import Any
 
 from report import Report, parser
 
-from launch.audit.files import list_checkpoints, read_run
-from launch.audit.properties import audit
-from launch.run.rundir import RunDir
+from launch.driver.run.rundir import RunDir
+from launch.tools.audit.files import list_checkpoints, read_run
+from launch.tools.audit.properties import audit
 from rlsys.errors import BadInput
 from rlsys.seals import OWN, chained, with_own_digest
 
@@ -199,7 +199,7 @@ def strip_all_and_flip(run: Path) -> None:
 
 def flip_and_digest(run: Path) -> None:
     """The weights, with all digests of driver.json made again."""
-    from launch.checkpoints.checkpoint import digests, read_state, write_state
+    from launch.driver.checkpoints.checkpoint import digests, read_state, write_state
 
     folder = newest(run)
     flip_weights(run)

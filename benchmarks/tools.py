@@ -18,7 +18,7 @@ import study
 from report import Report
 from study import ROOT, Prediction
 
-from launch.analysis.draw import COLOURS, GREY
+from launch.tools.analysis.draw import COLOURS, GREY
 
 RESULTS = ROOT / "docs" / "tool_calls.json"
 ARMS = {"function": "worlds/tools", "mcp": "worlds/tools_mcp"}

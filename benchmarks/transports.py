@@ -199,7 +199,7 @@ async def pauses(report: Report, sizes: list[float]) -> None:
     from actors.specs import make_engine_spec
     from launch.checks.machine import expected_device
     from launch.config.compose import compose
-    from launch.run import wire
+    from launch.driver.run import wire
     from learners.export import export_version
     from rlsys.system.device import resolve
 

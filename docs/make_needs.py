@@ -8,10 +8,10 @@ from pathlib import Path
 
 from launch.checks.gpu_memory import GIGA
 from launch.config.compose import compose
-from launch.plan.memory import device_of, plan_memory
-from launch.plan.nodes import Nodes
-from launch.plan.plan import assume_machines, time_recipe
-from launch.stages.train import gpus_of_services, services_of
+from launch.driver.stages.train import gpus_of_services, services_of
+from launch.tools.plan.memory import device_of, plan_memory
+from launch.tools.plan.nodes import Nodes
+from launch.tools.plan.plan import assume_machines, time_recipe
 from rlsys.config.recipe import RunConfig
 
 PAGE = Path(__file__).parent / "recipes.md"

@@ -19,7 +19,7 @@ import traceback
 from functools import partial
 from typing import Any, NoReturn
 
-from launch.run.parent import with_parent
+from launch.driver.run.parent import with_parent
 from rlsys import VERSION
 from rlsys.errors import BadInput, RunFailed, last_line, nearest
 from rlsys.system.cards import hide_cards
@@ -177,7 +177,7 @@ def unread(error: BrokenPipeError) -> int:
 
 
 def end_run(owner: str) -> str:
-    from launch.run.cleanup import end_run  # psutil behind it: the parent waits without
+    from launch.driver.run.cleanup import end_run  # psutil behind it: the parent waits without
 
     return end_run(owner)
 

@@ -75,7 +75,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthNote:
-    """Something that is wrong with a stage, from this step on (`launch/observe/health.py`)."""
+    """Something that is wrong with a stage, from this step on (`launch/driver/observe/health.py`)."""
 
     stage: str
     step: int

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actors.services import Services
-from launch.checkpoints.checkpoint import DriverState
-from launch.observe.progress import Progress
-from launch.run.run import Run
-from launch.run.rundir import RunDir
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.observe.progress import Progress
+from launch.driver.run.run import Run
+from launch.driver.run.rundir import RunDir
 from rlsys.config.recipe import RunConfig
 from rlsys.journal import Journal
 from rlsys.system.device import DEVICES

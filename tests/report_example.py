@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from launch.reading.directory import read_directory
-from launch.reading.episodes import Episodes, read_episodes
-from launch.report.kept import Room
-from launch.report.page import ROOM, write_page
+from launch.run_dir.directory import read_directory
+from launch.run_dir.episodes import Episodes, read_episodes
+from launch.tools.report.kept import Room
+from launch.tools.report.page import ROOM, write_page
 from rlsys.jsonl import line_of
 
 STEPS, GROUPS, SIBLINGS = 8, 3, 4

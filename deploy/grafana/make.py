@@ -1,6 +1,6 @@
 """Writes the Grafana board, `rlsys.json` next to this file, and docs/reference/metrics.md.
 
-The panels are the table PANELS below; what is exported is the table of `launch/observe/exported.py`.
+The panels are the table PANELS below; what is exported is the table of `launch/driver/observe/exported.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # the tree that this file is in, whatever is installed
 
-from launch.observe.exported import EXPORTED, Metric  # noqa: E402
+from launch.driver.observe.exported import EXPORTED, Metric  # noqa: E402
 
 BOARD, PAGE = Path(__file__).with_name("rlsys.json"), ROOT / "docs" / "reference" / "metrics.md"
 WIDTH, HEIGHT = 24, 8  # of the board in columns, of a panel in rows
@@ -290,7 +290,7 @@ def make_page() -> str:
 
 INTRODUCTION = """# Metrics in Prometheus
 
-`python deploy/grafana/make.py` makes this page from the table of `launch/observe/exported.py`.
+`python deploy/grafana/make.py` makes this page from the table of `launch/driver/observe/exported.py`.
 
 Every run exports these through Ray, on the metrics port of the driver's node.
 [Watch a run](../how-to/watch-a-run.md) says how Prometheus finds the port, and has the board and the alerts. Each

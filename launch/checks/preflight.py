@@ -333,7 +333,7 @@ def check(recipe: RecipeConfig, *, learner: bool) -> None:
     check_device(recipe.cluster)
     check_model(recipe.model.path, learner=learner)
     read_template(recipe.model)
-    if learner:  # else a checkpoint is played, which `launch.run.engines.find_checkpoint` looks at
+    if learner:  # else a checkpoint is played, which `launch.driver.run.engines.find_checkpoint` looks at
         models.check_partition(recipe, recipe.model.path)
         models.check_window(recipe, recipe.model.path, learner=True)
     check_port(recipe.cluster.dashboard_port)

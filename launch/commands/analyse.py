@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.analysis.episodes import TRAINING
-from launch.analysis.figures import FIGURES, select_keys
-from launch.analysis.report import ABSENT, FLAT, Request, make_figures
-from launch.reading.runs import Run, list_plays, read_run
-from launch.reading.settings import group_runs
+from launch.run_dir.runs import Run, list_plays, read_run
+from launch.run_dir.settings import group_runs
+from launch.tools.analysis.episodes import TRAINING
+from launch.tools.analysis.figures import FIGURES, select_keys
+from launch.tools.analysis.report import ABSENT, FLAT, Request, make_figures
 from rlsys.errors import BadInput, nearest
 from rlsys.files import files_or_bad_input
 

@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from launch.audit.files import read_run
-from launch.audit.properties import audit
-from launch.audit.property import Property
+from launch.tools.audit.files import read_run
+from launch.tools.audit.properties import audit
+from launch.tools.audit.property import Property
 from rlsys.untrusted import visible
 
 HELP = "prove that nothing of a run was lost, trained twice or changed"

@@ -12,8 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from launch.chaos.disturb import Disturber
-from launch.chaos.faults import (
+from launch.checks.machine import expected_device, is_local
+from launch.commands.shared import add_config
+from launch.config.compose import compose
+from launch.driver.stages.base import needs_engines
+from launch.driver.stages.train import services_of
+from launch.tools.chaos.disturb import Disturber
+from launch.tools.chaos.faults import (
     KINDS,
     ROLES,
     Fault,
@@ -24,13 +29,8 @@ from launch.chaos.faults import (
     parse_rate,
     parse_roles,
 )
-from launch.chaos.machines import Machines
-from launch.chaos.table import as_json, describe, settle
-from launch.checks.machine import expected_device, is_local
-from launch.commands.shared import add_config
-from launch.config.compose import compose
-from launch.stages.base import needs_engines
-from launch.stages.train import services_of
+from launch.tools.chaos.machines import Machines
+from launch.tools.chaos.table import as_json, describe, settle
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput, RunFailed, require
 
@@ -164,7 +164,7 @@ def _machines(config: RunConfig) -> Machines:
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     if is_local(cluster) or address is None:
         return Machines()
-    from launch.chaos.cluster import Cluster  # Ray behind it
+    from launch.tools.chaos.cluster import Cluster  # Ray behind it
 
     return Cluster(address)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_test
-from launch.evaluation.compare import ComparedSetting, as_json, lines
-from launch.reading.names import evaluation_name
-from launch.reading.played import read_played
+from launch.driver.evaluation.compare import ComparedSetting, as_json, lines
+from launch.run_dir.names import evaluation_name
+from launch.run_dir.played import read_played
 from rlsys.errors import BadInput, require
 from rlsys.files import replace_file
 from rlsys.jsonl import json_object

@@ -22,7 +22,7 @@ from launch.data.prepare import prepare, sets_of
 from launch.data.recipes import RECIPES, recipe_of
 from launch.data.records import PublicSet, Recipe
 from launch.data.sets import SETS
-from launch.observe.progress import Bar
+from launch.driver.observe.progress import Bar
 from rlsys.errors import BadInput
 
 HELP = "prepare public data sets as task files and corpora"

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from launch.config.compose import compose
-from launch.doctor.show import format_json, format_report, judge
-from launch.observe.progress import Progress
-from launch.submit.server import use_token
+from launch.driver.observe.progress import Progress
+from launch.tools.doctor.show import format_json, format_report, judge
+from launch.tools.submit.server import use_token
 from rlsys.errors import BadInput
 
 HELP = "look at this machine, or at every node of a cluster, for what would stop a run"
@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.cluster is not None:
         use_token()
-    from launch.doctor.examine import examine_cluster, examine_here, make_plan  # Ray and torch behind these
+    from launch.tools.doctor.examine import examine_cluster, examine_here, make_plan  # Ray and torch behind these
 
     if not 1 <= options.seconds <= MOST_S:
         raise BadInput(key="--seconds", found=options.seconds, expected=f"1 to {MOST_S}")

@@ -21,7 +21,6 @@ from envs.services.endpoint import Question
 from envs.services.first_question import Address, address_of_served, ask_all
 from envs.services.teacher import check_by_text
 from envs.tasks.config import TaskConfig
-from launch.checkpoints.checkpoint import model_step
 from launch.checks import preflight
 from launch.checks.deadlines import evaluated_at_once
 from launch.checks.machine import expected_device
@@ -34,9 +33,10 @@ from launch.commands.shared import add_checkpoint, add_config, add_test
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import read_files
-from launch.evaluation.against import against, against_lines, read_earlier
-from launch.evaluation.evaluate import list_pending
-from launch.evaluation.report import (
+from launch.driver.checkpoints.checkpoint import model_step
+from launch.driver.evaluation.against import against, against_lines, read_earlier
+from launch.driver.evaluation.evaluate import list_pending
+from launch.driver.evaluation.report import (
     describe_plan,
     failure_lines,
     metric_lines,
@@ -46,16 +46,16 @@ from launch.evaluation.report import (
     table,
     write,
 )
-from launch.evaluation.results import result_of
-from launch.evaluation.sets import Play, recipes_of, recipes_played, sets_of
-from launch.evaluation.transcripts import Transcripts, file_name, transcript_folder
-from launch.observe.progress import Progress, process_start
-from launch.reading.played import EvalResult
-from launch.run.cleanup import orderly_exit
-from launch.run.playing import PendingGroup, Plays, play_each
-from launch.stages.addresses import addresses_of_sets
-from launch.stages.base import check_columns
-from launch.stages.trajectories import tokenizer_id, weights_id
+from launch.driver.evaluation.results import result_of
+from launch.driver.evaluation.sets import Play, recipes_of, recipes_played, sets_of
+from launch.driver.evaluation.transcripts import Transcripts, file_name, transcript_folder
+from launch.driver.observe.progress import Progress, process_start
+from launch.driver.run.cleanup import orderly_exit
+from launch.driver.run.playing import PendingGroup, Plays, play_each
+from launch.driver.stages.addresses import addresses_of_sets
+from launch.driver.stages.base import check_columns
+from launch.driver.stages.trajectories import tokenizer_id, weights_id
+from launch.run_dir.played import EvalResult
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.config.served import ServedConfig
 from rlsys.errors import BadInput, require
@@ -101,8 +101,8 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     served = read_served(options)
     config = compose(options.config, options.overrides, served=None if served is None else served.model)
 
-    from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
-    from launch.run.engines import find_checkpoint, model_or_scratch
+    from launch.driver.run import nodes  # Ray behind these two: the help and a wrong key go without
+    from launch.driver.run.engines import find_checkpoint, model_or_scratch
 
     progress.doing("reading the checkpoint and the tasks")
     recipe = config.stages[-1].config  # the last stage's environment is the one that the recipe ends in
@@ -201,7 +201,7 @@ def dry_run(plays: Mapping[str, Play], who: str, progress: Progress) -> int:
 
 def play_on_engines(recipe: RecipeConfig, model: str, progress: Progress, work: Work, *, scratch: bool) -> None:
     """scratch: the model was built by this command."""
-    from launch.run.engines import on_engines  # Ray behind it
+    from launch.driver.run.engines import on_engines  # Ray behind it
 
     on_engines(recipe, model, progress, lambda _, pool: work(pool), scratch=scratch, playing=recipes_of(recipe))
 
@@ -216,7 +216,7 @@ def play_on_endpoint(
     work: Work,
 ) -> None:
     """folder: of the transcripts. The model's answers lie there too: no question is asked twice."""
-    from launch.run.served import on_endpoint  # Ray behind it
+    from launch.driver.run.served import on_endpoint  # Ray behind it
 
     plans = [each.plan() for each in plays.values()]
     playing = recipes_of(recipe)

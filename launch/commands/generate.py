@@ -23,11 +23,11 @@ from launch.commands.shared import add_checkpoint, add_config
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose
 from launch.config.mixture import require_one
-from launch.observe.progress import Progress, process_start
-from launch.run.cleanup import orderly_exit
-from launch.stages.addresses import addresses_of_reward, addresses_of_teacher
-from launch.stages.base import check_columns
-from launch.stages.generate import (
+from launch.driver.observe.progress import Progress, process_start
+from launch.driver.run.cleanup import orderly_exit
+from launch.driver.stages.addresses import addresses_of_reward, addresses_of_teacher
+from launch.driver.stages.base import check_columns
+from launch.driver.stages.generate import (
     check_keep,
     generate_missing,
     generate_taught,
@@ -37,8 +37,8 @@ from launch.stages.generate import (
     tasks_to_generate,
     weights_of,
 )
-from launch.stages.store import TrajectoryStore, pairs_path, store_path, write_out
-from launch.stages.trajectories import tokenizer_id, weights_id
+from launch.driver.stages.store import TrajectoryStore, pairs_path, store_path, write_out
+from launch.driver.stages.trajectories import tokenizer_id, weights_id
 from rlsys.config.generate import GenerateConfig
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
@@ -92,8 +92,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
     given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
     config = compose(options.config, [*options.overrides, *given])
 
-    from launch.run import nodes  # Ray behind these two: the help and a wrong key go without
-    from launch.run.engines import find_checkpoint, model_or_scratch, on_engines
+    from launch.driver.run import nodes  # Ray behind these two: the help and a wrong key go without
+    from launch.driver.run.engines import find_checkpoint, model_or_scratch, on_engines
 
     progress.doing("reading the checkpoint and the tasks")
     recipe = recipe_to_generate(config)
@@ -149,8 +149,8 @@ def check_reward(recipe: RecipeConfig, tasks: Sequence[Task], target: Path, prog
 
 def by_teacher(recipe: RecipeConfig, options: argparse.Namespace, progress: Progress) -> int:
     """Without engines and without Ray."""
-    from launch.run import nodes, wire  # Ray behind these two
-    from launch.run.engines import model_or_scratch
+    from launch.driver.run import nodes, wire  # Ray behind these two
+    from launch.driver.run.engines import model_or_scratch
 
     teacher = recipe.generate.teacher
     if options.checkpoint is not None:

@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from launch.incidents.facts import PARAGRAPH, Facts, utc
-from launch.incidents.folder import find_folder, read_all, write_bundle
-from launch.incidents.now import collect_now, hider_of
-from launch.incidents.paragraph import culprit
+from launch.driver.incidents.facts import PARAGRAPH, Facts, utc
+from launch.driver.incidents.folder import find_folder, read_all, write_bundle
+from launch.driver.incidents.now import collect_now, hider_of
+from launch.driver.incidents.paragraph import culprit
 from rlsys.errors import BadInput
 from rlsys.files import files_or_bad_input
 from rlsys.untrusted import visible, visible_lines

@@ -12,7 +12,7 @@ from envs.services.retriever.corpus import FileCorpus
 from envs.services.retriever.retriever import build_index
 from launch.commands.services import add_retriever_options
 from launch.commands.shared import config_from_options
-from launch.observe.progress import Bar
+from launch.driver.observe.progress import Bar
 
 HELP = "build a retrieval index; the same command continues a build that was killed"
 EXAMPLES = """examples:

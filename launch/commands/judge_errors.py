@@ -22,8 +22,8 @@ from launch.commands.services import add_judge_options, start_judge
 from launch.commands.shared import config_from_options
 from launch.config.compose import compose
 from launch.config.mixture import require_one
-from launch.observe.progress import Bar
-from launch.reading.significance import wilson_interval
+from launch.driver.observe.progress import Bar
+from launch.run_dir.significance import wilson_interval
 from rlsys.errors import BadInput, require
 
 HELP = "measure a judge's errors on labelled answers; the same command continues where it was stopped"

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from launch.checks import preflight
-from launch.observe.progress import Progress
+from launch.driver.observe.progress import Progress
 from rlsys.adapters import read_adapter
 from rlsys.errors import BadInput, require
 from rlsys.files import files_or_bad_input
@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.run.engines import check_digests, resolve_folder  # Ray behind it
+    from launch.driver.run.engines import check_digests, resolve_folder  # Ray behind it
     from learners.merging import merge_folder  # torch and transformers behind it
 
     folder, output = Path(resolve_folder(options.checkpoint)), Path(options.output)

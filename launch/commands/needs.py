@@ -11,7 +11,7 @@ from envs.tools.search import SearchConfig, index_command
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.data.makers import ROOT, maker_of
-from launch.evaluation.sets import recipes_of
+from launch.driver.evaluation.sets import recipes_of
 from rlsys.config.recipe import RunConfig, StageConfig
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from launch.checks.known_models import SHAPES, named_shape
 from launch.commands.shared import add_config
-from launch.plan.nodes import parse_nodes
-from launch.plan.plan import Request, make_plan
-from launch.plan.show import plan_json, plan_lines
+from launch.tools.plan.nodes import parse_nodes
+from launch.tools.plan.plan import Request, make_plan
+from launch.tools.plan.show import plan_json, plan_lines
 from rlsys.errors import BadInput
 
 HELP = "plan a run: memory, disk, the time of a step and the best split of given machines"

@@ -11,7 +11,7 @@ from pathlib import Path
 from launch.checks.preflight import check_output
 from launch.commands.shared import add_config
 from launch.config.compose import last_recipe
-from launch.play import NO_MORE, lines_of, play
+from launch.tools.score.play import NO_MORE, lines_of, play
 from rlsys.errors import BadInput, RunFailed
 from rlsys.untrusted import visible
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.observe.progress import Bar
-from launch.reading.directory import RunDirectory, read_directory
-from launch.reading.episodes import Episodes, read_episodes
-from launch.report.build import build_report
-from launch.report.kept import Room, read_room
-from launch.report.page import KEEP, write_page
-from launch.report.redact import redact
+from launch.driver.observe.progress import Bar
+from launch.run_dir.directory import RunDirectory, read_directory
+from launch.run_dir.episodes import Episodes, read_episodes
+from launch.tools.report.build import build_report
+from launch.tools.report.kept import Room, read_room
+from launch.tools.report.page import KEEP, write_page
+from launch.tools.report.redact import redact
 from rlsys.errors import BadInput, require
 from rlsys.files import files_or_bad_input, is_there, replace_file
 

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launch.observe.progress import duration
-from launch.reading.listing import ListedRun, list_runs
+from launch.driver.observe.progress import duration
+from launch.run_dir.listing import ListedRun, list_runs
 from rlsys.errors import BadInput
 from rlsys.untrusted import visible
 

@@ -6,7 +6,7 @@ import argparse
 
 from launch.commands.shared import add_config
 from launch.config.compose import last_recipe
-from launch.scoring.report import score_file
+from launch.tools.score.report import score_file
 from rlsys.errors import BadInput
 
 HELP = "compute the rewards of given transcripts, offline"

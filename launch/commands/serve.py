@@ -14,7 +14,7 @@ from envs.services.secrets import read_secret
 from launch.checks.preflight import check_model_folder
 from launch.commands.services import add_judge_options, add_retriever_options, judge_service_config
 from launch.commands.shared import add_address, config_from_options, warn_if_open
-from launch.observe.progress import Bar
+from launch.driver.observe.progress import Bar
 
 HELP = "serve the retriever or the judge alone"
 EXAMPLES = """examples:

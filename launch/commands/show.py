@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from launch.observe.progress import Bar
-from launch.reading.directory import read_directory
-from launch.reading.episodes import Episodes, read_episodes
-from launch.report.choice import WORDS, find_like, find_named, name_of, read_range
-from launch.report.terminal import list_rows, show_episode
+from launch.driver.observe.progress import Bar
+from launch.run_dir.directory import read_directory
+from launch.run_dir.episodes import Episodes, read_episodes
+from launch.tools.report.choice import WORDS, find_like, find_named, name_of, read_range
+from launch.tools.report.terminal import list_rows, show_episode
 from rlsys.errors import BadInput
 from rlsys.jsonl import json_object
 

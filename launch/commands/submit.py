@@ -11,15 +11,15 @@ from typing import Any
 
 import yaml
 
-from launch.checkpoints.stop_time import stop_deadline_s
 from launch.checks.machine import smallest_device, stop_wait_s
 from launch.config.compose import compose, to_yaml
 from launch.config.layers import CONFIGS, list_files
-from launch.observe.progress import Bar
-from launch.submit import folder as folders
-from launch.submit import job as jobs
-from launch.submit.server import Server, use_token
-from launch.submit.session import follow_job, stop_job, ways
+from launch.driver.checkpoints.stop_time import stop_deadline_s
+from launch.driver.observe.progress import Bar
+from launch.tools.submit import folder as folders
+from launch.tools.submit import job as jobs
+from launch.tools.submit.server import Server, use_token
+from launch.tools.submit.session import follow_job, stop_job, ways
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 

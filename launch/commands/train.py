@@ -9,30 +9,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envs.services.first_question import ask_all
-from launch.checkpoints.beginning import describe_division, refuse_impossible
-from launch.checkpoints.checkpoint import DriverState
-from launch.checkpoints.disk_space import check_disk, describe_room, room_for
-from launch.checkpoints.stop_time import advise_stop, describe_stop, stop_deadline_s
 from launch.checks.machine import advise_stop_deadline, expected_device, runs_elsewhere, smallest_device
 from launch.checks.own_functions import try_functions_of
 from launch.commands.needs import list_commands
 from launch.commands.shared import add_config
 from launch.config.compose import compose, to_yaml
 from launch.config.extend import changed_midway, has_more_steps, refuse_other_config, with_more_steps
-from launch.evaluation.sets import recipes_of
-from launch.observe.health import Finding
-from launch.observe.progress import Progress, format_start, process_start
-from launch.plan.deadlines import deadline_warnings, lines_of
-from launch.plan.plan import time_recipe
-from launch.plan.show import time_lines
-from launch.report.at_end import reporting
-from launch.run import cleanup, parent
-from launch.run.choose_run import choose_run_dir, refuse_foreign
-from launch.run.exchanged import moved_data, refuse_exchanged
-from launch.run.rundir import RunDir
-from launch.stages.addresses import addresses_of
-from launch.stages.base import needs_engines, scored_in, trained_on_engines
-from launch.stages.train import (
+from launch.driver.checkpoints.beginning import describe_division, refuse_impossible
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.checkpoints.disk_space import check_disk, describe_room, room_for
+from launch.driver.checkpoints.stop_time import advise_stop, describe_stop, stop_deadline_s
+from launch.driver.evaluation.sets import recipes_of
+from launch.driver.observe.health import Finding
+from launch.driver.observe.progress import Progress, format_start, process_start
+from launch.driver.run import cleanup, parent
+from launch.driver.run.choose_run import choose_run_dir, refuse_foreign
+from launch.driver.run.exchanged import moved_data, refuse_exchanged
+from launch.driver.run.rundir import RunDir
+from launch.driver.stages.addresses import addresses_of
+from launch.driver.stages.base import needs_engines, scored_in, trained_on_engines
+from launch.driver.stages.train import (
     arithmetic,
     check,
     check_gpus,
@@ -42,6 +38,10 @@ from launch.stages.train import (
     train,
     why_nothing,
 )
+from launch.tools.plan.deadlines import deadline_warnings, lines_of
+from launch.tools.plan.plan import time_recipe
+from launch.tools.plan.show import time_lines
+from launch.tools.report.at_end import reporting
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, RunFailed
 from rlsys.files import files_or_bad_input, shorten_path
@@ -100,8 +100,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     for warning in deadline_warnings(config, timed):
         progress.say(f"warning: {warning}")
 
-    from launch.audit.at_end import audit_lines  # Ray and torch behind these: a dry run goes without
-    from launch.run import parts, session
+    from launch.driver.run import parts, session  # Ray and torch behind these: a dry run goes without
+    from launch.tools.audit.at_end import audit_lines
 
     text = to_yaml(config)
     with files_or_bad_input():

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launch.checkpoints.card import read_args
-from launch.evaluation.sets import sets_of
+from launch.driver.checkpoints.card import read_args
+from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.rollout import args_of
 

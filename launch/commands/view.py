@@ -6,11 +6,11 @@ import argparse
 import secrets
 from pathlib import Path
 
-from launch.observe.progress import Bar
-from launch.report.build import build_report
-from launch.report.kept import read_room
-from launch.report.live import LiveRuns
-from launch.report.page import KEEP
+from launch.driver.observe.progress import Bar
+from launch.tools.report.build import build_report
+from launch.tools.report.kept import read_room
+from launch.tools.report.live import LiveRuns
+from launch.tools.report.page import KEEP
 
 HELP = "show the report of runs in a browser, also while they are in progress"
 EXAMPLES = """examples:
@@ -35,7 +35,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from envs.services.http import serve_until_signal  # the HTTP server behind these two: the help goes without
-    from launch.report.server import make_server
+    from launch.tools.report.server import make_server
 
     token = secrets.token_urlsafe(24)
     runs = LiveRuns(options.run_dirs, build_report, read_room(options.trajectories))

@@ -31,10 +31,10 @@ from launch.config.layers import (
 from launch.config.mixture import mix, parts_of, require_one, written
 from launch.config.shared_gpu import check_shared_gpu
 from launch.config.synonyms import suggest_key
-from launch.evaluation.sets import check_sets
-from launch.stages import STAGES
-from launch.stages.base import STAGE_KEYS, Stage, StageKeys, check_mixes, check_name, check_optimizer, stage_of
-from launch.stages.reads import holds
+from launch.driver.evaluation.sets import check_sets
+from launch.driver.stages import STAGES
+from launch.driver.stages.base import STAGE_KEYS, Stage, StageKeys, check_mixes, check_name, check_optimizer, stage_of
+from launch.driver.stages.reads import holds
 from learners.algorithms import ALGORITHMS
 from rlsys.choices import Table, add_search_paths, choose
 from rlsys.config.mappings import Raw, Removals

@@ -9,16 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from launch.checkpoints.checkpoint import FOLDER, read_state, step_of
 from launch.checks.shareable import without_home
 from launch.config.compose import compose
-from launch.stages.base import stage_of
+from launch.driver.checkpoints.checkpoint import FOLDER, read_state, step_of
+from launch.driver.stages.base import stage_of
 from rlsys.config.identity import identity_of
 from rlsys.config.recipe import RunConfig, StageConfig
 from rlsys.errors import BadInput, differences
 
 if TYPE_CHECKING:
-    from launch.checkpoints.checkpoint import DriverState
+    from launch.driver.checkpoints.checkpoint import DriverState
 
 MORE = re.compile(r"stages\.([^.=]+)\.steps=\+([0-9]{1,9})")
 
@@ -31,7 +31,7 @@ def refuse_other_config(
     More steps, other timings, other learning rates, more workers, other ranks or ZeRO stages are fine. What the
     optimizer and the open groups of a stage stand for may not change once it has begun, also where a finished run gets
     more steps of its last stage; and the steps of other stages that have ended are what they were. moved: data files
-    that lie elsewhere by now, and where they lay (`launch.run.exchanged`).
+    that lie elsewhere by now, and where they lay (`launch.driver.run.exchanged`).
     """
     saved = path / "config.yaml"
     if not any((path / "checkpoints").glob("step-*")):

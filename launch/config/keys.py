@@ -11,7 +11,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from launch.stages.base import STAGE_KEYS, StageKeys
+from launch.driver.stages.base import STAGE_KEYS, StageKeys
 from rlsys.choices import Table, choose
 from rlsys.config.recipe import RecipeConfig, StageConfig
 

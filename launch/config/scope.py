@@ -13,10 +13,10 @@ from typing import Any, get_type_hints
 
 from envs.tools.search import SearchConfig
 from launch.config.layers import Layer
-from launch.evaluation.sets import sets_of
-from launch.stages import STAGES
-from launch.stages.base import StageKeys, stage_of
-from launch.stages.reads import Keys, holds
+from launch.driver.evaluation.sets import sets_of
+from launch.driver.stages import STAGES
+from launch.driver.stages.base import StageKeys, stage_of
+from launch.driver.stages.reads import Keys, holds
 from rlsys.choices import Table, choose
 from rlsys.config.mappings import Raw
 from rlsys.config.recipe import RecipeConfig

@@ -47,7 +47,7 @@ class StageConfig:
 
     name: str
     kind: str
-    """Kind of the stage, a name in `launch.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
+    """Kind of the stage, a name in `launch.driver.stages.STAGES`: sft, rl, generate, judge, stepwise, dpo or eval."""
     steps: int
     """Number of training steps. 0 in a stage that trains nothing, and as long as `epochs` is set."""
     config: RecipeConfig

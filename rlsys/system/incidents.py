@@ -1,7 +1,7 @@
 """What breaks while a run is in progress, as a line of the log that also carries its numbers.
 
 The parts that notice it know no run directory: `warn` says the line, with an `Incident` on the record, from which
-`launch.observe.events` takes it into the run's account. In other processes it is a line of a log alone.
+`launch.driver.observe.events` takes it into the run's account. In other processes it is a line of a log alone.
 """
 
 from __future__ import annotations

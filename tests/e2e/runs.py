@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from launch.run import cleanup
+from launch.driver.run import cleanup
 from rlsys.system import memory, orphans
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import launch.stages.rl_loop
+import launch.driver.stages.rl_loop
 from launch.cli import main
-from launch.run.episodes import TokenCredit
-from launch.run.first_delivery import first_delivery
-from launch.run.playing import rollout_plan
-from launch.run.run import Run
-from launch.stages.rl_loop import curriculum_of, keep_trajectories
+from launch.driver.run.episodes import TokenCredit
+from launch.driver.run.first_delivery import first_delivery
+from launch.driver.run.playing import rollout_plan
+from launch.driver.run.run import Run
+from launch.driver.stages.rl_loop import curriculum_of, keep_trajectories
 from learners.algorithms import make_algorithm
 from rlsys.config.recipe import StageConfig
 from rlsys.harvest import Harvest, harvest_groups
@@ -75,5 +75,5 @@ async def update(run: Run, stage: StageConfig, groups: list[GroupRef], harvest: 
 
 
 if __name__ == "__main__":
-    launch.stages.rl_loop.rl_loop = synchronous_loop
+    launch.driver.stages.rl_loop.rl_loop = synchronous_loop
     main()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.analysis.figures import FIGURES
+from launch.tools.analysis.figures import FIGURES
 from tests.e2e.runs import rlsys, rows, trajectories
 
 SMALL = ["stages.sft.steps=40", "stages.rl.steps=4", "eval.tasks=8", "eval.samples=1", "stages.rl.eval.every=2"]

@@ -15,8 +15,8 @@ import pytest
 import ray
 
 from actors.pool import RolloutPool
-from launch.run import wire
-from launch.run.weight_sync import WeightSync
+from launch.driver.run import wire
+from launch.driver.run.weight_sync import WeightSync
 from learners.algorithms.sft import SFTConfig
 from rlsys.config.engine import EngineConfig
 from rlsys.config.recipe import RecipeConfig

@@ -28,8 +28,8 @@ stages: [{name: rl, kind: rl, steps: 150}]
 """
 REACH = """
 from pathlib import Path
-from launch.chaos.cluster import Cluster
-from launch.chaos.faults import parse_fault
+from launch.tools.chaos.cluster import Cluster
+from launch.tools.chaos.faults import parse_fault
 cluster = Cluster("{head}")
 def disturb(kind, what):
     return cluster.disturb("{owner}", parse_fault(kind, what), Path("/nowhere"))
@@ -42,8 +42,8 @@ LINK = "ip -brief link show eth0; ip route"
 
 OWNER = "machine:123:"
 HAND = """
-from launch.chaos.faults import parse_fault
-from launch.chaos.hand import Hand
+from launch.tools.chaos.faults import parse_fault
+from launch.tools.chaos.hand import Hand
 hand = Hand()
 print(hand.disturb("{owner}", parse_fault("kill", "rollout:1@0s")), hand.why_no_cut("10.1.1.1"))
 assert not hand.why_no_cut("10.77.0.2")

@@ -6,7 +6,7 @@ import sys
 
 import psutil
 
-from launch.run import cleanup
+from launch.driver.run import cleanup
 
 DEAD = f"{cleanup.tag().split(':')[0]}:999999999:1"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.incidents.facts import PARAGRAPH, read_facts
-from launch.incidents.folder import list_folders
+from launch.driver.incidents.facts import PARAGRAPH, read_facts
+from launch.driver.incidents.folder import list_folders
 from tests.e2e.runs import left_behind, rlsys, summary
 
 SHORT = ["stages.sft.steps=20", "stages.rl.loop.groups_per_step=4", "stages.rl.steps=60", "eval.tasks=16"]

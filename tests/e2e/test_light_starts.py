@@ -63,8 +63,8 @@ def test_every_config_class_of_ours_is_known_without_heavy_imports() -> None:
     code = """
 import sys
 from launch.config.compose import TABLES
-from launch.stages import STAGES
-from launch.stages.base import stage_of
+from launch.driver.stages import STAGES
+from launch.driver.stages.base import stage_of
 from rlsys.choices import choose
 for key, table in TABLES.items():
     for name in table:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from launch.run import cleanup
+from launch.driver.run import cleanup
 from rlsys.adapters import BASES, read_adapter
 from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary

@@ -11,7 +11,7 @@ import pytest
 
 from envs import make_world
 from launch.config.compose import compose
-from launch.stages.rl_loop import curriculum_of
+from launch.driver.stages.rl_loop import curriculum_of
 from rlsys.config.envs import env_of
 from rlsys.journal import Dispatched, ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories

@@ -68,7 +68,7 @@ def test_a_ray_worker_of_a_job_from_there_finds_ours_and_the_recipes_module(own:
 import os, ray
 from actors.scoring import RewardService, ScoringSpec
 from launch.config.compose import compose
-from launch.run.wire import environment
+from launch.driver.run.wire import environment
 from rlsys.config.cluster import ClusterConfig
 world = compose("maze.yaml", []).recipe.env
 env_vars = environment(ClusterConfig(), {})

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from launch.observe.exported import EXPORTED
+from launch.driver.observe.exported import EXPORTED
 from tests import wandb_file
 from tests.e2e.learner_cases import free_port
 from tests.e2e.runs import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launch.report.kept import Room
+from launch.tools.report.kept import Room
 from tests.report_example import halves, make_page
 
 

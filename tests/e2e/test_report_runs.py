@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from launch.reading.directory import read_directory
-from launch.reading.episodes import read_episodes
-from launch.report.build import build_report
-from launch.report.kept import Room
-from launch.report.live import LiveRuns
-from launch.report.page import write_page
-from launch.report.server import make_server
+from launch.run_dir.directory import read_directory
+from launch.run_dir.episodes import read_episodes
+from launch.tools.report.build import build_report
+from launch.tools.report.kept import Room
+from launch.tools.report.live import LiveRuns
+from launch.tools.report.page import write_page
+from launch.tools.report.server import make_server
 from rlsys.jsonl import line_of
 from tests.browser import Opened
 from tests.paths import ROOT

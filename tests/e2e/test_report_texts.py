@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.report.page import write_page
+from launch.tools.report.page import write_page
 from rlsys.jsonl import line_of
 from tests.browser import Opened
 from tests.hostile_texts import EVERYTHING, HOSTILE

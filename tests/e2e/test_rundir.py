@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoints.checkpoint import DriverState
-from launch.run.rundir import RunDir
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.run.rundir import RunDir
 from rlsys.errors import BadInput
 
 
 def test_two_processes_cannot_share_a_run_directory(tmp_path: Path) -> None:
     held = RunDir(tmp_path / "run")
-    code = f"from launch.run.rundir import RunDir; from pathlib import Path; RunDir(Path({str(tmp_path / 'run')!r}))"
+    path = str(tmp_path / "run")
+    code = f"from launch.driver.run.rundir import RunDir; from pathlib import Path; RunDir(Path({path!r}))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another process is running in it" in other.stderr
     held.close()

@@ -61,7 +61,7 @@ import asyncio, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from envs import new_player
 from launch.config.compose import compose
-from launch.run import wire
+from launch.driver.run import wire
 
 ray.init(log_to_driver=False)
 recipe = compose("worlds/search", ["env.retriever.guard.attempts=30"]).recipe

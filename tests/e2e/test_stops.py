@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.run import cleanup
+from launch.driver.run import cleanup
 from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
 

@@ -18,10 +18,10 @@ from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from launch.config.compose import compose, to_yaml
-from launch.observe.trackers.base import TrackedRun, flatten_config
-from launch.observe.trackers.feed import Trackers
-from launch.observe.trackers.table import make_trackers
-from launch.observe.trackers.wandb_tracker import SERVICE
+from launch.driver.observe.trackers.base import TrackedRun, flatten_config
+from launch.driver.observe.trackers.feed import Trackers
+from launch.driver.observe.trackers.table import make_trackers
+from launch.driver.observe.trackers.wandb_tracker import SERVICE
 from rlsys.config.output import WandbConfig
 from rlsys.types import EpisodeEnd, Message, Reward, Task, Timings, Trajectory
 from tests.e2e.runs import ROOT
@@ -206,9 +206,9 @@ def test_trackio_keeps_a_run_in_its_own_database(tmp_path: Path) -> None:
 SCRIPT = """
 import sys, signal, psutil, time
 from pathlib import Path
-from launch.observe.trackers.base import TrackedRun
-from launch.observe.trackers.feed import Trackers
-from launch.observe.trackers.wandb_tracker import WandbTracker
+from launch.driver.observe.trackers.base import TrackedRun
+from launch.driver.observe.trackers.feed import Trackers
+from launch.driver.observe.trackers.wandb_tracker import WandbTracker
 from rlsys.config.output import WandbConfig
 settings = WandbConfig(mode="offline")
 run = TrackedRun(directory=Path(sys.argv[1]), name="r", config={}, step=0, settings=settings)
@@ -235,7 +235,7 @@ def test_a_stopped_ray_job_loses_no_row(tmp_path: Path, monkeypatch: pytest.Monk
         each.kill()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [row["step"] for row in rows(tmp_path)] == [1, 2] and exit_codes(tmp_path) == [0]
-    assert len(left) == 1  # `launch.run.cleanup` ends what bears the run's tag
+    assert len(left) == 1  # `launch.driver.run.cleanup` ends what bears the run's tag
 
 
 def owned(process: psutil.Process) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
 
-from launch.run import cluster
+from launch.driver.run import cluster
 from rlsys.config.cluster import ClusterConfig
 from rlsys.system import cards
 from rlsys.system.device import hidden

@@ -20,7 +20,7 @@ from actors.pool import RolloutPool
 from actors.scoring import ScoringSpec
 from actors.weights.check import WeightUpdate
 from actors.worker import WorkerSpec
-from launch.observe.gauges import Gauges
+from launch.driver.observe.gauges import Gauges
 from learners.actor import fetch
 from rlsys.errors import RunFailed
 from rlsys.summaries import GroupRef, summarize_group

@@ -25,8 +25,8 @@ import psutil
 import pytest
 
 from launch.config.compose import compose
-from launch.run.first_delivery import make_long_probe, make_probe
-from launch.run.weight_sync import WeightSync
+from launch.driver.run.first_delivery import make_long_probe, make_probe
+from launch.driver.run.weight_sync import WeightSync
 from rlsys.probe import Probe, ProbeValues
 from rlsys.system.device import RoundingUnits
 from rlsys.system.weight_folder import WeightManifest

@@ -15,7 +15,7 @@ import promql_parser
 import pytest
 import yaml
 
-from launch.observe.exported import EXPORTED
+from launch.driver.observe.exported import EXPORTED
 from tests.paths import ROOT
 
 NAME = re.compile(r"\bray_\w+")

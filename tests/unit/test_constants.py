@@ -20,13 +20,13 @@ HARMLESS = {  # why: what it is true of, as `file: constant`
     "letters of a digest": r"blake2b\(digest_size\)|commit_of\(digits\)",
     "a unit": r" (GB|MIB|DAY_S|HOUR|UNITS|BYTES)$",
     "facts of a model": r"launch/checks/(known_models|packaged)\.py",
-    "columns and letters of what people read": r" (WIDE|WIDTH)$|launch/analysis/|nearest\(alike\)|most_zero",
+    "columns and letters of what people read": r" (WIDE|WIDTH)$|launch/tools/analysis/|nearest\(alike\)|most_zero",
     "rounding": r" (TINY)$|\(eps\)$",
-    "statistics of evaluations, said beside each": r"launch/evaluation/.* (RESAMPLES|\w+\((confidence|resamples)\))$",
+    "statistics, said beside each": r"/(evaluation|run_dir)/.* (RESAMPLES|\w+\((confidence|resamples)\))$",
     "a warm-up that is thrown away": r"actors/engine\.py: TurnRequest\(max_tokens\)|simulate\(skip\)",
     "the table of devices, with its reasons above each": r"rlsys/system/device\.py: ",
-    "levels, each a record with its reason": r"launch/observe/levels\.py: ",
-    "fields of a table with a name for each": r"launch/observe/exported\.py: |SHARES$",
+    "levels, each a record with its reason": r"launch/driver/observe/levels\.py: ",
+    "fields of a table with a name for each": r"launch/driver/observe/exported\.py: |SHARES$",
 }
 SIZED = re.compile(  # names of arguments that hold a time, a size or a count
     r"timeout|deadline|limit|most|least|max_|capacity|attempts|retries|maxlen|maxsize|_(s|mb|bytes|tokens)$"

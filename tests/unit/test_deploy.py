@@ -23,8 +23,8 @@ import yaml
 from launch.checks import preflight
 from launch.checks.machine import END_S, STOP_WAIT
 from launch.config.compose import compose
-from launch.plan.memory import plan_memory
-from launch.plan.nodes import parse_nodes
+from launch.tools.plan.memory import plan_memory
+from launch.tools.plan.nodes import parse_nodes
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.system.device import DEVICES, resolve_run
 from tests.paths import ROOT

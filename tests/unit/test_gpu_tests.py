@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from launch.run import wire
+from launch.driver.run import wire
 from rlsys.system.device import resolve
 from tests import device
 from tests.paths import ROOT

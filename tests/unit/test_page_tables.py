@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from envs.protocols import PROTOCOLS
-from launch.analysis.figures import FIGURES
 from launch.checks.models import REFUSED, TRAINED
 from launch.config.synonyms import foreign
-from launch.observe.meanings import ENVS, OWN, STEP, UPDATE
+from launch.driver.observe.meanings import ENVS, OWN, STEP, UPDATE
+from launch.tools.analysis.figures import FIGURES
 from learners.algorithms import ALGORITHMS
 from learners.group import merge_reports
 from rlsys.config.recipe import RecipeConfig

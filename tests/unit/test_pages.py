@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from launch.analysis.figures import FIGURES
 from launch.cli import COMMANDS, parse
 from launch.config.compose import TABLES, compose, last_recipe
 from launch.config.keys import known_names
 from launch.config.layers import find_config
 from launch.config.synonyms import foreign
+from launch.tools.analysis.figures import FIGURES
 from rlsys import OURS
 from rlsys.errors import BadInput
 from tests.paths import ROOT

@@ -52,13 +52,13 @@ def test_no_test_reads_a_private_name_of_ours() -> None:
 
 def test_each_kind_of_private_name_is_seen() -> None:
     text = """
-from launch.run.nodes import look, _told
+from launch.driver.run.nodes import look, _told
 pool._members[0].state = made(self.process._box, self._own, os._exit, super()._ask())
 monkeypatch.setattr(hub, "_unreachable", None)
-monkeypatch.setattr("launch.run.engines._check", None)
+monkeypatch.setattr("launch.driver.run.engines._check", None)
 monkeypatch.setattr(os, "_exit", None)
 monkeypatch.setattr(hub, "reach", "_private")
 """
     assert MAY_MATTER.search(text)
-    expected = {"launch.run.nodes._told", "pool._members", "self.process._box", "_unreachable"}
-    assert set(private_names(ast.parse(text))) == {*expected, "launch.run.engines._check"}
+    expected = {"launch.driver.run.nodes._told", "pool._members", "self.process._box", "_unreachable"}
+    assert set(private_names(ast.parse(text))) == {*expected, "launch.driver.run.engines._check"}

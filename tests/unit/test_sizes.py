@@ -24,19 +24,19 @@ import pytest
 
 from actors import judge, renderer
 from actors.weights import check
-from launch.checkpoints.stop_time import stop_deadline_s
 from launch.checks import deadlines as derived
 from launch.checks import gpu_memory, gpu_plan, preflight
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.config.compose import compose
-from launch.evaluation.limits import limit_of
-from launch.evaluation.sets import plays_of
-from launch.incidents import collect
-from launch.observe import levels
-from launch.observe.phases import Phase, PhaseWatch
-from launch.reading import lines
-from launch.report import at_end, kept, page
-from launch.run import first_delivery, written
+from launch.driver.checkpoints.stop_time import stop_deadline_s
+from launch.driver.evaluation.limits import limit_of
+from launch.driver.evaluation.sets import plays_of
+from launch.driver.incidents import collect
+from launch.driver.observe import levels
+from launch.driver.observe.phases import Phase, PhaseWatch
+from launch.driver.run import first_delivery, written
+from launch.run_dir import lines
+from launch.tools.report import at_end, kept, page
 from learners import leaving
 from learners.meeting import collective_timeout_s
 from rlsys import deadlines, mismatch

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from actors.renderer import ChatRenderer
 from actors.template_args import names_read
-from launch.stages.trajectories import tokenizer_id
+from launch.driver.stages.trajectories import tokenizer_id
 from rlsys.errors import BadInput
 from rlsys.types import Message
 from tests.played import tokenizer_in

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from launch.run.episodes import TokenCredit
+from launch.driver.run.episodes import TokenCredit
 from learners.algorithms import ALGORITHMS, make_algorithm
 from rlsys.batch import build_batch, token_advantages
 from rlsys.choices import choose

@@ -13,8 +13,8 @@ from actors.scoring import RewardService, ScoringSpec
 from envs.rewards import counts_as_solved, measure_of, solved_by
 from envs.rewards.functions import FunctionsReward, FunctionsRewardConfig
 from launch.config.compose import compose
-from launch.reading.solved import solving_parts
-from launch.stages.base import stage_of
+from launch.driver.stages.base import stage_of
+from launch.run_dir.solved import solving_parts
 from rlsys.broken import failure_of
 from rlsys.types import FailureKind, Reward, Transcript
 from tests.made import jsonl, transcript

@@ -19,7 +19,7 @@ from envs.rewards.functions import FunctionsRewardConfig
 from envs.rewards.trial import try_functions
 from launch.checks.own_functions import try_functions_of
 from launch.config.compose import compose
-from launch.stages.base import scored_in
+from launch.driver.stages.base import scored_in
 from rlsys.types import Task
 from tests.made import jsonl
 from tests.refused import refused

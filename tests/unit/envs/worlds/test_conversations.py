@@ -13,7 +13,7 @@ from envs.tasks.formats import read_source
 from envs.tasks.splits import split_tasks
 from envs.tools.offered import ToolEntry
 from envs.tools.search import Document, SearchConfig, SearchTool
-from launch.reading.played import content_of
+from launch.run_dir.played import content_of
 from rlsys.choices import choose
 from rlsys.types import Message, Task
 from tests.made import jsonl

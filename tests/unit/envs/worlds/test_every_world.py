@@ -19,7 +19,7 @@ from envs.tasks.config import TaskConfig
 from envs.tools.search import SearchConfig
 from launch.cli import run
 from launch.config.compose import compose
-from launch.run import nodes, wire
+from launch.driver.run import nodes, wire
 from rlsys.choices import choose
 from rlsys.errors import BadInput
 from rlsys.types import Task

@@ -10,7 +10,7 @@ from rlsys.config.verdicts import VerdictsConfig
 from rlsys.types import EpisodeEnd, Message, Task
 from tests.made import jsonl
 from tests.refused import refused
-from tests.unit.launch.stages.test_judge import PLAYED
+from tests.unit.launch.driver.stages.test_judge import PLAYED
 
 STOP = ("</search_query>", "</answer>")
 

@@ -15,7 +15,7 @@ from envs.protocols.swirl import OVER_LIMIT
 from envs.tasks.prompts import ExamplesConfig
 from launch.cli import run
 from launch.config.compose import compose
-from launch.evaluation.sets import sets_of
+from launch.driver.evaluation.sets import sets_of
 from rlsys.choices import choose
 from rlsys.types import EpisodeEnd
 from tests.made import jsonl

@@ -12,9 +12,9 @@ from envs.tasks.prompts import Prompt
 from launch.checks.chat_template import FILE, copy_with_template, has_template, read_template
 from launch.cli import run
 from launch.config.compose import compose
-from launch.run.engines import model_or_scratch
-from launch.run.record import data_files
-from launch.run.wire import build_scratch_model
+from launch.driver.run.engines import model_or_scratch
+from launch.driver.run.record import data_files
+from launch.driver.run.wire import build_scratch_model
 from rlsys.config.model import ModelConfig
 from rlsys.errors import BadInput
 from rlsys.types import Message, Task

@@ -22,12 +22,12 @@ from launch.checks.deadlines import (
 )
 from launch.checks.starts import start_of_engine, start_of_rank
 from launch.config.compose import compose
-from launch.evaluation.limits import check_limit, limit_of
-from launch.evaluation.sets import plays_of
-from launch.plan.deadlines import Expected, deadline_warnings, lines_of, list_expected
-from launch.plan.plan import time_recipe
-from launch.run import wire
-from launch.run.playing import rollout_plan
+from launch.driver.evaluation.limits import check_limit, limit_of
+from launch.driver.evaluation.sets import plays_of
+from launch.driver.run import wire
+from launch.driver.run.playing import rollout_plan
+from launch.tools.plan.deadlines import Expected, deadline_warnings, lines_of, list_expected
+from launch.tools.plan.plan import time_recipe
 from rlsys.config.recipe import RecipeConfig, RunConfig
 from rlsys.errors import BadInput
 from rlsys.system.device import DEVICES, resolve

@@ -20,8 +20,8 @@ from launch.checks.models import whole_path
 from launch.checks.packaged import PACKAGED, call, fetch, find_packaged, folder_of, is_here, lock_of, names_in
 from launch.cli import run as rlsys
 from launch.config.compose import compose
-from launch.run.nodes import NodeRequirements, Probe, look
-from launch.run.wire import list_services
+from launch.driver.run.nodes import NodeRequirements, Probe, look
+from launch.driver.run.wire import list_services
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused

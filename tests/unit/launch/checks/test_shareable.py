@@ -55,7 +55,7 @@ def test_a_hostile_line_takes_no_time_to_speak_of() -> None:
         '"token_ids": [1, 2, 3], "num_tokens": 7168, "tokens/trained": 12.5',
         "judge: {key_env: null}",
         "step 12 of stage rl: wait_rollout has taken 75 s",
-        "Stepper.step (launch/stages/rl_loop.py:141)",
+        "Stepper.step (launch/driver/stages/rl_loop.py:141)",
     ],
 )
 def test_what_is_no_secret_stays(line: str) -> None:

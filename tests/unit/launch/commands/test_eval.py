@@ -12,8 +12,8 @@ from envs.worlds.calculator import CalculatorConfig
 from launch.cli import run
 from launch.commands.eval import dry_run, find_training_data, first_question, play, plays_to_play, split_to_evaluate
 from launch.config.compose import compose, to_yaml
-from launch.evaluation.transcripts import Transcripts
-from launch.observe.progress import Progress
+from launch.driver.evaluation.transcripts import Transcripts
+from launch.driver.observe.progress import Progress
 from rlsys import choices
 from rlsys.config.served import ServedConfig
 from rlsys.errors import RunFailed

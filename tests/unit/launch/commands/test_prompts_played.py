@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import run
-from launch.run import engines
+from launch.driver.run import engines
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
 

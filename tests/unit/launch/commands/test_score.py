@@ -13,8 +13,8 @@ import pytest
 from envs.rewards.findings import Finding, Span
 from launch.cli import run
 from launch.config.compose import last_recipe
-from launch.scoring.lines import MAX_LINE, LineReader
-from launch.scoring.report import explanation
+from launch.tools.score.lines import MAX_LINE, LineReader
+from launch.tools.score.report import explanation
 from rlsys.errors import BadInput
 from rlsys.types import Message, Reward, Task, TokenStream, Transcript
 from rlsys.untrusted import visible

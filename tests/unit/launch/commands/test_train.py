@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoints.checkpoint import DriverState
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
-from launch.run.record import begin_record
-from launch.run.rundir import RunDir
+from launch.driver.checkpoints.checkpoint import DriverState
+from launch.driver.run.record import begin_record
+from launch.driver.run.rundir import RunDir
 from rlsys.errors import BadInput
 from rlsys.journal import Journal
 
@@ -29,8 +29,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise BadInput("this far")
 
     monkeypatch.setattr("launch.commands.train.check", lambda config, say: None)
-    monkeypatch.setattr("launch.run.cleanup.orderly_exit", contextlib.nullcontext)
-    monkeypatch.setattr("launch.run.parts.starting_model", reached)
+    monkeypatch.setattr("launch.driver.run.cleanup.orderly_exit", contextlib.nullcontext)
+    monkeypatch.setattr("launch.driver.run.parts.starting_model", reached)
     path = tmp_path / "run"
     directory = RunDir(path)
     directory.write("config.yaml", to_yaml(compose("quickstart", [])))
@@ -150,7 +150,9 @@ def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
     (begun / "config.yaml").write_text(to_yaml(config))
     begin_record(begun, config, to_yaml(config), 0, [])
     until(lambda: all(each["sha256"] for each in read_data(begun).values()))
-    monkeypatch.setattr("launch.run.record.RunRecord.digest_data", lambda *_: None)  # slow: none is made from here on
+    monkeypatch.setattr(
+        "launch.driver.run.record.RunRecord.digest_data", lambda *_: None
+    )  # slow: none is made from here on
     assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
     for file in (tasks, held_out, shown):
         kept = file.read_text()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from launch.checkpoints.card import write_about
 from launch.commands.trained import with_trained_args
 from launch.config.compose import compose
-from launch.evaluation.sets import sets_of
+from launch.driver.checkpoints.card import write_about
+from launch.driver.evaluation.sets import sets_of
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from rlsys.rollout import args_of

@@ -11,7 +11,7 @@ from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
-from launch.evaluation.sets import plays_of
+from launch.driver.evaluation.sets import plays_of
 from tests.real_sets import write_real_sets
 from tests.unit.launch.config.test_papers import downloaded, value
 

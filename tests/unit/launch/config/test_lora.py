@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.checkpoints.beginning import begins_adapter, learner_of, start_of
-from launch.checkpoints.disk_space import room_for
 from launch.checks.adapter_size import describe_adapter, trained_parameters
 from launch.checks.preflight import check_model, parameters
 from launch.config.compose import compose, to_yaml
+from launch.driver.checkpoints.beginning import begins_adapter, learner_of, start_of
+from launch.driver.checkpoints.disk_space import room_for
 from rlsys.adapters import BASES, Adapter
 from rlsys.system.device import DEVICES
 from tests.refused import refused

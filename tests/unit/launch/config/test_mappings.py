@@ -10,8 +10,8 @@ import yaml
 
 from envs.rewards.answer import AnswerReward
 from launch.config.compose import compose, last_recipe, to_yaml
-from launch.evaluation.sets import sets_of
-from launch.reading.runs import read_config
+from launch.driver.evaluation.sets import sets_of
+from launch.run_dir.runs import read_config
 from rlsys.config.recipe import RunConfig
 from rlsys.errors import BadInput
 from tests.refused import refused

@@ -8,10 +8,10 @@ import yaml
 from envs.mixture import MixtureConfig
 from launch.commands.config import format_changes
 from launch.config.compose import compose, last_recipe, to_yaml
-from launch.evaluation.sets import sets_of
-from launch.observe.trackers.base import flatten_config
-from launch.plan.speed import assume_answers
-from launch.reading.settings import flatten
+from launch.driver.evaluation.sets import sets_of
+from launch.driver.observe.trackers.base import flatten_config
+from launch.run_dir.settings import flatten
+from launch.tools.plan.speed import assume_answers
 from rlsys.config.recipe import RecipeConfig
 from rlsys.errors import BadInput
 from tests.refused import refused

@@ -15,7 +15,7 @@ from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from launch.data.sets import SETS
-from launch.evaluation.sets import plays_of
+from launch.driver.evaluation.sets import plays_of
 from rlsys.config.recipe import RunConfig, StageConfig
 from tests.unit.launch.checks.test_gpu_memory import QWEN_7B
 

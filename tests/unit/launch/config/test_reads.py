@@ -11,12 +11,12 @@ import pytest
 
 from launch.config.compose import compose, to_yaml
 from launch.config.scope import RUN_KEYS, check_reads
-from launch.evaluation.sets import plays_of
-from launch.run.playing import rollout_plan
-from launch.stages import STAGES
-from launch.stages.base import StageKeys, stage_of
-from launch.stages.generate import plan_of
-from launch.stages.reads import holds
+from launch.driver.evaluation.sets import plays_of
+from launch.driver.run.playing import rollout_plan
+from launch.driver.stages import STAGES
+from launch.driver.stages.base import StageKeys, stage_of
+from launch.driver.stages.generate import plan_of
+from launch.driver.stages.reads import holds
 from rlsys.config.recipe import RecipeConfig, StageConfig
 from rlsys.errors import BadInput
 from tests.refused import refused
@@ -25,22 +25,32 @@ from tests.unit.launch.config.test_scope import ROOT, of_run, watched
 
 KEYS = [*WITHOUT_CHOICES, "eval.sets", "env.name", "reward.name", "algorithm.name"]
 OWN = [key for key in KEYS if not of_run(key)]
-TRAINED = ("learners/*.py", "launch/run/saving.py", "launch/checkpoints/beginning.py", "launch/stages/base.py")
-PLAYED = (
-    *("launch/run/wire.py", "launch/run/playing.py", "launch/run/episodes.py"),
-    *("launch/evaluation/[!b]*.py", "launch/stages/base.py", "launch/checks/deadlines.py"),
+TRAINED = (
+    "learners/*.py",
+    "launch/driver/run/saving.py",
+    "launch/driver/checkpoints/beginning.py",
+    "launch/driver/stages/base.py",
 )
-GIVEN = ("launch/stages/supervised.py", "launch/stages/datasets.py", "envs/rewards/swirl.py", "rlsys/seeds.py")
-LOOP = ("launch/stages/rl*.py", "launch/evaluation/background.py", "rlsys/config/*.py")
+PLAYED = (
+    *("launch/driver/run/wire.py", "launch/driver/run/playing.py", "launch/driver/run/episodes.py"),
+    *("launch/driver/evaluation/[!b]*.py", "launch/driver/stages/base.py", "launch/checks/deadlines.py"),
+)
+GIVEN = (
+    "launch/driver/stages/supervised.py",
+    "launch/driver/stages/datasets.py",
+    "envs/rewards/swirl.py",
+    "rlsys/seeds.py",
+)
+LOOP = ("launch/driver/stages/rl*.py", "launch/driver/evaluation/background.py", "rlsys/config/*.py")
 FILES = {
-    "sft": (*TRAINED, *PLAYED, *GIVEN, "launch/stages/sft.py"),
-    "dpo": (*TRAINED, *PLAYED, *GIVEN, "launch/stages/dpo.py"),
+    "sft": (*TRAINED, *PLAYED, *GIVEN, "launch/driver/stages/sft.py"),
+    "dpo": (*TRAINED, *PLAYED, *GIVEN, "launch/driver/stages/dpo.py"),
     "rl": (*TRAINED, *PLAYED, *LOOP, "rlsys/curriculum.py"),
-    "stepwise": (*TRAINED, *PLAYED, *LOOP, *GIVEN, "launch/stages/stepwise.py"),
-    "generate": (*TRAINED, *PLAYED, "launch/stages/generate.py", "launch/stages/trajectories.py", "actors/teacher.py",
-                 "envs/services/teacher.py", "envs/services/guard.py", "rlsys/config/generate.py",
-                 "launch/stages/addresses.py"),
-    "judge": (*TRAINED, "launch/stages/judge.py"),
+    "stepwise": (*TRAINED, *PLAYED, *LOOP, *GIVEN, "launch/driver/stages/stepwise.py"),
+    "generate": (*TRAINED, *PLAYED, "launch/driver/stages/generate.py", "launch/driver/stages/trajectories.py",
+                 "actors/teacher.py", "envs/services/teacher.py", "envs/services/guard.py", "rlsys/config/generate.py",
+                 "launch/driver/stages/addresses.py"),
+    "judge": (*TRAINED, "launch/driver/stages/judge.py"),
     "eval": (*TRAINED, *PLAYED),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ import pytest
 from launch.config.compose import compose
 from launch.config.keys import recipe_keys, values_of
 from launch.config.scope import RUN_KEYS
-from launch.run import wire
+from launch.driver.run import wire
 from rlsys.config.recipe import RecipeConfig
 from rlsys.system.device import DEVICES, resolve
 from tests.refused import refused
@@ -71,7 +71,7 @@ def sources() -> Iterator[str]:
 
 def test_what_a_run_reads_outside_of_its_stages_is_refused_in_a_stage() -> None:
     """`run.config.recipe.loop.mismatch_limit`: written like this wherever a run reads a key of its own."""
-    text = "\n".join(path.read_text() for path in (ROOT / "launch" / "run").glob("*.py"))
+    text = "\n".join(path.read_text() for path in (ROOT / "launch" / "driver" / "run").glob("*.py"))
     read = {found for found in re.findall(r"\bconfig\.recipe\.(\w+\.\w+)", text)}
     assert "loop.mismatch_limit" in read
     assert {key for key in read if key in KEYS and not of_run(key)} == set()

@@ -12,12 +12,12 @@ import pytest
 
 from launch.cli import run
 from launch.config.compose import compose, to_yaml
-from launch.observe.trackers.base import TrackedRun
-from launch.observe.trackers.wandb_tracker import WandbTracker
-from launch.run.rundir import RunDir
+from launch.driver.observe.trackers.base import TrackedRun
+from launch.driver.observe.trackers.wandb_tracker import WandbTracker
+from launch.driver.run.rundir import RunDir
 from rlsys.config.output import WandbConfig
 from tests.refused import refused
-from tests.unit.launch.stages.test_rl import play
+from tests.unit.launch.driver.stages.test_rl import play
 
 SECRET = "sk-9f31c0de"
 ASKS = "${oc.env:PLAIN_TEST_KEY}"

@@ -10,7 +10,7 @@ import pytest
 from launch.cli import run
 from launch.config.compose import compose
 from launch.config.layers import CONFIGS
-from launch.evaluation.sets import recipes_of
+from launch.driver.evaluation.sets import recipes_of
 from tests.made import jsonl
 from tests.unit.test_page_code import blocks
 

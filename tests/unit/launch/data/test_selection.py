@@ -8,7 +8,7 @@ import pytest
 
 from launch.data.records import by_question
 from launch.data.selection import apart, apportion, draw_rows, shingles, without_near
-from launch.observe.progress import Bar
+from launch.driver.observe.progress import Bar
 from rlsys.errors import BadInput
 
 ROWS = [{"question": f"q{number}", "level": "easy" if number % 4 else "hard"} for number in range(400)]

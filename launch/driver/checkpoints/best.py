@@ -1,0 +1,70 @@
+"""The best model so far, by a number of an evaluation: `checkpoints/best-step-000040/{hf/, driver.json, best.json}`.
+
+A checkpoint may be removed while its evaluation is running. So it is set apart when that begins, by hard links where
+the disk has them, and becomes the best one, or nothing, when the number is known. What is kept is the model alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from launch.driver.checkpoints.checkpoint import STATE, set_aside, step_of
+from rlsys.files import link_or_copy, remove_tree, rename_synced, replace_file
+
+BEST = re.compile(r"best-step-\d{6,}")
+ABOUT = "best.json"
+
+
+def best_of(run: Path) -> Path | None:
+    """The folder of the best model of a run directory. None where none was kept."""
+    found = [path for path in (run / "checkpoints").glob("best-step-*") if (path / ABOUT).is_file()]
+    return max(found, key=lambda path: (about(path)["value"], step_of(path)), default=None)
+
+
+def about(best: Path) -> dict[str, Any]:
+    """{"number": "greedy/accuracy", "value": 0.72, "step": 40}"""
+    read: dict[str, Any] = json.loads((best / ABOUT).read_text())
+    return read
+
+
+def copy_best(run: Path, step: int) -> Path | None:
+    """The model of a checkpoint, so that it is not removed. None where this step has none."""
+    checkpoint, apart = run / "checkpoints" / f"step-{step:06d}", run / "checkpoints" / f".candidate-step-{step:06d}"
+    for left in (run / "checkpoints").glob(".candidate-*"):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    if not checkpoint.is_dir():
+        return None
+    shutil.copytree(checkpoint / "hf", apart / "hf", copy_function=link_or_copy)
+    shutil.copy2(checkpoint / STATE, apart / STATE)
+    return apart
+
+
+def offer(run: Path, apart: Path, number: str, value: float) -> bool:
+    """Make what was set apart the best, if it is; else remove it. The larger number is the better one."""
+    held = best_of(run)
+    if held is not None and about(held)["number"] == number and about(held)["value"] >= value:
+        shutil.rmtree(apart)
+        return False
+    replace_file(apart / ABOUT, json.dumps({"number": number, "value": value, "step": step_of(apart)}) + "\n")
+    final = apart.with_name(f"best-step-{step_of(apart):06d}")
+    if final.exists():
+        remove_tree(final)
+    rename_synced(apart, final)
+    for old in (run / "checkpoints").glob("best-step-*"):
+        if old != final:
+            remove_tree(old)
+    return True
+
+
+def drop(apart: Path) -> None:
+    shutil.rmtree(apart)
+
+
+def forget_after(run: Path, step: int) -> list[Path]:
+    """Of a run that went back to `step`: a later best is no model of it any more. It is kept, under another name."""
+    later = [path for path in (run / "checkpoints").glob("best-step-*") if step_of(path) > step]
+    return [set_aside(path) for path in later]

@@ -1,0 +1,208 @@
+"""An evaluation against another one, such as an earlier one: `rlsys eval --against FILE`.
+
+Task by task: what both find easy or hard cancels out, and samples of one task count once. Or by the paper's test of two
+proportions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from launch.run_dir.played import EvalResult, Number, Test, differ, read_played
+from launch.run_dir.significance import SEEDS_TEST, bootstrap_interval, paired_test, seeds_test
+from rlsys.errors import MOST_SHOWN
+from rlsys.untrusted import visible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Over the tasks of both: the mean difference with its 95 % interval, and the test that it is 0.
+
+    Where both sides have several training seeds, p is the greater one of the tests over tasks and over seeds, and the
+    interval holds those of both. The test decides: an interval by the bootstrap may leave 0 out where p is above .05.
+    """
+
+    tasks: int
+    difference: float
+    low: float
+    high: float
+    test: str  # of `paired_test`, or `SEEDS_TEST` where that is the more cautious one
+    p: float
+    p_seeds: float | None = None  # None: one side has a single training seed
+
+    def describe(self) -> str:
+        within = f" ({self.low:+.3f} to {self.high:+.3f})" if self.low < self.high else ""
+        seeds = f" (over seeds {format_p(self.p_seeds)})" if self.p_seeds is not None else ""
+        test = f"{self.test} {format_p(self.p)}{seeds}"
+        return f"on the {self.tasks} tasks of both {self.difference:+.3f}{within}, {test}"
+
+    @property
+    def holds_for(self) -> str:
+        return "other tasks" if self.p_seeds is None else "other tasks and other training seeds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpaired:
+    """`--test paper`, the z-test of two proportions: over all graded episodes, or all of which a share is."""
+
+    z: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    ours: float
+    theirs: float
+    difference: float
+    unpaired: Unpaired | None = None  # None: not asked for, or no accuracies
+    paired: Paired | None = None
+    why_not: str | None = None  # why it is not paired
+    other_way: str = ""
+    other_tasks: str = ""  # of an unpaired test
+
+    def json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+    def describe(self) -> str:
+        text = f"{self.ours:.3f}, there {self.theirs:.3f}"
+        if self.unpaired:
+            text += f"; two-proportion z-test {format_p(self.unpaired.p)}"
+        if self.paired:
+            text += f"; {self.paired.describe()}"
+        if self.why_not:
+            text += f"; not tested: {self.why_not}"
+        return text + "".join(f"; warning: {each}" for each in (self.other_way, self.other_tasks) if each)
+
+
+def read_earlier(path: str) -> dict[str, EvalResult]:
+    """What `--against` names, by play. Raises BadInput."""
+    return read_played(path, f"--against {path}")
+
+
+def against(
+    ours: Mapping[str, EvalResult], earlier: Mapping[str, EvalResult], test: Test = "paired"
+) -> dict[str, Difference]:
+    """By play that both have a number of."""
+    return {
+        name: _difference(play, play.number, earlier[name], theirs, test)
+        for name, play in ours.items()
+        if name in earlier and play.number is not None and (theirs := earlier[name].numbers.get(play.key)) is not None
+    }
+
+
+def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: Number, test: Test) -> Difference:
+    unpaired, found = None, None
+    if test == "paired":
+        found = pair_settings([ours], [earlier])
+    elif ours.is_share:
+        z, p = differ(number, theirs)
+        unpaired = Unpaired(z=z, p=p)
+    return Difference(
+        ours=number.value,
+        theirs=theirs.value,
+        difference=number.value - theirs.value,
+        unpaired=unpaired,
+        paired=found if isinstance(found, Paired) else None,
+        why_not=found if isinstance(found, str) else None,
+        other_way=other_way([ours], [earlier]),
+        other_tasks=other_tasks([ours], [earlier]) if unpaired else "",
+    )
+
+
+def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:
+    if not found:
+        return [f"against {path}: no play with a number in both"]
+    return [f"against {path}: {name} {each.describe()}" for name, each in found.items()]
+
+
+def format_p(p: float) -> str:
+    """What is smaller is the tail of a formula and no probability."""
+    return "p < 1e-16" if p < 1e-16 else f"p = {p:.3g}"
+
+
+def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> Paired | str:
+    """Of the training seeds of two settings, whose values of a task are averaged first; a text says why not.
+
+    Tasks are the same where question and answers are. Two tasks of one id that differ are two draws or two versions of
+    a file: of these nothing is paired, whatever else they share.
+    """
+    everyone = [*ours, *theirs]
+    if any(each.is_pooled for each in everyone):
+        return "a share over all that the set holds has no value of each task"
+    if len({each.measure for each in everyone}) > 1:
+        return "one is a mean reward and the other an accuracy"
+    if other := _others(everyone):
+        return other
+    known = all(each.contents for each in everyone)
+    values = [_by_content(each) if known else each.tasks for each in everyone]
+    both = [task for task in values[0] if all(task in each for each in values)]
+    if not both:
+        return "no task is in both"
+    mine, other_side = values[: len(ours)], values[len(ours) :]
+    differences = [_mean(mine, task) - _mean(other_side, task) for task in both]
+    bounds = (-1.0, 1.0) if everyone[0].is_share else None
+    if not all(map(math.isfinite, differences)):
+        return "the value of a task is no finite number"
+    test, p = paired_test(differences)
+    low, high = bootstrap_interval(differences, bounds=bounds)
+    mean = math.fsum(differences) / len(differences)
+    p_seeds = None
+    if len(mine) > 1 and len(other_side) > 1:
+        means = [[math.fsum(each[task] for task in both) / len(both) for each in side] for side in (mine, other_side)]
+        p_seeds, below, above = seeds_test(*means)
+        low, high, test = min(low, below), max(high, above), test if p >= p_seeds else SEEDS_TEST
+        p = max(p, p_seeds)
+    return Paired(tasks=len(both), difference=mean, low=low, high=high, test=test, p=p, p_seeds=p_seeds)
+
+
+def other_way(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+    """Whether they were evaluated in another way (sampling, limits, environment, reward), by the keys that differ.
+
+    Empty: they were not. Which tasks were drawn, how many, and with which seeds are no part of it.
+    """
+    everyone = [*ours, *theirs]
+    if len({each.prompts for each in everyone}) == 1:
+        return ""
+    if not all(each.way for each in everyone):
+        return "whether they were evaluated in the same way is not known: an earlier rlsys has not written it"
+    first, keys = everyone[0].way, dict.fromkeys(key for each in everyone for key in each.way)
+    other = [visible(key) for key in keys if any(each.way.get(key) != first.get(key) for each in everyone)]
+    more = f" and {len(other) - MOST_SHOWN} more" if len(other) > MOST_SHOWN else ""
+    return f"evaluated in another way: {', '.join(other[:MOST_SHOWN])}{more}" if other else ""
+
+
+def other_tasks(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
+    """What an unpaired test takes for granted, where it is over other tasks on each side. Empty: over the same."""
+    known = all(each.contents for each in (*ours, *theirs))
+    mine, other = (
+        {what for each in side for what in (each.contents.values() if known else each.tasks)} for side in (ours, theirs)
+    )
+    if mine == other:
+        return ""
+    counts = f"of {len(mine)} and {len(other)} tasks {len(mine & other)} are in both"
+    return f"{counts}: the test takes them as drawn from one source"
+
+
+def _others(everyone: Sequence[EvalResult]) -> str | None:
+    """Why tasks of one id are not the same ones."""
+    first: dict[str, str] = {}
+    differ = {task for each in everyone for task, what in each.contents.items() if first.setdefault(task, what) != what}
+    if not differ:
+        return None
+    return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
+
+
+def _by_content(play: EvalResult) -> dict[str, float]:
+    """The mean of those that ask the same."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for task, value in play.tasks.items():
+        found[play.contents[task]].append(value)
+    return {what: math.fsum(values) / len(values) for what, values in found.items()}
+
+
+def _mean(seeds: Sequence[Mapping[str, float]], task: str) -> float:
+    return math.fsum(each[task] for each in seeds) / len(seeds)

@@ -1,0 +1,235 @@
+"""An evaluation of a run's weights, on the engines that training uses: before a stage, after it, and during it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs.rewards import solved_by
+from launch.checks.deadlines import evaluated_at_once
+from launch.driver.checkpoints import best
+from launch.driver.evaluation.report import describe_plan, describe_results, of_several, report
+from launch.driver.evaluation.results import Result, result_of
+from launch.driver.evaluation.sets import Play, plays_of, recipes_played
+from launch.driver.evaluation.transcripts import in_order, records_of, without_tokens
+from launch.driver.observe.held_out import cut_off, fallen
+from launch.driver.run.episodes import EpisodeFiles, EpisodeWriter, Played
+from launch.driver.run.playing import PendingGroup, play_each
+from launch.driver.run.run import Run
+from launch.run_dir.names import episodes_name, evaluation_line, evaluation_name
+from rlsys.config.recipe import StageConfig
+from rlsys.records import TrajectoryRecord
+from rlsys.types import Group
+
+Values = dict[str, float]  # by play: "greedy", or "hotpotqa/greedy"
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation: of which weights, and what was played so far. Each group goes to the disk as it ends; what stays
+    here of its episodes are their texts and numbers."""
+
+    stage: StageConfig
+    when: str  # before, after, during, or eval: of a stage of that kind
+    step: int  # of the run, whose weights it is of
+    version: int  # of these weights on the engines
+    plays: Mapping[str, Play]
+    files: EpisodeFiles
+    tokens: int = 0  # that the model sampled for it
+    discarded: int = 0  # and in attempts that broke
+    started: float = field(default_factory=time.monotonic)
+    _records: dict[str, dict[int, list[TrajectoryRecord]]] = field(default_factory=lambda: defaultdict(dict))
+    _writers: dict[str, EpisodeWriter] = field(default_factory=dict)
+    _adding: asyncio.Future[None] | None = None
+
+    async def add_group(self, owed: PendingGroup, group: Group) -> None:
+        """One at a time. Whoever cancels it leaves a group that is yet to come to the disk: `settled`."""
+        self.tokens += sum(each.num_sampled for each in group.trajectories)
+        self.discarded += sum(each.discarded_tokens for each in group.trajectories)
+        self._adding = asyncio.ensure_future(asyncio.to_thread(self._add, owed, group))
+        await asyncio.shield(self._adding)
+
+    def _add(self, owed: PendingGroup, group: Group) -> None:
+        self.writer(owed.play).add(group)
+        self._records[owed.play][owed.sequence] = [without_tokens(each) for each in records_of(group)]
+
+    async def settled(self) -> None:
+        """Until no group is on its way to the disk. Raises what its writing did."""
+        if self._adding is not None:
+            await self._adding
+
+    def file(self, play: str) -> str:
+        return episodes_name(self.stage.name, self.when, self.step, play)
+
+    def writer(self, play: str) -> EpisodeWriter:
+        """Of the episodes of one play, in the order in which they ended."""
+        if play not in self._writers:
+            solving = solved_by(self.plays[play].of.recipe.reward) or {}
+            played = Played(step=self.step, stage=self.stage.name, play=play, when=self.when, solved_by=solving)
+            self._writers[play] = self.files.begin(self.file(play), {}, self.stage.config.trajectories, played)
+        return self._writers[play]
+
+    async def close(self) -> None:
+        """Of an evaluation that ended before its files were finished nothing stays."""
+        if self._adding is not None:
+            await asyncio.wait({self._adding})
+        for writer in self._writers.values():
+            writer.discard()
+
+    def results(self) -> dict[str, Result]:
+        found: dict[str, Result] = {}
+        for name, play in self.plays.items():
+            records = in_order(self._records[name])
+            count = len(play.of.tasks) * play.samples * play.seeds
+            found[name] = result_of(records, play, planned=count)
+        return found
+
+
+def list_pending(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
+    """What has not been played. All sets advance together: one that ends early has about as much of each."""
+    found: list[PendingGroup] = []
+    for name, play in plays.items():
+        plan, done = play.plan(), played.get(name, {})
+        tasks = enumerate(play.of.tasks)
+        found += [PendingGroup(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
+    return sorted(found, key=lambda each: each.sequence)
+
+
+async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
+    """The measure of each play, on all of its tasks; the episodes are kept in trajectories/.
+
+    A play of which more than `loop.max_failed_share` failed has none; training continues: its own episodes have that
+    limit too.
+    """
+    state, plays = run.state, plays_of(stage.config)
+    files = run.dir.episodes
+    one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays, files=files)
+    run.progress.begin(f"evaluating {when}: {describe_plan(plays)}")
+    run.progress.doing(f"evaluating {when}: groups played")
+    waiting = list_pending(plays, {})
+    done = 0
+
+    async def finished(each: PendingGroup, group: Group) -> None:
+        nonlocal done
+        await one.add_group(each, group)
+        done += 1
+        run.progress.count(done, len(waiting))
+
+    at_once = evaluated_at_once(stage.config, recipes_played(plays))
+    try:
+        await run.sync.through(play_each(run.pool, waiting, at_once, finished))
+        return await settle(run, one, await candidate(run, one))
+    finally:
+        await one.close()
+
+
+async def candidate(run: Run, one: Evaluation) -> Path | None:
+    """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
+    if one.stage.config.checkpoint.best is None:
+        return None
+    if run.tasks.writing is not None:  # it may be the one
+        await asyncio.wait({run.tasks.writing})
+    for aside in await asyncio.to_thread(best.forget_after, run.dir.path, one.step):
+        run.progress.say(f"the run went back: its best model of then is {aside.name}")
+    return await asyncio.to_thread(best.copy_best, run.dir.path, one.step)
+
+
+async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
+    """Into files, tracker, state and terminal. Returns the measure of each play that has one."""
+    stage, state = one.stage, run.state
+    await one.settled()
+    results = await asyncio.to_thread(one.results)
+    seconds = time.monotonic() - one.started
+    versions = [version for each in results.values() for version in each.versions]
+    newest = max(versions, default=one.version)
+    for name, each in results.items():
+        digest = await asyncio.to_thread(one.writer(name).finish)
+        run.journal.seal(f"trajectories/{one.file(name)}", digest)
+        run.tracker.log_evaluation(one.step, name, each.row())
+        run.gauges.set_held_out(name, each.row())
+    numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
+    measures = {each.measure for each in results.values()}
+    measure = measures.pop() if len(measures) == 1 else "result"
+    at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
+    mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
+    together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
+    run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
+    run.spend(one.tokens, one.discarded)
+    # What the run began with stays its first number, whatever later stages begin with.
+    if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):
+        state.eval_measure[one.when] = measure
+        state.eval_episodes[one.when] = {name: each.episodes for name, each in results.items()}
+        state.eval_failures[one.when] = {name: each.failures for name, each in results.items()}
+    place = {"step": one.step, "stage": stage.name, "when": one.when}
+    account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
+    digests = {name: play.digest() for name, play in one.plays.items()}
+    row = place | account | numbers | {"prompts": digests}
+    run.journal.seal(evaluation_line(stage.name, one.when, one.step), run.dir.save_evaluation(row))
+    lines, stages = run.dir.evaluations(), run.config.stages
+    for finding in [*fallen(lines, stages), *cut_off(lines, stages)] if one.when == "during" else ():
+        run.note("health", f"health: {finding.describe()}")
+        run.journal.note(stage.name, one.step, finding.says)
+    written = report(place | account, one.plays, results)
+    name = evaluation_name(stage.name, one.when, one.step)
+    run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
+    if apart is not None:
+        _keep_best(run, one, results, apart)
+    return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}
+
+
+def _keep_best(run: Run, one: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
+    number = one.stage.config.checkpoint.best or ""
+    play, _, name = number.rpartition("/")
+    result = results.get(play)
+    metric = None if result is None or result.partial else result.metrics.get(name)
+    if metric is None:
+        run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
+        best.drop(apart)
+    elif best.offer(run.dir.path, apart, number, metric.value):
+        run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {one.step}")
+
+
+def prompts_of(stage: StageConfig) -> str:
+    """The same for evaluations that play the same prompts in the same way."""
+    whole = "".join(f"{name}{play.digest()}" for name, play in plays_of(stage.config).items())
+    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+
+
+def owes_before(run: Run, stage: StageConfig) -> bool:
+    """Whether a stage that begins now has to be evaluated first. Not where these very weights have been, on the same
+    prompts, at the end of the stage before it."""
+    state, last = run.state, run.state.eval_last
+    if state.stage_step or stage.name in state.eval_stages:
+        return False
+    prompts = prompts_of(stage)
+    if (last.get("prompts"), last.get("step")) != (prompts, state.step):
+        return True
+    state.eval_stages[stage.name] = {"before": last["values"]}
+    return False
+
+
+async def evaluate_before(run: Run, stage: StageConfig) -> None:
+    """The weights that a stage begins with, unless they are known."""
+    state = run.state
+    if not owes_before(run, stage):
+        return
+    first = "before" not in state.eval_measure
+    values = await run.tasks.until(evaluate(run, stage, "before"))
+    state.eval_stages[stage.name] = {"before": values}
+    if first:
+        state.eval_before, state.eval_prompts["before"] = values, prompts_of(stage)
+
+
+async def evaluate_after(run: Run, stage: StageConfig) -> None:
+    """The weights that it ends with."""
+    state = run.state
+    values = await run.tasks.until(evaluate(run, stage, "after"))
+    state.eval_after, state.eval_prompts["after"] = values, prompts_of(stage)
+    state.eval_stages.setdefault(stage.name, {})["after"] = values
+    state.eval_last = {"step": state.step, "prompts": state.eval_prompts["after"], "values": values}

@@ -1,0 +1,254 @@
+"""What the episodes of one play came to: every number of its reward and its environment, with its interval.
+
+A failure is not a wrong answer: all numbers are over the episodes that were graded. There are none where none was, and
+where more failed than `loop.max_failed_share` allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from envs.rewards import Measure, counts_as_solved, make_reward, measure_of
+from envs.rewards.qa import measures
+from launch.driver.evaluation.sets import Play
+from launch.run_dir.played import EvalResult, Number, content_of
+from launch.run_dir.significance import bootstrap_interval, mean_and_spread, pass_at_k, share_interval
+from rlsys.curriculum import by_number
+from rlsys.errors import BadInput
+from rlsys.metrics import Mean
+from rlsys.records import TrajectoryRecord, task_of
+from rlsys.summaries import REPLIES
+from rlsys.types import EpisodeEnd, Failure, Reward, Transcript
+
+RESAMPLES = 1_000
+UNBOUNDED = {"mean_reward", "tokens", "response_tokens", "turns"}  # with parts of rewards and what environments count
+V = TypeVar("V", int, str)
+Numbers = dict[str, Mean]  # of one episode, by metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """Metric(value=0.62, low=0.55, high=0.69): the mean over tasks and its 95 % interval."""
+
+    value: float
+    low: float  # over tasks, whose samples stay together; low = high = value where nothing is known of it
+    high: float
+    count: float  # of how many it is the mean: episodes; of a pooled share, constraints
+    spread: float | None = None  # standard deviation of the mean over seeds, where there are several
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Of one play of one set."""
+
+    measure: Measure  # which of its metrics stands for the whole
+    metrics: Mapping[str, Metric]
+    planned: int  # episodes that were to be played
+    episodes: int  # that were
+    failed: Sequence[Failure]
+    limit: float  # loop.max_failed_share
+    ends: Mapping[str, int]  # {"answered": 180, "turn_limit": 20}
+    tokens: int  # that the model sampled in them
+    by_turns: Mapping[int, Metric]  # the measure, over the episodes of so many messages of the model
+    episodes_by_turns: Mapping[int, int]
+    by: str | None  # eval.by
+    by_value: Mapping[str, Metric]  # the measure, over the episodes of tasks with this value in that field
+    episodes_by_value: Mapping[str, int]
+    answered_by: Mapping[int, float]  # share of the episodes that had answered with this message or before
+    versions: Mapping[int, int]  # tokens by the weights that sampled them
+    tasks: Mapping[str, float]  # the measure, by task
+    contents: Mapping[str, str]  # of these tasks
+    group: str = ""  # of its set
+
+    @property
+    def failures(self) -> int:
+        return len(self.failed)
+
+    @property
+    def partial(self) -> bool:
+        return self.episodes < self.planned
+
+    @property
+    def key(self) -> str:
+        """Of `metrics`."""
+        return "accuracy" if self.measure == "accuracy" else "mean_reward"
+
+    @property
+    def value(self) -> float | None:
+        return self.metrics[self.key].value if self.key in self.metrics else None
+
+    @property
+    def played(self) -> EvalResult:
+        """What of it is compared with other evaluations."""
+        numbers = {name: Number(value=each.value, count=each.count) for name, each in self.metrics.items()}
+        return EvalResult(
+            measure=self.measure,
+            numbers=numbers,
+            tasks=self.tasks,
+            group=self.group,
+            contents=self.contents,
+        )
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of an accuracy of which a part is missing: had all the rest been wrong, and had it been right."""
+        graded = self.episodes - self.failures
+        right, missing = (self.value or 0.0) * graded, self.planned - self.episodes
+        return right / (graded + missing), (right + missing) / (graded + missing)
+
+    def row(self) -> dict[str, float]:
+        """For evaluations.jsonl and the tracker."""
+        row = {name: each.value for name, each in self.metrics.items()}
+        if self.key in self.metrics:
+            row |= {f"{self.key}_low": self.metrics[self.key].low, f"{self.key}_high": self.metrics[self.key].high}
+        row |= {f"{self.key}_by_{self.by}/{value}": each.value for value, each in self.by_value.items()}
+        row |= {"episodes": self.episodes, "failures": self.failures}
+        return row | ({"planned": self.planned} if self.partial else {})
+
+
+def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | None = None) -> Result:
+    """Of the episodes of one play. planned: how many there were to be; None: these."""
+    reward, limit = play.of.recipe.reward, play.of.recipe.loop.max_failed_share
+    graded = [each for each in records if each.reward is not None]
+    failed = [each.failure for each in records if each.failure is not None]
+    sound = bool(graded) and len(failed) <= limit * len(records)
+    rows = _numbers(graded, reward) if sound else []
+    measure = measure_of(reward)
+    key = "accuracy" if measure == "accuracy" else "mean_reward"
+    turns = [len(_assistant_texts(each)) for each in graded] if sound else []
+    by = play.of.recipe.eval.by
+    values = [play.of.values[str(each.task["task_id"])] for each in graded] if sound and by is not None else []
+    by_turns, by_value = _places(turns), _places(values, by_number)
+
+    def measured(places: Sequence[int]) -> Metric:
+        return _metric([graded[at] for at in places], [rows[at][key] for at in places], share=key == "accuracy")
+
+    longest = max(turns, default=0)
+    answered = [n if each.end is EpisodeEnd.ANSWERED else longest + 1 for n, each in zip(turns, graded, strict=False)]
+    return Result(
+        measure=measure,
+        metrics=_metrics(graded, rows, play, key) if sound else {},
+        planned=len(records) if planned is None else planned,
+        episodes=len(records),
+        failed=failed,
+        limit=limit,
+        ends=dict(Counter(str(each.end) for each in records)),
+        tokens=sum(each.num_tokens or 0 for each in records),
+        by_turns={n: measured(places) for n, places in by_turns.items()},
+        episodes_by_turns={n: len(places) for n, places in by_turns.items()},
+        by=by,
+        by_value={value: measured(places) for value, places in by_value.items()},
+        episodes_by_value={value: len(places) for value, places in by_value.items()},
+        answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
+        versions=_versions(records),
+        tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
+        contents={str(each.task["task_id"]): content_of(task_of(each.task)) for each in graded} if sound else {},
+        group=play.of.group,
+    )
+
+
+def _places(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dict[V, list[int]]:
+    """Where each of the values stands."""
+    return {value: [at for at, each in enumerate(values) if each == value] for value in sorted(set(values), key=order)}
+
+
+def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
+    """Of each episode. What the environment counted in some of them, the others have 0 of."""
+    reward, right = make_reward(config), measure_of(config) == "accuracy"
+    counted = sorted({name for each in graded for name in each.metrics})
+    found: list[Numbers] = []
+    for each in graded:
+        whole = Reward(value=each.reward or 0.0, parts=each.parts)
+        numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, whole)))} if right else {}
+        numbers["mean_reward"] = Mean(whole.value)
+        numbers |= _measure(reward, each)
+        numbers |= {f"part/{name}": Mean(value) for name, value in each.parts.items()}
+        tokens = float(each.num_tokens or 0)
+        numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + each.metrics.get(REPLIES, 0.0))}
+        numbers |= {"turns": Mean(float(len(_assistant_texts(each)))), "truncated": Mean(float(each.truncated))}
+        found.append(numbers | {name: Mean(each.metrics.get(name, 0.0)) for name in counted})
+    return found
+
+
+def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
+    transcript = Transcript(
+        task=task_of(each.task),
+        messages=each.messages,
+        truncated=each.truncated,
+        correct=each.correct,
+        judgements=each.judgements or None,
+    )
+    try:
+        return measures(reward, transcript)
+    except BadInput:  # a key that only the reward's own verdict could do without
+        return {}
+
+
+def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: Play, key: str) -> dict[str, Metric]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    counted = {name for each in graded for name in each.metrics}
+    found: dict[str, Metric] = {}
+    for name in names:
+        having = [(each, row[name]) for each, row in zip(graded, rows, strict=True) if name in row]
+        episodes, numbers = [each for each, _ in having], [number for _, number in having]
+        share = name not in counted | UNBOUNDED and not name.startswith("part/")
+        found[name] = _metric(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
+    if key == "accuracy" and play.samples * play.seeds > 1:
+        found |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
+        found[f"mean@{play.samples * play.seeds}"] = found["accuracy"]
+    return found
+
+
+def _metric(
+    episodes: Sequence[TrajectoryRecord], numbers: Sequence[Mean], *, share: bool, samples: int = 1, seeds: int = 1
+) -> Metric:
+    """Pooled over all; the interval over tasks; the spread over seeds. share: each lies within 0 and 1."""
+    totals: dict[int, Mean] = {}
+    by_seed: dict[int, Mean] = {}
+    for each, number in zip(episodes, numbers, strict=True):
+        for key, sums in ((each.sequence, totals), (each.sibling // samples, by_seed)):
+            sums[key] = sums[key].merge(number) if key in sums else number
+    values, weights = [mean.total for mean in totals.values()], [mean.weight for mean in totals.values()]
+    interval = share_interval if share else bootstrap_interval
+    low, high = interval(values, weights=weights, resamples=RESAMPLES)
+    spread = mean_and_spread([mean.value for mean in by_seed.values()])[1] if seeds > 1 and len(by_seed) > 1 else None
+    count = math.fsum(weights)
+    return Metric(value=math.fsum(values) / count, low=low, high=high, count=count, spread=spread)
+
+
+def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
+    """pass@1, 2, 4 ... and of all samples; a task of which fewer were graded is in no pass@k that needs more."""
+    tasks = [(len(values), int(math.fsum(values))) for values in by_task]
+    found: dict[str, Metric] = {}
+    for k in sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most}):
+        values = [pass_at_k(samples, right, k) for samples, right in tasks if samples >= k]
+        if values:
+            low, high = share_interval(values, resamples=RESAMPLES)
+            mean = math.fsum(values) / len(values)
+            found[f"pass@{k}"] = Metric(value=mean, low=low, high=high, count=len(values))
+    return found
+
+
+def _by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: str) -> dict[str, list[float]]:
+    """The measure of each sample, by task."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for each, row in zip(graded, rows, strict=False):  # no rows where there are no numbers
+        found[str(each.task["task_id"])].append(row[key].value)
+    return found
+
+
+def _assistant_texts(each: TrajectoryRecord) -> list[str]:
+    return [message.content for message in each.messages if message.role == "assistant"]
+
+
+def _versions(records: Sequence[TrajectoryRecord]) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for each in records:
+        for turn in each.weight_versions:
+            for version, start, end in turn:
+                found[version] += end - start
+    return dict(sorted(found.items()))

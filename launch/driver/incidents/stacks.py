@@ -1,0 +1,124 @@
+"""Where a process stands: its Python stack, read from outside, so that it need not answer.
+
+py-spy reads the memory of the other process without pausing it, stopped or not. Where the system forbids that (ptrace),
+a part is asked by a signal (`rlsys.system.stack_signal`), and the reason is written down of those that do not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.driver.incidents.processes import state_of
+from rlsys.system import stack_signal
+
+EACH_S = 5.0  # for one process
+ASK_S = 2.0  # of one that may not be looked into
+LIBRARIES = ("/site-packages/", "/lib/python3", "<frozen", "<string>")
+MAIN = "MainThread"
+ROOT = Path(__file__).resolve().parents[3]
+HEAD = re.compile(r"(?P<current>Current )?[Tt]hread (?P<id>0x[0-9a-f]+)")
+FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    text: str  # to be read
+    place: str  # where its main thread stands, in one line; "" where that is not known
+    problem: str = ""  # why there is none
+
+
+def pyspy() -> str | None:
+    """The program of this environment, else of the path."""
+    own = Path(sys.executable).with_name("py-spy")
+    return str(own) if own.is_file() else shutil.which("py-spy")
+
+
+def read_stack(pid: int, deadline_s: float = EACH_S) -> Stack:
+    """Of all its threads. Takes the deadline and ASK_S at most."""
+    found = spy(pid, deadline_s)
+    if not found.problem or state_of(pid) in ("stopped", "gone"):
+        return found
+    threads = parse_written(stack_signal.ask(pid, ASK_S))
+    return Stack(format_threads(threads), place(threads)) if threads else found
+
+
+def spy(pid: int, deadline_s: float) -> Stack:
+    program = pyspy()
+    if program is None:
+        return Stack("", "", "py-spy is not installed")
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired:
+        return Stack("", "", f"no answer within {deadline_s:g} s")
+    except OSError as error:
+        return Stack("", "", f"py-spy does not start: {error.strerror}")
+    if done.returncode:
+        return Stack("", "", explain(done.stderr))
+    try:
+        threads = json.loads(done.stdout)
+        return Stack(format_threads(threads), place(threads))
+    except (ValueError, KeyError, TypeError):
+        return Stack("", "", "py-spy gave no stack")
+
+
+def parse_written(text: str) -> list[dict[str, Any]]:
+    """Threads as py-spy has them, from what `faulthandler` writes. The kernel gives the signal to the main thread."""
+    threads: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        if head := HEAD.match(line):
+            current = bool(head["current"])
+            name = MAIN if current else head["id"]
+            threads.append({"thread_name": name, "active": current, "frames": []})
+        elif threads and (frame := FRAME.match(line)):
+            threads[-1]["frames"].append({"filename": frame["file"], "line": int(frame["line"]), "name": frame["name"]})
+    return threads
+
+
+def explain(said: str) -> str:
+    """Why py-spy gave none, in one line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = lines[-1] if lines else "py-spy failed without a word"
+    if any("ermission" in line or "perations not permitted" in line for line in lines):
+        return "the system forbids to read another process (ptrace): in a container add the capability SYS_PTRACE"
+    return next((line.removeprefix("Error: ") for line in lines if line.startswith("Error")), last)[:200]
+
+
+def format_threads(threads: Sequence[Mapping[str, Any]]) -> str:
+    lines = []
+    for thread in sorted(threads, key=lambda each: each.get("thread_name") != MAIN):
+        held = ", holds the GIL" if thread.get("owns_gil") else ""
+        active = "active" if thread.get("active") else "idle"
+        lines.append(f"thread {thread.get('thread_name') or thread.get('thread_id')} ({active}{held})")
+        lines += [f"    {frame_line(frame)}" for frame in thread.get("frames", ())]
+    return "\n".join(lines) + "\n"
+
+
+def place(threads: Sequence[Mapping[str, Any]]) -> str:
+    """In one line, the innermost line of ours in any thread, the main one first, and what of a library it called.
+
+    An actor's own code need not run in its main thread. Without one of ours, where the main thread stands.
+    """
+    ordered = sorted(threads, key=lambda each: (each.get("thread_name") != MAIN, not each.get("active")))
+    for thread in ordered:
+        frames = list(thread.get("frames", ()))
+        own = next((each for each in frames if not any(mark in each["filename"] for mark in LIBRARIES)), None)
+        if own is not None:
+            return frame_line(own) if own == frames[0] else f"{frame_line(own)}, in {frames[0]['name']}"
+    frames = list(ordered[0].get("frames", ())) if ordered else []
+    return frame_line(frames[0]) if frames else ""
+
+
+def frame_line(frame: Mapping[str, Any]) -> str:
+    file = Path(str(frame.get("filename", "?")))
+    inside = file.is_relative_to(ROOT) and not any(mark in str(file) for mark in LIBRARIES)
+    short = file.relative_to(ROOT).as_posix() if inside else "/".join(file.parts[-3:])
+    return f"{frame.get('name')} ({short}:{frame.get('line')})"

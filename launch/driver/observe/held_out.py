@@ -1,0 +1,130 @@
+"""Whether a run's weights do worse on held-out tasks than earlier ones of it did, from the lines of evaluations.jsonl.
+
+Two evaluations are compared where they played the same prompts in the same way. The best of many is lucky: intervals
+are widened for the number of earlier ones (Bonferroni's correction). Where they still do not meet, the difference is
+not the draw of the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from launch.driver.observe import levels
+from launch.driver.observe.health import Finding
+from rlsys.config.recipe import RecipeConfig, StageConfig
+
+LOW = "_low"
+ERROR = 0.05  # share of the draws that an interval of evaluations.jsonl leaves out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutDrop:
+    """From the best evaluation of a play to the newest one."""
+
+    play: str  # "greedy", "hotpotqa/greedy"
+    measure: str  # "accuracy", "mean reward"
+    best: float
+    best_step: int
+    now: float
+    step: int
+    stage: str  # of the newest
+
+    def describe(self) -> str:
+        at = f"{self.best:.3f} to {self.now:.3f} ({self.play}, from step {self.best_step} to {self.step})"
+        return f"held-out {self.measure} fell from {at}"
+
+
+def fall(rows: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
+    """Of the newest row: the play that has lost most. rows: in the order in which they were made."""
+    if not rows:
+        return None
+    newest = rows[-1]
+    found = [_fall(key.removesuffix(LOW), newest, rows[:-1]) for key in newest if key.endswith(LOW)]
+    return max((each for each in found if each is not None), key=lambda each: each.best - each.now, default=None)
+
+
+def _fall(key: str, newest: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> HeldOutDrop | None:
+    play, _, name = key.rpartition("/")
+    prompts = newest.get("prompts", {}).get(play)
+    same = [row for row in earlier if key in row and prompts and row.get("prompts", {}).get(play) == prompts]
+    best = max(same, key=lambda row: float(row[key]), default=None)
+    if best is None:
+        return None
+    wider = _deviations(ERROR / len(same)) / _deviations(ERROR)
+    least = best[key] - wider * (best[key] - best[f"{key}{LOW}"])
+    if least <= newest[key] + wider * (newest[f"{key}_high"] - newest[key]):
+        return None
+    return HeldOutDrop(
+        play=play,
+        measure=name.replace("_", " "),
+        best=best[key],
+        best_step=best["step"],
+        now=newest[key],
+        step=newest["step"],
+        stage=newest["stage"],
+    )
+
+
+def _deviations(error: float) -> float:
+    """How many standard deviations to either side leave out this share of a normal distribution."""
+    return NormalDist().inv_cdf(1 - error / 2)
+
+
+def fallen(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+    """As the summary has it, with the key to turn in the stage that ends there."""
+    found = fall(rows)
+    stage = next((each for each in stages if found is not None and each.name == found.stage), None)
+    if found is None or stage is None:
+        return []
+    cure = f"lower stages.{stage.name}.learner.lr={stage.config.learner.lr:g}"
+    if getattr(stage.config.algorithm, "kl_coef", None) is not None:
+        cure += f", or raise algorithm.kl_coef={stage.config.algorithm.kl_coef:g}"
+    return [
+        Finding(
+            stage=stage.name,
+            what=HELD_OUT,
+            says=f"{found.describe()}: {cure}",
+            first_step=found.best_step,
+            last_step=found.step,
+            steps=0,
+            of=0,
+        )
+    ]
+
+
+def cut_off(rows: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Finding]:
+    """Of the newest row, where it is of weights that a stage has trained: plays of which many were cut off."""
+    newest = rows[-1] if rows and rows[-1].get("when") != "before" else {}
+    stage = next((each for each in stages if each.name == newest.get("stage")), None)
+    found = {key.removesuffix(CUT_KEY): share for key, share in newest.items() if key.endswith(CUT_KEY)}
+    cut = {
+        play: share
+        for play, share in found.items()
+        if share >= (levels.CUT_GREEDY if play.rpartition("/")[2] == "greedy" else levels.CUT)
+        and newest.get(f"{play}/episodes", 0) >= levels.CUT_LEAST
+    }
+    if stage is None or not cut:
+        return []
+    shares = ", ".join(f"{share:.0%} of {play}" for play, share in cut.items())
+    limits = {limit: None for play in cut for limit in _limits(stage.config, play)}
+    says = f"answers were cut off by a token limit and count as they are ({shares}): raise {' or '.join(limits)}"
+    step = newest["step"]
+    return [Finding(stage=stage.name, what=CUT_EVALUATION, says=says, first_step=step, last_step=step, steps=0, of=0)]
+
+
+def _limits(recipe: RecipeConfig, play: str) -> list[str]:
+    """The limits of tokens that a play had, each by the key that it comes from."""
+    name, found = play.rpartition("/")[0], []
+    given = {f"eval.sets.{name}": recipe.eval.sets.get(name), "eval": recipe.eval, "rollout": recipe.rollout}
+    for key in ("max_turn_tokens", "max_response_tokens"):
+        values = ((whose, getattr(section, key, None)) for whose, section in given.items())
+        found += [f"{whose}.{key}={value}" for whose, value in values if value is not None][:1]
+    return [*found, f"engine.max_model_len={recipe.engine.max_model_len}"]
+
+
+CUT_KEY = "/truncated"
+HELD_OUT, CUT_EVALUATION = "held_out", "held_out_cut"
+OF_EVALUATIONS = frozenset({HELD_OUT, CUT_EVALUATION})  # not of the rows of a stage

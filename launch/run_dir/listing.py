@@ -1,0 +1,179 @@
+"""Run directories as lines of a list: what a few small files and the end of the large ones say, importing nothing.
+
+A directory may be another user's, damaged, or that of a run in progress: what cannot be known is null.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.run_dir.lines import DamageLog, finite_numbers, read_lines_if_there, read_object
+from launch.run_dir.runs import read_config
+from launch.run_dir.state import State, find_state, is_locked
+from rlsys.errors import BadInput
+from rlsys.files import is_there
+from rlsys.untrusted import visible
+
+TAIL = 2**18  # bytes of a file's end: several rows of metrics, hundreds of events
+DEEPEST = 3  # folders below the one that is listed: runs/study/setting/seed-0
+MAIN = ("accuracy", "mean_reward")  # the number of a play, the first that it has
+ACTIVE = ("metrics.jsonl", "events.jsonl", "journal.jsonl", "summary.json", "run.json")  # whose times say when it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultChange:
+    """Of the newest evaluation: ResultChange(name="greedy/accuracy", value=0.93, first=0.72)."""
+
+    name: str
+    value: float
+    first: float | None  # of the first evaluation with this number; None where it is the only one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    path: Path
+    state: State | None  # None: `problem` says why it is not known
+    recipe: str
+    seed: int | None
+    step: int
+    steps: int | None  # planned, over all stages; None where a stage counts in epochs of what is not made yet
+    result: ResultChange | None
+    active: float  # seconds since 1970, of the last sign of it
+    size: int  # bytes on disk
+    problem: str = ""
+
+
+def list_runs(folder: Path) -> list[ListedRun]:
+    """Those in the folder and below it, the latest last; the folder itself where it is one."""
+    return sorted((list_run(path) for path in find_runs(folder)), key=lambda each: (each.active, each.path))
+
+
+def find_runs(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Folders with a config.yaml next to what a run writes. Links are not followed."""
+    there = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))  # False for what may not be entered
+    if os.path.exists(folder / "config.yaml") and any(there):
+        yield folder
+        return
+    if depth > DEEPEST:
+        return
+    try:
+        inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in inside:
+        if not name.startswith("."):
+            yield from find_runs(folder / name, depth + 1)
+
+
+def list_run(path: Path) -> ListedRun:
+    """Fault boundary: a directory that cannot be read is a line that says so."""
+    damage = DamageLog()
+    active, size = _last_time(path), size_of(path)
+    try:
+        config = read_config(path)
+        locked = is_locked(path)
+        rows = [row for row in read_tail(path / "metrics.jsonl") if type(row.get("step")) is int]
+        last = rows[-1]["step"] if rows else None
+        summary = read_object(path / "summary.json", damage)
+        state = find_state(
+            locked=locked, summary=summary, events=list(read_tail(path / "events.jsonl")), last_step=last
+        )
+        seed = config.get("seed")
+        return ListedRun(
+            path=path,
+            state=state,
+            recipe=visible(str(config.get("name", "")))[:60],
+            seed=seed if type(seed) is int else None,
+            step=last or 0,
+            steps=_planned(config),
+            result=find_result(read_lines_if_there(path / "evaluations.jsonl", damage)),
+            active=active,
+            size=size,
+        )
+    except (BadInput, OSError, ValueError) as error:
+        return ListedRun(
+            path=path, state=None, recipe="", seed=None, step=0, steps=None, result=None, active=active, size=size,
+            problem=visible(str(error)),
+        )  # fmt: skip
+
+
+def find_result(evaluations: Iterable[Mapping[str, Any]]) -> ResultChange | None:
+    """Of the first play of the newest evaluation, compared with the first one of the same prompts."""
+    rows = [row for row in evaluations if _numbers(row)]
+    newest = _numbers(rows[-1]) if rows else {}
+    name = next((key for main in MAIN for key in newest if key.endswith(f"/{main}")), None)
+    if name is None:
+        return None
+    play, asked = name.rpartition("/")[0], _mapping(rows[-1].get("prompts"))
+    values = [
+        numbers[name]
+        for row in rows
+        if name in (numbers := _numbers(row)) and _mapping(row.get("prompts")).get(play) == asked.get(play)
+    ]
+    return ResultChange(name=name, value=values[-1], first=values[0] if len(values) > 1 else None)
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The main numbers of an evaluation's plays."""
+    return finite_numbers(row, lambda key: "/" in key and key.rpartition("/")[2] in MAIN)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def read_tail(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in the last lines of a file that are there whole; nothing of what is no file."""
+    try:
+        if not is_there(path):
+            return
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read(TAIL).split(b"\n")
+    except (BadInput, OSError):  # a pipe, perhaps
+        return
+    for line in lines[:-1]:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):  # of the first one the beginning is missing
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk below it; a file with several names counts once."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            try:
+                found = os.lstat(os.path.join(folder, name))
+            except OSError:  # gone meanwhile
+                continue
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                total += found.st_blocks * 512
+    return total
+
+
+def _planned(config: Mapping[str, Any]) -> int | None:
+    counts = [stage.get("steps", 0) for stage in config["stages"]]
+    by_epochs = any(stage.get("epochs") is not None for stage in config["stages"])
+    return None if by_epochs or any(type(count) is not int for count in counts) else sum(counts)
+
+
+def _last_time(path: Path) -> float:
+    found = []
+    for name in ACTIVE:
+        with suppress(OSError):
+            found.append((path / name).stat().st_mtime)
+    with suppress(OSError):
+        return max(found) if found else path.stat().st_mtime
+    return 0.0

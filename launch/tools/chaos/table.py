@@ -1,0 +1,248 @@
+"""What a disturbed run came to: of each fault how soon it was known and the training went on, and what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from launch.driver.observe.events import EVENTS
+from launch.run_dir.names import METRICS
+from launch.tools.audit.files import JOURNAL, read_run
+from launch.tools.audit.properties import audit
+from launch.tools.audit.property import Property
+from launch.tools.chaos.disturb import Disturbed, Done, Phase
+from launch.tools.chaos.faults import DRIVER, PLACES
+from rlsys.journal import Dispatched, Finished, read_journal, surviving
+
+NOTICED = ("lost", "stall", "refused", "delivery_late")  # kinds of events that say of a fault
+SECONDS = ("detected_s", "replaced_s", "next_step_s")  # of a cost
+REPLACED = ("restart", "begin")
+# In what events call the parts of these roles; of the others it is their own name.
+SAID = {"engine": "rollout:{number}", "worlds": "rollout:{number} environments", "learner": "learner",
+        "weights": "the weight store"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one fault. None where nothing says it: it hit no process, or the run ended before."""
+
+    fault: str
+    role: str
+    at_s: float  # after the first step of a stage that plays
+    hit: bool
+    during: Phase
+    # Until an event of the run said so, before the part was hit again; of a driver: until it was started again.
+    detected_s: float | None
+    replaced_s: float | None  # until an event said that the part serves again; of a driver: that the run begins
+    next_step_s: float | None  # until the next row of metrics
+    prompts_again: int  # started once more before the next fault, in a lineage that was taken back later too
+    steps_again: int  # taken once more before the next fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    code: int
+    costs: Sequence[Cost]
+    starts: int
+    wall_s: float  # from the first row of a stage that plays to the last
+    steps: int  # that survive, of this time
+    steps_again: int  # that were taken, and taken back
+    again: int  # starts of prompts in the surviving lineage beyond the first of each; steps taken back add none
+    lost: int  # prompts of the surviving lineage without an outcome
+    repeated: int  # prompts of the surviving lineage with more than one
+    effective: float  # share of wall_s that went into steps that survive
+    audit: Sequence[Property]
+
+    @property
+    def holds(self) -> bool:
+        return self.code == 0 and all(each.holds for each in self.audit)
+
+
+def settle(found: Disturbed, run_dir: Path) -> Outcome:
+    looked = read_run(run_dir)
+    rows = [each.row for each in looked.metrics]
+    journal = read_journal(run_dir / JOURNAL)
+    begun = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Dispatched))
+    ended = Counter((row.stage, row.sequence) for row in surviving(journal) if isinstance(row, Finished))
+    during = [row for row in rows if float(row["time"]) > found.began > 0]
+    wall_s = max((float(row["time"]) for row in during), default=found.began) - found.began
+    return Outcome(
+        code=found.code,
+        costs=count_costs(found, read_lines(run_dir / EVENTS), read_lines(run_dir / JOURNAL)),
+        starts=len(found.starts),
+        wall_s=wall_s,
+        steps=len(during),
+        steps_again=_seals(journal) - len(rows),
+        again=begun.total() - len(begun),
+        lost=len(begun.keys() - ended.keys()),
+        repeated=ended.total() - len(ended),
+        effective=sum(float(row["time/step"]) for row in during) / wall_s if wall_s else 0.0,
+        audit=audit(looked),
+    )
+
+
+def _seals(journal: Sequence[Any]) -> int:
+    """Rows of metrics that were ever written."""
+    return sum(getattr(row, "name", "").startswith(METRICS) for row in journal)
+
+
+def read_lines(path: Path) -> list[Mapping[str, Any]]:
+    """The whole lines of a file; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def count_costs(
+    found: Disturbed, events: Sequence[Mapping[str, Any]], journal: Sequence[Mapping[str, Any]]
+) -> list[Cost]:
+    """events, journal: the lines of these files. The rows of metrics are those that survive: when all were written
+    the journal knows."""
+    hits = [done for done in found.done if done.processes]
+    starts = [{"time": time, "kind": "begin", "who": DRIVER} for time in found.starts]
+    again, written = _again(journal), [time for time, _ in _written(journal)]
+    costs = []
+    for done in found.done:
+        own = _events_of(done, events, hits)
+        noticed = [each for each in own if each["kind"] in NOTICED]
+        if done.fault.target == DRIVER:
+            noticed = _events_of(done, starts, hits)
+        until = min((each.time for each in hits if each.time > done.time), default=float("inf"))
+        prompts, steps = (
+            [time for time in times if done.time <= time < until] if done.processes else [] for times in again
+        )
+        costs.append(
+            Cost(
+                fault=done.fault.describe(),
+                role=role_of(done.fault.target),
+                at_s=round(done.time - found.began, 1),
+                hit=done.processes > 0,
+                during=done.during,
+                detected_s=_after(_times(noticed), done),
+                replaced_s=_after(_times(each for each in own if each["kind"] in REPLACED), done),
+                next_step_s=_after(written, done),
+                prompts_again=len(prompts),
+                steps_again=len(steps),
+            )
+        )
+    return costs
+
+
+def _again(journal: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """When prompts were started that had been started before, and rows written of steps that had one."""
+    prompts: set[tuple[str, int]] = set()
+    rows: set[str] = set()
+    found: tuple[list[float], list[float]] = ([], [])
+    for row in journal:
+        if row["event"] == "dispatch":
+            prompt = (row["stage"], row["sequence"])
+            if prompt in prompts:
+                found[0].append(float(row["time"]))
+            prompts.add(prompt)
+    for time, name in _written(journal):
+        if name in rows:
+            found[1].append(time)
+        rows.add(name)
+    return found
+
+
+def _written(journal: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """When each row of metrics was written, and its name in the journal; those that were taken back later, too."""
+    seals = [row for row in journal if row["event"] == "seal" and row["name"].startswith(METRICS)]
+    return [(float(row["time"]), row["name"]) for row in seals]
+
+
+def role_of(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _is_of(event: Mapping[str, Any], target: str) -> bool:
+    """Whether an event says something of a part. A disk or a node that is cut off concerns all of them."""
+    who, (role, _, number) = str(event["who"]), target.partition(":")
+    if _is_place(target):
+        return True
+    if role == DRIVER:
+        return bool(event["kind"] == "begin")
+    said = SAID.get(role, target).format(number=number)
+    return who == said if number else who.startswith(said)
+
+
+def _events_of(done: Done, events: Iterable[Mapping[str, Any]], hits: Sequence[Done]) -> list[Mapping[str, Any]]:
+    """What was said of a fault's part, until the part is hit again: what comes later is of that hit. Of a disk or a
+    node it is what was said of any part that was not hit itself in the meantime."""
+    target, place = done.fault.target, _is_place(done.fault.target)
+    later = [each for each in hits if each.time > done.time and (place or not _is_place(each.fault.target))]
+    return [
+        event
+        for event in events
+        if _is_of(event, target)
+        and not any(each.time <= float(event["time"]) and _is_of(event, each.fault.target) for each in later)
+    ]
+
+
+def _is_place(target: str) -> bool:
+    return role_of(target) in PLACES.values()
+
+
+def _times(events: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [float(each["time"]) for each in events]
+
+
+def _after(times: Sequence[float], done: Done) -> float | None:
+    later = [each - done.time for each in times if each >= done.time]
+    return round(min(later), 2) if later and done.processes else None
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    return asdict(outcome) | {"holds": outcome.holds, "roles": by_role(outcome.costs)}
+
+
+def by_role(costs: Sequence[Cost]) -> dict[str, dict[str, Any]]:
+    """Of the faults that hit: how many, medians of the seconds, sums of what was done again."""
+    found: dict[str, dict[str, Any]] = {}
+    for role in sorted({each.role for each in costs if each.hit}):
+        own = [each for each in costs if each.hit and each.role == role]
+        seconds = {name: [s for each in own if (s := getattr(each, name)) is not None] for name in SECONDS}
+        found[role] = {"faults": len(own)}
+        found[role] |= {name: round(median(values), 2) if values else None for name, values in seconds.items()}
+        found[role] |= {name: sum(getattr(each, name) for each in own) for name in ("prompts_again", "steps_again")}
+    return found
+
+
+def describe(outcome: Outcome) -> list[str]:
+    """A line for each fault, a line for each role, and what all of it cost."""
+    lines = [
+        f"{'at':>8}  {'fault':<28} {'known after':>12} {'serves after':>13} {'next step after':>16} {'prompts':>8}"
+    ]
+    for each in outcome.costs:
+        known, serves, after = (_seconds(getattr(each, name)) for name in SECONDS)
+        fault = each.fault if each.hit else f"{each.fault} (not there)"
+        lines.append(f"{each.at_s:>6.1f} s  {fault:<28} {known:>12} {serves:>13} {after:>16} {each.prompts_again:>8}")
+    roles = by_role(outcome.costs)
+    if len(outcome.costs) > len(roles):
+        lines.append("medians, and sums of prompts:")
+        for role, own in roles.items():
+            known, serves, after = (_seconds(own[name]) for name in SECONDS)
+            name = f"{role}, {own['faults']} faults"
+            lines.append(f"{'':>8}  {name:<28} {known:>12} {serves:>13} {after:>16} {own['prompts_again']:>8}")
+    again = sum(each.prompts_again for each in outcome.costs)
+    lines.append(
+        f"{len(outcome.costs)} faults, {outcome.starts} starts; prompts were started again {again} times "
+        f"({outcome.again} in the lineage that survives), "
+        f"{outcome.lost} prompts lost, {outcome.repeated} trained twice, {outcome.steps_again} steps taken again; "
+        f"{outcome.effective:.0%} of the time went into steps that survive"
+    )
+    for held in outcome.audit:
+        lines += [f"audit: {held.name}: {offender}" for offender in held.offenders]
+    if all(each.holds for each in outcome.audit):
+        lines.append("audit: nothing was lost, trained twice or changed")
+    return lines
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"

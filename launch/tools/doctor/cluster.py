@@ -1,0 +1,241 @@
+"""Ask every node of a running Ray cluster, and measure what lies between them. Every call has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from launch.driver.run.nodes import check_answers, mark_folders, name_node
+from launch.tools.doctor.facts import Collective, NodeFacts, Reach, StoredObject, Transfer
+from launch.tools.doctor.node import DoctorProbe, ServedFile
+from launch.tools.doctor.probe import Request
+from launch.tools.doctor.wire import reach
+from rlsys import VERSION
+from rlsys.errors import BadInput, describe_error
+from rlsys.system.calls import call, reason
+
+T = TypeVar("T")
+
+CLOSE_S = 5.0  # for probes to end; Ray ends them with the command
+SECONDS = "--seconds"
+OBJECT_BYTES = 16 * 2**20  # a part of a batch: enough for a rate, and free in every store
+THREADS = 4  # of a probe: one that hangs holds up no other call
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: str
+    address: str
+    port: int  # of its node manager
+    name: str  # the address or, of several nodes on one machine, with the id
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    node: Node
+    actor: Any
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    reaches: tuple[Reach, ...] = ()
+    stored: tuple[StoredObject, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    collective: Collective | None = None
+
+
+def list_nodes() -> list[Node]:
+    """Those that live, the driver's first."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    alive = [each for each in ray.nodes() if each["Alive"]]
+    alive.sort(key=lambda each: (each["NodeID"] != own, each["NodeManagerAddress"]))
+    count = Counter(each["NodeManagerAddress"] for each in alive)
+    found = []
+    for each in alive:
+        node, address = each["NodeID"], each["NodeManagerAddress"]
+        name = address if count[address] == 1 else f"{address}#{node[:6]}"
+        found.append(Node(node, address, each["NodeManagerPort"], name))
+    return found
+
+
+async def knock(nodes: Sequence[Node]) -> list[Reach]:
+    """From this node to Ray's own port of every other one: what is lost here, no probe would survive."""
+    asked = [asyncio.to_thread(reach, node.address, node.port) for node in nodes[1:]]
+    found = await asyncio.gather(*asked)
+    return [Reach(nodes[0].name, node.name, *each) for node, each in zip(nodes[1:], found, strict=True)]
+
+
+def start_probe(node: Node, env_vars: dict[str, str], given: Mapping[str, str]) -> Probe:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    actor = (
+        ray.remote(DoctorProbe)
+        .options(
+            num_cpus=0,
+            max_restarts=0,
+            max_concurrency=THREADS,
+            runtime_env={"env_vars": env_vars},
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.id, soft=False),
+        )
+        .remote(node.address, given)
+    )
+    return Probe(node, actor)
+
+
+async def ask_facts(probe: Probe, request: Request, seconds: float) -> NodeFacts | str:
+    """What a node reports, or why it reports nothing. The probe has `seconds`, its start as long again."""
+    from ray.exceptions import RayError
+
+    own = replace(request, address=probe.node.address)
+    try:
+        found: NodeFacts = await call(
+            probe.actor.collect.remote(VERSION, own, seconds), "the probe there", 2 * seconds + CLOSE_S, SECONDS
+        )
+        return replace(found, address=probe.name, clock_s=await measure_clock(probe, seconds))
+    except RayError as error:
+        return str(name_node("", error)).removeprefix(": ")
+    except Exception as error:  # fault boundary: what a node does to its probe is a line of the report
+        return describe_error(error)
+
+
+async def measure_clock(probe: Probe, seconds: float) -> float:
+    """How far its clock is ahead of this one's: of three answers the one that came quickest."""
+    answers = []
+    for _ in range(3):
+        before, began = time.time(), time.monotonic()
+        there = await call(probe.actor.clock.remote(), "its clock", seconds, SECONDS)
+        took = time.monotonic() - began
+        answers.append((took, there - (before + took / 2)))
+    return float(min(answers)[1])
+
+
+async def check_sharing(folder: Path, key: str, probes: Sequence[Probe], seconds: float) -> dict[str, str]:
+    """Nodes where the folder is not the driver's, with the reason. Raises BadInput where the driver cannot write."""
+    unshared: dict[str, str] = {}
+    with mark_folders([(key, folder)]) as marks:
+
+        async def ask(probe: Probe) -> None:
+            own = [replace(mark, file=f"{mark.file} {probe.name}") for mark in marks]
+            try:
+                await call(probe.actor.answer.remote(own), f"{key} there", seconds, SECONDS)
+                await asyncio.to_thread(check_answers, marks, [probe.name])
+            except Exception as error:  # fault boundary: a folder can hang, too
+                unshared[probe.name] = _plain(error)
+
+        await asyncio.gather(*map(ask, probes))
+    return unshared
+
+
+async def measure(probes: Sequence[Probe], weights_dir: str | None, seconds: float, *, room: bool) -> Measured:
+    """Ports first: where one is closed, nothing else is tried. Neighbours of a ring stand for all pairs.
+
+    room: whether every node has some for what is sent: Ray's store and the carrier write into /dev/shm, and a process
+    that writes where there is none is killed.
+    """
+    pairs = sorted({pair for a, b in _ring(probes) for pair in ((a, b), (b, a))})
+    doors = await asyncio.gather(*(_within(each.actor.open_door.remote(), "a port", seconds) for each in probes))
+    asked = [_reach(probes[a], probes[b], doors[b], seconds) for a, b in pairs]
+    reaches = tuple(await asyncio.gather(*asked))
+    if any(each.state != "reached" for each in reaches):
+        return Measured(reaches=reaches)
+    stored = tuple([await _read_object(probe, seconds) for probe in probes[1:]]) if room else ()
+    transfers = await _measure_transfers(probes, pairs, weights_dir, seconds) if room else ()
+    collective = await _all_reduce(probes, seconds)
+    return Measured(reaches=reaches, stored=stored, transfers=transfers, collective=collective)
+
+
+def _ring(probes: Sequence[Probe]) -> list[tuple[int, int]]:
+    count = len(probes)
+    return [(number, (number + 1) % count) for number in range(count if count > 2 else count - 1)]
+
+
+async def _within(ref: Any, what: str, seconds: float) -> Any:
+    """The answer, or the reason why there is none, as an exception that is returned."""
+    try:
+        return await call(ref, what, seconds, SECONDS)
+    except Exception as error:  # fault boundary: a line of the report
+        return error
+
+
+async def _reach(source: Probe, target: Probe, port: Any, seconds: float) -> Reach:
+    if not isinstance(port, int):
+        return Reach(source.name, target.name, "closed")
+    found = await _within(source.actor.reach.remote(target.node.address, port), "a connection", seconds)
+    return Reach(source.name, target.name, *(("closed", 0) if isinstance(found, Exception) else found))
+
+
+async def _read_object(probe: Probe, seconds: float) -> StoredObject:
+    began = time.monotonic()
+    found = await _within(probe.actor.make_object.remote(OBJECT_BYTES), "an object of its store", seconds)
+    if isinstance(found, Exception):
+        return StoredObject(probe.name, OBJECT_BYTES, None, _plain(found))
+    return StoredObject(probe.name, OBJECT_BYTES, time.monotonic() - began)
+
+
+async def _measure_transfers(
+    probes: Sequence[Probe], pairs: Sequence[tuple[int, int]], weights_dir: str | None, seconds: float
+) -> tuple[Transfer, ...]:
+    """One after the other: two at once would share the link."""
+    token = secrets.token_hex(16)
+    serving = [each.actor.serve_weights.remote(token, number, weights_dir) for number, each in enumerate(probes)]
+    served = await asyncio.gather(*(_within(each, "a file of its carrier", seconds) for each in serving))
+    found = []
+    for source, target in pairs:
+        file, names = served[source], (probes[source].name, probes[target].name)
+        if not isinstance(file, ServedFile):
+            found.append(Transfer(*names, 0, None, _plain(file)))
+            continue
+        took = await _within(probes[target].actor.fetch.remote(file, seconds), "the transfer", seconds + CLOSE_S)
+        failed = isinstance(took, Exception)
+        found.append(Transfer(*names, file.size, None if failed else took, _plain(took) if failed else ""))
+    return tuple(found)
+
+
+async def _all_reduce(probes: Sequence[Probe], seconds: float) -> Collective:
+    first = probes[0]
+    port = await _within(first.actor.open_store.remote(), "a port to meet at", seconds)
+    if isinstance(port, Exception):
+        return Collective(len(probes), None, _plain(port))
+    asked = [
+        each.actor.all_reduce.remote(rank, len(probes), first.node.address, port, seconds)
+        for rank, each in enumerate(probes)
+    ]
+    found = await asyncio.gather(*(_within(each, "an all-reduce", 2 * seconds) for each in asked))
+    wrong = next((each for each in found if isinstance(each, Exception)), None)
+    return Collective(len(probes), None if wrong else min(found), _plain(wrong) if wrong else "")
+
+
+def _plain(error: Exception) -> str:
+    cause = getattr(error, "cause", None)
+    return str(cause) if isinstance(cause, BadInput) else reason(error)
+
+
+@contextmanager
+def closing(probes: Sequence[Probe]) -> Iterator[None]:
+    """No probe stays behind, whatever happened."""
+    import ray
+
+    try:
+        yield
+    finally:
+        for probe in probes:
+            ray.kill(probe.actor)
+
+
+async def close(probes: Sequence[Probe]) -> None:
+    """Files and ports, in order."""
+    await asyncio.gather(*(_within(each.actor.close.remote(), "its end", CLOSE_S) for each in probes))

@@ -1,0 +1,189 @@
+"""On a node: what there is to be reported of it. Nothing is judged here, and nothing that hangs holds up the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from actors.addresses import interfaces
+from envs import make_world, new_player
+from envs.tools.sandbox import SandboxConfig
+from envs.tools.sandbox.pool import probe as probe_sandbox
+from launch.checks import hub, machine, software
+from launch.driver.run.nodes import NodeRequirements, look
+from launch.tools.doctor.facts import Cards, Limits, NodeFacts, Software, Space
+from rlsys import VERSION
+from rlsys.errors import BadInput, describe_error
+from rlsys.system import memory
+
+T = TypeVar("T")
+
+QUERY = ["nvidia-smi", "--format=csv,noheader,nounits"]
+QUERY_S = 20.0  # a driver that is being loaded takes seconds for each card
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What every node is asked."""
+
+    address: str  # of the node that is asked, as Ray knows it
+    local: bool  # whether this is the user's own process, and no cluster
+    weights_dir: str | None = None
+    disk: str = "."
+    needs: Mapping[str, NodeRequirements] = field(default_factory=dict)  # of the config, by kind
+
+
+def read_software(request: Request) -> Software:
+    found = software.describe_software()
+    lock = (found["lock"] or {}).get("file")
+    commit = found["commit"]
+    own = f"{VERSION} ({commit[:12]}{software.EDITED if found['dirty'] else ''})" if commit else VERSION
+    differs = {
+        name: (locked.partition(" ")[0] if locked else None, installed)
+        for name, (locked, installed) in found["differs"].items()
+    }
+    locked = len(software.read_lock((software.LOCKS / lock).read_text())) if lock else 0
+    return Software(python=found["python"], rlsys=own, lock=lock, locked=locked, differs=differs)
+
+
+def existing(path: Path) -> Path:
+    """The folder, or the nearest above it: a run makes its directory by itself."""
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def read_space(path: Path) -> Space:
+    path = existing(path)
+    usage, inodes = shutil.disk_usage(path), os.statvfs(path)
+    return Space(path=str(path), free=usage.free, total=usage.total, inodes=inodes.f_favail if inodes.f_files else None)
+
+
+def read_limits(request: Request) -> Limits:
+    def soft(which: int) -> int | None:
+        found = resource.getrlimit(which)[0]
+        return None if found == resource.RLIM_INFINITY else found
+
+    return Limits(
+        files=soft(resource.RLIMIT_NOFILE),
+        processes=soft(resource.RLIMIT_NPROC),
+        locked_bytes=soft(resource.RLIMIT_MEMLOCK),
+        pids=_pids_max(),
+    )
+
+
+def _pids_max() -> int | None:
+    """Of this process's control group, version 2 or 1."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kinds, group = line.split(":", 2)
+        if kinds and "pids" not in kinds.split(","):
+            continue
+        file = Path("/sys/fs/cgroup") / ("pids" if kinds else "") / group.lstrip("/") / "pids.max"
+        try:
+            return int(file.read_text())
+        except (OSError, ValueError):  # "max", or no such file in this container's view
+            continue
+    return None
+
+
+def read_walls(request: Request) -> dict[str, str]:
+    layers = asyncio.run(probe_sandbox(SandboxConfig(preload=[])))
+    return {layer.name: layer.remark for layer in layers if not layer.active}
+
+
+def read_interface(request: Request) -> tuple[str, int] | None:
+    name = next((name for name, address in interfaces().items() if address == request.address), None)
+    return (name, psutil.net_if_stats()[name].mtu) if name else None
+
+
+def read_cards(request: Request) -> Cards:
+    if not any(map(os.path.exists, machine.DRIVERS)):
+        return Cards(count=0)
+    names = _query("--query-gpu=name")
+    errors = [int(line) for line in _query("--query-gpu=ecc.errors.uncorrected.volatile.total") if line.isdigit()]
+    return Cards(
+        count=len(names),
+        names=tuple(sorted(set(names))),
+        driver=machine.driver_release(),
+        problem=machine.cuda_unusable(),
+        ecc_errors=sum(errors),
+    )
+
+
+def _query(what: str) -> list[str]:
+    """A line for each card; none where NVIDIA's program is not there."""
+    try:
+        done = subprocess.run([*QUERY, what], capture_output=True, text=True, timeout=QUERY_S, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def read_needs(request: Request) -> dict[str, str]:
+    """What the checks of a run say, by kind: an empty text where nothing is wrong."""
+    found = {}
+    for kind, needs in request.needs.items():
+        try:
+            look(needs, (), make_world if request.local else new_player)
+            for key, path in needs.models:
+                if not Path(path).is_dir():
+                    hub.require(path, f"{key}={path!r}")
+            found[kind] = ""
+        except BadInput as error:
+            found[kind] = str(error)
+    return found
+
+
+READERS: Mapping[str, Callable[[Request], Any]] = {
+    "software": read_software,
+    "memory": lambda request: read_space(memory.memory_root(request.weights_dir)),
+    "disk": lambda request: read_space(Path(request.disk)),
+    "limits": read_limits,
+    "walls": read_walls,
+    "interface": read_interface,
+    "cards": read_cards,
+    "auth": lambda _: os.environ.get("RAY_AUTH_MODE", "unset"),
+    "needs": read_needs,
+}
+
+
+def collect(
+    request: Request, deadline_s: float, readers: Mapping[str, Callable[[Request], Any]] = READERS
+) -> NodeFacts:
+    """All parts at once; one that hangs or breaks is named in `failed`."""
+    found, failed = read_all({part: partial(reader, request) for part, reader in readers.items()}, deadline_s)
+    return NodeFacts(address=request.address, **found, failed=failed)
+
+
+def read_all(readers: Mapping[str, Callable[[], T]], deadline_s: float) -> tuple[dict[str, T], dict[str, str]]:
+    """(what they return, why others do not), by name. One that does not end in time stays where it hangs."""
+    found: dict[str, T] = {}
+    failed: dict[str, str] = {}
+
+    def read(name: str, reader: Callable[[], T]) -> None:
+        try:
+            found[name] = reader()
+        except Exception as error:  # fault boundary: whatever a machine has in store for us is a line of the report
+            failed[name] = describe_error(error)
+
+    threads = [threading.Thread(target=read, args=each, daemon=True) for each in readers.items()]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + deadline_s
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0.0))
+    here, broken = dict(found), dict(failed)
+    late = {name: f"no answer after {deadline_s:g} s" for name in readers if name not in here and name not in broken}
+    return here, broken | late

@@ -1,0 +1,132 @@
+"""What a run needs of the memory and the disks of given machines, by the arithmetic of `--dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.filesize import decimal as size
+
+from launch.checks import preflight
+from launch.checks.gpu_plan import gpu_plan
+from launch.checks.memory_table import MemoryRow
+from launch.driver.checkpoints.disk_space import room_for
+from launch.driver.stages.base import needs_engines, stage_of
+from launch.tools.plan.nodes import Nodes
+from launch.tools.plan.split import Split, fits_nodes, keys_for, split_of, with_split
+from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.errors import BadInput
+from rlsys.system.device import DEVICES, Device, resolve_run
+
+CACHES_MB = (256, 128, 64)  # of an engine on CPUs, that are offered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    unit: str  # of the table
+    rows: Sequence[MemoryRow]
+    problem: str | None  # why it does not fit
+
+
+def device_of(nodes: Nodes) -> Device:
+    return DEVICES["cpu" if nodes.card is None else "cuda"]
+
+
+def training_of(config: RunConfig) -> list[tuple[str, RecipeConfig]]:
+    """Name and recipe of the stages that train."""
+    return [(stage.name, stage.config) for stage in config.stages if stage_of(stage.kind).has_length]
+
+
+def plan_memory(config: RunConfig, nodes: Nodes, served: int = 0) -> Memory:
+    """served: GPUs of the run's judges and retrievers. Raises BadInput for a model whose sizes are not known."""
+    device = device_of(nodes)
+    full = resolve_run(config, device)
+    disk = _disk_row(config, device)
+    if nodes.card is None:
+        return _plan_cpus(full.recipe, nodes, disk)
+    found = gpu_plan(
+        full.recipe, training_of(full), device, preflight.parameters(full.recipe), nodes.ram, node_gpus=nodes.gpus
+    )
+    if not found.rows:
+        raise BadInput(found.model, expected="a size with --shape, such as --shape 7b, or a network")
+    engines = any(needs_engines(config, stage) for stage in config.stages)
+    split = split_of(full.recipe) if engines else replace(split_of(full.recipe), workers=0)
+    rows = [row for row in found.rows if engines or row.name != "engine"]
+    rows.append(replace(preflight.driver_row(full.recipe), of=nodes.ram, note="of RAM"))
+    return Memory(unit="GB", rows=[*rows, *disk], problem=_too_few(split, nodes, served) or found.problem)
+
+
+def _plan_cpus(recipe: RecipeConfig, nodes: Nodes, disk: Sequence[MemoryRow]) -> Memory:
+    """A process is on one node: with several, each is compared with a node, and their sum with all of them."""
+    there = None if nodes.ram is None else nodes.ram * nodes.count
+    *processes, together = preflight.memory_plan(recipe, learner=True, there=there)[0]
+    if nodes.count > 1:
+        processes = [replace(row, of=nodes.ram) for row in processes]
+    return Memory(unit="MiB", rows=[*processes, together, *disk], problem=_too_much(processes, nodes, recipe))
+
+
+def _disk_row(config: RunConfig, device: Device) -> list[MemoryRow]:
+    room = room_for(config, device)
+    if room is None:
+        return []
+    each = f"{room.most} checkpoints of {size(room.each)}"
+    parts = [(each, float(room.each * room.most)), *([("of other models", float(room.extra))] if room.extra else [])]
+    return [MemoryRow(name="disk", parts=tuple(parts), note="in the run directory")]
+
+
+def _too_few(split: Split, nodes: Nodes, served: int) -> str | None:
+    if fits_nodes(nodes, split, served):
+        return None
+    engines = f"{split.workers} engines x {split.tensor_parallel} + {split.ranks} ranks"
+    asked = "a rank and an engine on 1" if split.shared else engines
+    asked += f" + {served} of services" if served else ""
+    return f"{asked} = {split.gpus + served} GPUs, {nodes.all_gpus} are there ({nodes.describe()})"
+
+
+def _too_much(processes: Sequence[MemoryRow], nodes: Nodes, recipe: RecipeConfig) -> str | None:
+    times = {"engine": recipe.rollout.workers, "learner": recipe.learner.ranks, "driver": 1}
+    kinds = [(row.needed, times[row.name]) for row in processes]
+    if nodes.ram is None or pack(kinds, nodes.ram, nodes.count):
+        return None
+    lower, there = "lower rollout.workers or engine.kv_cache_mb", f"{nodes.ram / 2**20:,.0f}"
+    largest = max(processes, key=lambda row: row.needed)
+    if nodes.count > 1 and largest.needed > nodes.ram:
+        needed = f"{largest.needed / 2**20:,.0f} MiB of one process ({largest.name})"
+        return f"the run needs about {needed}, a node has {there}: take larger nodes, or {lower}"
+    needed = f"{sum(each * count for each, count in kinds) / 2**20:,.0f} MiB"
+    if nodes.count > 1:
+        return f"the run needs about {needed} in whole processes, there are {nodes.count} nodes of {there}: {lower}"
+    return f"the run needs about {needed}, there are {there}: {lower}"
+
+
+def pack(sizes: Sequence[tuple[float, int]], room: float, nodes: int) -> bool:
+    """Whether so many nodes have room for all processes, the largest placed first, each where the first room is.
+
+    sizes: bytes of each kind of process, and how many there are.
+    """
+    left = sorted((kind for kind in sizes if kind[1]), reverse=True)
+    for _ in range(nodes):
+        free, rest = room, []
+        for each, count in left:
+            placed = min(count, int(free // each))
+            free -= placed * each
+            rest += [(each, count - placed)] * (count > placed)
+        left = rest
+        if not left:
+            return True
+    return not left
+
+
+def with_less_memory(config: RunConfig, nodes: Nodes) -> list[str] | None:
+    """On CPUs: the keys of fewer engines, then of a smaller cache, that fit. None where nothing does."""
+    recipe = config.recipe
+    own, there = recipe.engine.kv_cache_mb, (nodes.ram or 0.0) * nodes.count
+    most = int(there // (preflight.WORKER_MB * 2**20)) or 1  # engines, that any memory could hold
+    for workers in range(min(recipe.rollout.workers, most), 0, -1):
+        for cache in (own, *(each for each in CACHES_MB if each < own)):
+            split = replace(split_of(recipe), workers=workers)
+            tried = with_split(config, split)
+            lower = replace(tried.recipe, engine=replace(tried.recipe.engine, kv_cache_mb=cache))
+            if plan_memory(replace(tried, recipe=lower), nodes).problem is None:
+                return keys_for(recipe, split) + [f"engine.kv_cache_mb={cache}"] * (cache != own)
+    return None

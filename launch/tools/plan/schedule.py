@@ -1,0 +1,130 @@
+"""The seconds of a step on given machines, and the division of GPUs in which a step takes least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launch.checks.gpu_memory import ModelShape
+from launch.tools.plan.calibrate import Calibration
+from launch.tools.plan.forecast import Forecast, forecast, setting_of
+from launch.tools.plan.memory import device_of, plan_memory
+from launch.tools.plan.nodes import Nodes
+from launch.tools.plan.speed import Answers, Speed, assume_answers, estimate
+from launch.tools.plan.split import Split, other_splits, split_of, with_split
+from rlsys.config.recipe import RecipeConfig, RunConfig
+from rlsys.errors import BadInput
+from rlsys.system.device import dtype_of, require_resolved, resolve
+
+MOST_ENGINES = 512  # that are simulated: an event takes time for each
+SIMULATED = 3  # splits, after a look at all of them without their tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where speeds and lengths come from."""
+
+    shape: ModelShape | None  # None where the model's sizes have other names
+    nodes: Nodes
+    network: float | None = None  # Gbit/s
+    answer_tokens: int | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def heads(self) -> int:
+        return self.shape.heads if self.shape else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    split: Split
+    speed: Speed
+    answers: Answers
+    forecast: Forecast
+
+
+def rl_recipe(config: RunConfig, nodes: Nodes) -> RecipeConfig | None:
+    """Of the last rl stage, resolved; None without one."""
+    found = [stage.config for stage in config.stages if stage.kind == "rl"]
+    return resolve(found[-1], device_of(nodes)) if found else None
+
+
+def time_step(recipe: RecipeConfig, source: Source) -> Timed:
+    """recipe: of an rl stage, resolved. Raises BadInput where nothing says how fast these machines are."""
+    speed, answers = _speed(recipe, source)
+    if recipe.rollout.workers > MOST_ENGINES:
+        raise BadInput(f"not simulated for more than {MOST_ENGINES} engines")
+    found = forecast(setting_of(recipe, speed), speed, answers)
+    return Timed(split=split_of(recipe), speed=speed, answers=answers, forecast=found)
+
+
+def _speed(recipe: RecipeConfig, source: Source) -> tuple[Speed, Answers]:
+    given, nodes = source.calibration, source.nodes
+    if given is not None:
+        cores = None if nodes.cores is None else float(nodes.cores * nodes.count)
+        threads = recipe.learner.threads
+        speed = given.speed_for(
+            ranks=recipe.learner.ranks,
+            seats=recipe.engine.max_num_seqs,
+            engine_cores=float(require_resolved(recipe.rollout.threads)),
+            learner_cores=float(threads * recipe.learner.ranks) if threads else cores or 1.0,
+            cores=cores,
+        )
+        return speed, given.answers
+    if nodes.card is None or source.shape is None:
+        raise BadInput("unknown on CPUs before a run has measured it: give a run directory with --from")
+    dtype = dtype_of(recipe.model.dtype, device_of(nodes))
+    answers = assume_answers(recipe, source.answer_tokens)
+    return estimate(recipe, source.shape, dtype, nodes, answers, source.network), answers
+
+
+def fixed_of(config: RunConfig, sheets: Source) -> float:
+    """What an engine's step takes without any sequence, as so many sequences, by the card's data sheet; 0 without."""
+    recipe = rl_recipe(config, sheets.nodes)
+    try:
+        speed = _speed(recipe, sheets)[0] if recipe is not None else None
+    except BadInput:
+        return 0.0
+    return 0.0 if speed is None else speed.base_s / speed.each_s
+
+
+def _bound(recipe: RecipeConfig, source: Source) -> float:
+    """Seconds that a step takes at least: whichever of learner and engines is slower, without a tail."""
+    speed, answers = _speed(recipe, source)
+    episodes = recipe.loop.groups_per_step * recipe.loop.group_size
+    share = episodes / recipe.rollout.workers
+    full = min(float(speed.seats), share * (1 + recipe.loop.max_policy_lag))
+    learner = speed.fixed_s + speed.token_s * answers.packed * episodes + speed.export_s
+    return max(learner, share * answers.mean_tokens / speed.engine_rate(full))
+
+
+def best_splits(
+    config: RunConfig, source: Source, candidates: Sequence[Split], served: int = 0, known: Timed | None = None
+) -> list[Timed]:
+    """Those of the candidates that fit, by the time of a step: the fastest ones, simulated. known: is not again."""
+    nodes, timed = source.nodes, []
+    for split in candidates:
+        if split.workers > MOST_ENGINES:
+            continue
+        divided = with_split(config, split)
+        recipe = rl_recipe(divided, nodes)
+        if recipe is None or plan_memory(divided, nodes, served).problem is not None:
+            continue
+        timed.append((_bound(recipe, source), split, recipe))
+    timed.sort(key=lambda each: each[0])
+    found = [
+        known if known is not None and known.split == split else time_step(recipe, source)
+        for _, split, recipe in timed[:SIMULATED]
+    ]
+    return sorted(found, key=lambda each: each.forecast.seconds)
+
+
+def same_kind(config: RunConfig, nodes: Nodes, heads: int, served: int = 0) -> list[Split]:
+    """Every division of all GPUs between ranks and engines that turns no other key."""
+    before = split_of(config.recipe)
+    return [
+        split
+        for split in other_splits(nodes, before, heads, served)
+        if (split.zero_stage, split.offload, split.tensor_parallel)
+        == (before.zero_stage, before.offload, before.tensor_parallel)
+    ]

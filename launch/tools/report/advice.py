@@ -1,0 +1,82 @@
+"""What should I do? Rules about a run: facts in, sentences out, each with its numbers, its key, its steps and a link.
+
+What is broken comes before what is wrong, and that before what is slow or costs more than it must: advice on speed is
+given only where nothing stands above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.episodes import Episodes
+from launch.tools.report.facts import Stage, holds_gpus, main_stage
+from launch.tools.report.verdict import Verdict
+
+Level = Literal["broken", "wrong", "slow", "cheap"]
+ORDER: Sequence[Level] = ("broken", "wrong", "slow", "cheap")
+SPEED: Sequence[Level] = ("slow", "cheap")
+MOST = 100  # pieces of advice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    rule: str
+    level: Level
+    text: str
+    key: str | None = None  # as it is typed: curriculum.name=difficulty
+    label: str = ""  # of the link
+    href: str = ""  # episodes, or a chart
+    steps: tuple[int, int] | None = None  # first and last in which it held
+    numbers: Mapping[str, float] = field(default_factory=dict)  # that the sentence has, unrounded
+
+    def to_json(self) -> dict[str, Any]:
+        link = {"label": self.label, "href": self.href} if self.href else None
+        return {
+            "rule": self.rule,
+            "level": self.level,
+            "text": self.text,
+            "key": self.key,
+            "link": link,
+            "steps": list(self.steps) if self.steps else None,
+            "numbers": dict(self.numbers),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a rule may look at."""
+
+    run: RunDirectory
+    stage: Stage  # the one that is looked at
+    verdict: Verdict
+    episodes: Episodes | None
+    gpus: bool
+    found: frozenset[str]  # names of health findings of the stage: what they say is not said again
+
+
+Rule = Callable[[Situation], Advice | None]
+
+
+def situation_of(run: RunDirectory, verdict: Verdict, episodes: Episodes | None) -> Situation | None:
+    """None before the first step."""
+    stage = main_stage(run)
+    if stage is None:
+        return None
+    found = frozenset(str(each.get("what")) for each in findings_of(run) if each.get("stage") == stage.name)
+    return Situation(run=run, stage=stage, verdict=verdict, episodes=episodes, gpus=holds_gpus(run), found=found)
+
+
+def findings_of(run: RunDirectory) -> list[Mapping[str, Any]]:
+    """Of the summary, as `launch.driver.observe.health` has made them."""
+    found = run.summary.get("health")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def sort_advice(found: Iterator[Advice]) -> list[Advice]:
+    """By level, in the order of the rules; speed only where nothing stands above it."""
+    ordered = sorted(found, key=lambda each: ORDER.index(each.level))[:MOST]
+    serious = [each for each in ordered if each.level not in SPEED]
+    return serious or ordered

@@ -1,0 +1,88 @@
+"""The report that a run makes of itself when it ends: in a process of its own, so that it cannot harm the run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from launch.checks.machine import inside_ray_job
+from launch.driver.run.rundir import RunDir
+
+END_S, STOP_S = 60.0, 10.0  # seconds that it may take; after a stop the caller waits for the process to end
+REPORT = (sys.executable, "-m", "launch", "report")
+
+
+@contextmanager
+def reporting(directory: RunDir, when: str, say: Callable[[str], None]) -> Iterator[None]:
+    """However the run inside ends, once it has left a summary. when: `report` of the configuration."""
+    summary = directory.path / "summary.json"
+    before = _stamp(summary)
+    try:
+        yield
+    finally:
+        directory.close()  # a report of a locked directory would be of a run that is still in progress
+        if when == "end" and _stamp(summary) not in (None, before):  # else it is that of an earlier process
+            say(make_report(directory.path))
+
+
+def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | None = None) -> str:
+    """Of the run directory `path`. Returns the line to say: where it is, or why there is none.
+
+    A signal ends it at once. `ray job stop` leaves no time for it after the checkpoint.
+    """
+    stopped, by_hand = _was_stopped(path), f"`rlsys report {path}` makes it"
+    if stopped and inside_ray_job():
+        return f"no report of a stopped job: {by_hand}"
+    limit_s = limit_s or (STOP_S if stopped else END_S)
+    try:
+        made = subprocess.Popen(
+            [*command, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return f"no report ({error.strerror}): {by_hand}"
+    with made, _ended_by_signals(made):
+        try:
+            _, wrong = made.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            made.kill()
+            return f"no report within {limit_s:g} s: {by_hand}"
+    if made.returncode == 0:
+        return f"report: {path / 'report.html'}"
+    if made.returncode == -signal.SIGKILL:
+        return f"no report (it was stopped): {by_hand}"
+    said = wrong.decode("utf-8", "replace").strip().splitlines()
+    return f"no report ({said[-1] if said else f'exit code {made.returncode}'}): {by_hand}"
+
+
+@contextmanager
+def _ended_by_signals(made: subprocess.Popen[bytes]) -> Iterator[None]:
+    """By Ctrl-C and SIGTERM, which a run that is tidying up ignores."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for each in before:
+            signal.signal(each, lambda *_: made.kill())
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Another one for each time that it is written."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
+
+
+def _was_stopped(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        found = json.loads((path / "summary.json").read_bytes())
+        return isinstance(found, dict) and found.get("status") == "stopped"
+    return False

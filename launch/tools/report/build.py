@@ -1,0 +1,188 @@
+"""The whole of a report as plain data: what report.json holds, and what the page shows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import yaml
+
+from launch.driver.observe.meanings import meaning_of
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.episodes import Episodes
+from launch.run_dir.settings import group_runs
+from launch.tools.report.advice import ORDER
+from launch.tools.report.advise import advise
+from launch.tools.report.chart_table import SECTIONS
+from launch.tools.report.charts import COLOURS, colour_labels, make_charts
+from launch.tools.report.compare import MOST_DRAWN, Groups, compare_tables, few_seeds, merge_seeds
+from launch.tools.report.cost import make_cost
+from launch.tools.report.facts import all_stages, main_stage
+from launch.tools.report.headline import headline
+from launch.tools.report.over_seeds import judge_settings
+from launch.tools.report.seconds import account
+from launch.tools.report.tables import Looked, make_tables
+from launch.tools.report.tiles import make_tiles
+from launch.tools.report.verdict import Verdict, judge
+from launch.tools.report.words import plain
+from rlsys.untrusted import visible
+
+FORMAT = 1
+EVENTS = 200  # the newest: a page's table, and events.jsonl has all
+REST = COLOURS  # the grey of phases that the chart of seconds has no line for
+HOME = re.compile(r"(?<![\w.])/(?:home|Users)/[^/\s\"']+")
+Report = dict[str, Any]
+
+
+def build_report(
+    runs: Sequence[RunDirectory],
+    episodes: Sequence[Episodes | None],
+    *,
+    price: float | None = None,
+    anonymous: bool = False,
+) -> Report:
+    """episodes: of each run; None where they are not looked at. One run by itself, or several side by side.
+
+    anonymous: settings are numbered, for their names hold values of the configuration.
+    """
+    verdicts = [judge(run) for run in runs]
+    if len(runs) == 1:
+        return _of_one(runs[0], verdicts[0], episodes[0], price)
+    groups = group_runs(runs)
+    if anonymous:
+        groups = tuple(replace(each, label=f"setting {number}") for number, each in enumerate(groups, start=1))
+    return _of_several(runs, verdicts, episodes, groups)
+
+
+def _of_one(run: RunDirectory, verdict: Verdict, episodes: Episodes | None, price: float | None) -> Report:
+    advice, stage = advise(run, verdict, episodes), main_stage(run)
+    tables = make_tables(Looked(run=run, stages=all_stages(run), episodes=episodes, advice=advice))
+    cost = make_cost(run, price)
+    if cost is not None:
+        tables["cost"] = cost
+    charts = make_charts([run], [""])
+    colour_labels(charts)
+    return {
+        "format": FORMAT,
+        "title": visible(run.path.name),
+        "runs": [_entry(run, "", verdict)],
+        "tiles": make_tiles(stage) if stage is not None else [],
+        "advice": [each.to_json() for each in advice],
+        "time": _coloured(account(stage), charts) if stage is not None else {"total_s": 0.0, "parts": []},
+        "sections": _sections(charts, tables),
+        "charts": charts,
+        "tables": tables,
+        "config": {"differs": _differs(run), "text": _config_text(run)},
+        "numbers": numbers_of(run),
+        "events": [_event(each) for each in run.events[-EVENTS:]],
+    }
+
+
+def _of_several(
+    runs: Sequence[RunDirectory], verdicts: Sequence[Verdict], episodes: Sequence[Episodes | None], groups: Groups
+) -> Report:
+    label_of = {run: each.label for each in groups for run in each.runs}
+    labels = [label_of[run] for run in runs]
+    charts = merge_seeds(make_charts(runs, labels), labels) if len(runs) <= MOST_DRAWN else {}
+    colour_labels(charts)
+    advice: list[dict[str, Any]] = [each.to_json() for each in few_seeds(groups)]
+    for at, (run, verdict, own) in enumerate(zip(runs, verdicts, episodes, strict=True)):
+        for each in advise(run, verdict, own):
+            advice.append({"run": at, **each.to_json(), "text": f"{visible(run.path.name)}: {each.text}"})
+    advice.sort(key=lambda each: ORDER.index(each["level"]))
+    tables = compare_tables(runs, labels, verdicts, groups)
+    return {
+        "format": FORMAT,
+        "title": visible(", ".join(run.path.name for run in runs[:4]) + (" ..." if len(runs) > 4 else "")),
+        "settings": judge_settings(groups),
+        "runs": [_entry(run, label, verdict) for run, label, verdict in zip(runs, labels, verdicts, strict=True)],
+        "tiles": [],
+        "advice": advice,
+        "time": {"total_s": 0.0, "parts": []},
+        "sections": _sections(charts, tables),
+        "charts": charts,
+        "tables": tables,
+        "config": {"differs": [], "text": _config_text(runs[0])},
+        "numbers": {},
+        "events": [],
+    }
+
+
+def _coloured(time: dict[str, Any], charts: Mapping[str, Any]) -> dict[str, Any]:
+    """With the colour of each phase in the chart of seconds. The rest is grey."""
+    colours = {each["label"]: each["colour"] for each in charts.get("seconds", {}).get("series", ())}
+    parts = [{**each, "colour": colours.get(each["label"], REST)} for each in time["parts"]]
+    return {**time, "parts": parts}
+
+
+def _entry(run: RunDirectory, label: str, verdict: Verdict) -> dict[str, Any]:
+    name = visible(run.path.name)
+    return {
+        "name": name,
+        "label": f"{name} ({label})" if label and label != name else name,
+        "status": run.state,
+        "headline": headline(run),
+        "verdict": {"level": verdict.level, "text": verdict.text, **_paired(verdict)},
+    }
+
+
+def _paired(verdict: Verdict) -> dict[str, Any]:
+    """The numbers of the sentence, unrounded."""
+    found, before, after = verdict.paired, verdict.before, verdict.after
+    if found is None or before is None or after is None:
+        return {}
+    own = {"tasks": found.tasks, "difference": found.difference, "low": found.low, "high": found.high}
+    return {"paired": {**own, "test": found.test, "p": found.p, "before": before.value, "after": after.value}}
+
+
+def _sections(charts: Mapping[str, Any], tables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those that have something to show. Tables of a comparison come first."""
+    found = [
+        {"id": each.id, "question": each.question, "open": each.open}
+        | {"charts": [name for name in each.charts if name in charts]}
+        | {"tables": [name for name in each.tables if name in tables]}
+        for each in SECTIONS
+    ]
+    placed = {name for each in SECTIONS for name in each.tables}
+    others = [name for name in tables if name not in placed]
+    compared = {"id": "compared", "question": "How do they differ?", "open": True, "charts": [], "tables": others}
+    shown = [each for each in found if each["charts"] or each["tables"]]
+    return [compared, *shown] if others else shown
+
+
+def numbers_of(run: RunDirectory) -> dict[str, Any]:
+    """Of every key of the rows: what it means, its last, its lowest and its highest value."""
+    found = {}
+    for key in sorted(run.rows.columns):
+        known = run.rows.known(key)
+        if len(known):
+            ends = {"last": float(known[-1]), "min": float(np.min(known)), "max": float(np.max(known))}
+            found[key] = {
+                "about": meaning_of(key),
+                **{n: own if math.isfinite(own) else None for n, own in ends.items()},
+            }
+    return found
+
+
+def _differs(run: RunDirectory) -> list[str]:
+    """What was typed in addition to the recipe."""
+    given = run.attempts[-1].get("overrides") if run.attempts else None
+    if isinstance(given, list):
+        return [visible(str(each)) for each in given]
+    words = str(run.summary.get("command") or "").split()
+    return [visible(word) for word in words if "=" in word and not word.startswith("-")]
+
+
+def _config_text(run: RunDirectory) -> str:
+    """As YAML, without the names of home folders: the page is sent to others."""
+    return HOME.sub("~", yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))
+
+
+def _event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts are a model's or a tool's: bounded, and nothing in them drives a terminal."""
+    bounded = {visible(str(key)[:80]): plain(value) for key, value in list(event.items())[:20]}
+    return {key: value[:2000] if isinstance(value, str) else value for key, value in bounded.items()}

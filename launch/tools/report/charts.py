@@ -1,0 +1,343 @@
+"""The series of the charts: of each run and stage one line, over steps, hours and trained tokens."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from launch.driver.observe.meanings import meaning_of
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.table import Floats, Rows
+from launch.tools.report.chart_table import CHARTS, ChartSpec
+from launch.tools.report.facts import Stage, all_stages, ends_of
+from launch.tools.report.seconds import INSIDE, STEP, label_of
+from launch.tools.report.verdict import points_of
+from launch.tools.report.words import mean, number, total
+
+POINTS = 2_000  # of a series: more are averaged, with their lowest and highest as a band
+SERIES = 12  # of a chart and a run
+DIGITS = 6  # of a number in a chart
+COLOURS = 8  # of report.css
+HELD_OUT = "held-out "  # before the name of a play, beside training
+MARKS = 200  # lines of events in a chart: more cover it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drawn:
+    """A run with what all of its charts need."""
+
+    run: RunDirectory
+    at: int  # among the runs of the report
+    label: str  # "" of a single run
+    size: int | None  # steps that a point stands for, the same in all of several runs; None of a single run
+    stages: Sequence[Stage]
+    hours: Sequence[Floats | None]  # of each stage [N], see `hours_of`
+    tokens: Sequence[Floats]  # of each stage [N]: trained so far, over all stages
+
+    @staticmethod
+    def of(run: RunDirectory, at: int, label: str, size: int | None) -> Drawn:
+        stages = all_stages(run)
+        whole_hours, trained = hours_of(run), np.cumsum(np.nan_to_num(run.rows.column("tokens/trained")))
+        chosen = [np.array([each == stage.name for each in run.rows.stage], bool) for stage in stages]
+        hours = [None if whole_hours is None else whole_hours[own] for own in chosen]
+        tokens = [trained[own] for own in chosen]
+        return Drawn(run=run, at=at, label=label, size=size, stages=stages, hours=hours, tokens=tokens)
+
+
+def make_charts(runs: Sequence[RunDirectory], labels: Sequence[str]) -> dict[str, Any]:
+    """By id, without those that no run has numbers for. labels: of the runs; "" of a single one."""
+    longest = max((int(run.rows.step[-1]) for run in runs if len(run.rows)), default=0)
+    size = max(1, math.ceil(longest / POINTS)) if len(runs) > 1 else None
+    drawn = [Drawn.of(run, at, labels[at], size) for at, run in enumerate(runs)]
+    found: dict[str, Any] = {}
+    for name, whole in CHARTS.items():
+        spec = whole if len(runs) == 1 else compared_spec(whole, drawn)
+        series = [each for run in drawn for each in _series_of(spec, run)]
+        if any(any(value is not None for value in each["y"]) for each in series):
+            found[name] = _chart(spec, drawn, series)
+    return found
+
+
+def colour_labels(charts: dict[str, Any]) -> None:
+    """Give each series the number of its colour: the same for the same label in all charts of a page."""
+    known: dict[str, int] = {}
+    for chart in charts.values():
+        labels = list(dict.fromkeys(each["label"].removeprefix(HELD_OUT) for each in chart["series"]))
+        own: dict[str, int] = {}
+        before = [each for each in known if each in labels]  # those that have a colour take it first, the oldest before
+        for label in (*before, *(each for each in labels if each not in known)):
+            free = [at for at in range(COLOURS) if at not in own.values()] or [len(own) % COLOURS]
+            own[label] = known[label] if known.get(label) in free else free[0]
+            known.setdefault(label, own[label])
+        for each in chart["series"]:
+            each["colour"] = own[each["label"].removeprefix(HELD_OUT)]
+
+
+def compared_spec(spec: ChartSpec, runs: Sequence[Drawn]) -> ChartSpec:
+    """Of several runs a chart has one line each: of the same key in all of them, which its title names.
+
+    Of a * that is the whole step, or the first key that most of the runs have.
+    """
+    label, key = next(iter(spec.keys.items()))
+    several = len(spec.keys) > 1 or "*" in key
+    if "*" in key:
+        counts = Counter(each for run in runs for each in fitting(key, run.run.rows))
+        if fnmatchcase(STEP, key):
+            label, key = "the whole step", STEP
+        elif counts:
+            chosen = min(counts, key=lambda own: (-counts[own], _natural(own)))
+            label, key = _name_of(key, chosen), chosen
+    if spec.source == "held_out":
+        plays = Counter(play for run in runs for play in points_of(run.run))
+        label = key = next((play for play, count in plays.items() if count == max(plays.values())), "")
+        several = len(plays) > 1
+    about = spec.about if key in spec.keys.values() or spec.source == "held_out" else meaning_of(key)
+    title = f"{spec.title}: {label}" if several and label else spec.title
+    return replace(spec, title=title, keys={label: key}, about=about, band=None)
+
+
+def _chart(spec: ChartSpec, runs: Sequence[Drawn], series: list[dict[str, Any]]) -> dict[str, Any]:
+    first = next(iter(spec.keys.values()))
+    return {
+        "title": spec.title,
+        "unit": spec.unit,
+        "about": spec.about or meaning_of(first),
+        "x": "step",
+        "log": spec.log,
+        "stacked": spec.stacked and len(runs) == 1,
+        "limit": _limit(spec, runs),
+        "series": series,
+        "marks": _marks(runs[0]) if len(runs) == 1 else [],
+        "summary": _summary(series),
+    }
+
+
+def _limit(spec: ChartSpec, runs: Sequence[Drawn]) -> dict[str, Any] | None:
+    """Where all runs have the same."""
+    if not spec.limit:
+        return None
+    values = {limit_of(run, spec.limit) for run in runs}
+    value = values.pop() if len(values) == 1 else None
+    return {"y": value, "label": spec.limit} if value is not None else None
+
+
+def limit_of(drawn: Drawn, key: str) -> float | None:
+    name = drawn.stages[-1].name if drawn.stages else None
+    value = drawn.run.setting(key, name)
+    return float(value) if type(value) in (int, float) else None
+
+
+def _series_of(spec: ChartSpec, drawn: Drawn) -> Iterator[dict[str, Any]]:
+    if spec.source == "held_out":
+        yield from _held_out(drawn, only_shares=False, only=next(iter(spec.keys.values())))
+        return
+    for stage, hours, tokens in zip(drawn.stages, drawn.hours, drawn.tokens, strict=True):
+        for name, column, band in _columns(spec, stage):
+            if not np.isnan(column).all():
+                yield {
+                    "label": drawn.label or name or spec.title,
+                    "run": drawn.at,
+                    "stage": stage.name,
+                    "kind": spec.form if not drawn.label else "line",
+                    **_points(stage.rows.step, column, band, {"hours": hours, "tokens": tokens}, drawn.size),
+                }
+    if "right" in spec.keys.values():
+        yield from _held_out(drawn, only_shares=True)
+
+
+def _columns(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats, tuple[Floats, Floats] | None]]:
+    """(name, [N] numbers, band) of a stage."""
+    found = list(_derived(spec, stage) if spec.source == "derived" else _of_rows(spec, stage.rows))
+    for name, column in found[:SERIES]:
+        band = None
+        if spec.band and name == "":
+            band = stage.rows.column(spec.band[0]), stage.rows.column(spec.band[1])
+        yield name, column, band
+
+
+def _of_rows(spec: ChartSpec, rows: Rows) -> Iterator[tuple[str, Floats]]:
+    for label, key in spec.keys.items():
+        if "*" not in key:
+            yield label, rows.column(key)
+            continue
+        known = fitting(key, rows)
+        for each in sorted(known, key=lambda own: (-_size(rows.known(own)) if spec.stacked else 0.0, _natural(own))):
+            yield _name_of(key, each), rows.column(each)
+
+
+def fitting(pattern: str, rows: Rows) -> list[str]:
+    """Keys of the rows that a * stands for."""
+    return [
+        each for each in rows.columns if fnmatchcase(each, pattern) and each != STEP and not each.startswith(INSIDE)
+    ]
+
+
+def _name_of(pattern: str, key: str) -> str:
+    head, _, tail = pattern.partition("*")
+    name = key.removeprefix(head).removesuffix(tail)
+    return label_of(name) if head == "time/" else name
+
+
+def _size(values: Floats) -> float:
+    return total(np.abs(values))
+
+
+def _natural(key: str) -> list[tuple[int, int, str]]:
+    """turn_2 before turn_10; 1k_2k before 16k_32k."""
+    parts = key.replace("k_", "_").split("_")
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _derived(spec: ChartSpec, stage: Stage) -> Iterator[tuple[str, Floats]]:
+    for label, key in spec.keys.items():
+        yield label, DERIVED[key](stage)
+        if key == "right" and len(stage.right_by_env) > 1:
+            yield from stage.right_by_env.items()
+
+
+def right_of(stage: Stage) -> Floats:
+    """[N] share of right answers of each step."""
+    return stage.right
+
+
+def signal_of(stage: Stage) -> Floats:
+    """[N] share of the groups of each step that had no signal."""
+    trained, filtered = (stage.rows.column(f"groups/{name}") for name in ("trained", "filtered"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return filtered / (trained + filtered)
+
+
+def engine_busy_of(stage: Stage) -> Floats:
+    """[N], nan of the first step, and where an engine came back and counts from 0."""
+    busy, alive = (np.diff(stage.rows.column(f"engine/{name}_s"), prepend=np.nan) for name in ("busy", "alive"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where((alive > 0) & (busy >= 0), busy / alive, np.nan)
+
+
+def learner_busy_of(stage: Stage) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return stage.rows.column("time/update") / stage.rows.column("time/step")
+
+
+DERIVED = {
+    "right": right_of,
+    "signal": signal_of,
+    "engine_busy": engine_busy_of,
+    "learner_busy": learner_busy_of,
+}
+
+
+def hours_of(run: RunDirectory) -> Floats | None:
+    """[N] since the first attempt began, the time between two attempts included; of an old run its own seconds."""
+    times = run.rows.column("time")
+    if len(times) and not np.isnan(times).any():
+        began: Any = run.attempts[0].get("time") if run.attempts else None
+        start = float(began if type(began) in (int, float) else times[0])
+        return (times - start) / 3600
+    seconds = run.rows.column("wall_s")
+    return seconds / 3600 if len(seconds) and not np.isnan(seconds).any() else None
+
+
+def _points(
+    steps: npt.NDArray[np.int64],
+    column: Floats,
+    band: tuple[Floats, Floats] | None,
+    axes: Mapping[str, Floats | None],
+    size: int | None,
+) -> dict[str, Any]:
+    """All of them, or where they are too many the mean, the lowest and the highest of as many as are drawn as one.
+
+    size: of several runs the steps of a point. Its x is the first of them then, so that seeds have the same.
+    """
+    alone = size is None
+    size = size or max(1, math.ceil(len(column) / POINTS))
+    grid = np.arange(len(column)) // size if alone else (steps - 1) // size
+    begins = np.flatnonzero(np.diff(grid, prepend=-1))
+    if size == 1:
+        low, high = band or (None, None)
+        x, y = steps, column
+    else:
+        lowest, highest = band or (column, column)
+        low, high = np.fmin.reduceat(lowest, begins), np.fmax.reduceat(highest, begins)
+        known = np.add.reduceat((~np.isnan(column)).astype(float), begins)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            y = np.add.reduceat(np.nan_to_num(column), begins) / np.where(known > 0, known, np.nan)
+        ends = np.append(begins[1:], len(column)) - 1
+        x = steps[ends] if alone else np.maximum(grid[begins] * size + 1, steps[0])
+        axes = {key: None if own is None else own[ends] for key, own in axes.items()}
+    found: dict[str, Any] = {"x": [int(each) for each in x], "y": _rounded(y)}
+    found |= {"low": None if low is None else _rounded(low), "high": None if high is None else _rounded(high)}
+    return found | {key: _rounded(own) for key, own in axes.items() if own is not None}
+
+
+def _rounded(values: Floats) -> list[float | None]:
+    return [round_value(float(each)) for each in values]
+
+
+def round_value(value: float) -> float | None:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+def _held_out(drawn: Drawn, only_shares: bool, only: str = "") -> Iterator[dict[str, Any]]:
+    """A series of dots for each play. only: for this one."""
+    for play, points in points_of(drawn.run).items():
+        if only not in ("", play):
+            continue
+        shown = [each for each in points if each.result.is_share or not only_shares]
+        if not shown:
+            continue
+        intervals = [each.interval or (each.value, each.value) for each in shown]
+        yield {
+            "label": drawn.label or (f"{HELD_OUT}{play}" if only_shares else play),
+            "run": drawn.at,
+            "stage": shown[-1].of.stage,
+            "kind": "dots",
+            "x": [each.of.step for each in shown],
+            "y": [round_value(each.value) for each in shown],
+            "low": [round_value(low) for low, _ in intervals],
+            "high": [round_value(high) for _, high in intervals],
+        }
+        if drawn.label:
+            return
+
+
+def _marks(drawn: Drawn) -> list[dict[str, Any]]:
+    """Beginnings of stages, evaluations, checkpoints, restarts; where they are too many, the first kinds of these."""
+    found = [
+        {"x": int(stage.rows.step[0]), "label": f"stage {stage.name}", "kind": "stage"} for stage in drawn.stages[1:]
+    ]
+    found += [
+        {"x": each.step, "label": f"evaluation {each.when}", "kind": "evaluation"} for each in drawn.run.evaluations
+    ]
+    kinds = {"restart": "restart", "lost": "restart", "checkpoint": "checkpoint"}
+    for wanted in kinds:
+        own = (each for each in drawn.run.events if each.get("kind") == wanted and type(each.get("step")) is int)
+        found += [
+            {"x": each["step"], "label": f"{wanted} {each.get('who') or ''}".strip(), "kind": kinds[wanted]}
+            for each in own
+        ]
+    return found[:MARKS]
+
+
+def _summary(series: Sequence[Mapping[str, Any]]) -> str:
+    """In words, for those who cannot see the chart: of the first line of the last stage, which is named where the curve
+    is of several; of dots their ends."""
+    if len({each["run"] for each in series}) > 1:
+        return ""
+    lines = [each for each in series if each["kind"] != "dots"] or list(series)[:1]
+    shown = next(each for each in lines if each["stage"] == lines[-1]["stage"])
+    known = [value for value in shown["y"] if value is not None]
+    if not known:
+        return ""
+    count = 1 if shown["kind"] == "dots" else ends_of(len(known))
+    named = [str(shown[key]) for key in ("stage", "label") if len({each[key] for each in lines}) > 1]
+    what = f"{', '.join(named)}: " if named else ""
+    of = f" {count} of {len(known)}" if count > 1 else ""
+    return f"{what}first{of}: {number(mean(known[:count]))}; last{of and f' {count}'}: {number(mean(known[-count:]))}"

@@ -1,0 +1,169 @@
+"""Several runs side by side: how they differ, what each came to, and whether the difference is more than chance."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.driver.evaluation.against import Paired, other_way, pair_settings
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.played import EvalResult
+from launch.run_dir.settings import SeedGroup, differing_keys, flatten
+from launch.run_dir.significance import mean_and_spread
+from launch.tools.report.advice import Advice
+from launch.tools.report.charts import round_value
+from launch.tools.report.facts import main_stage
+from launch.tools.report.headline import last_step
+from launch.tools.report.tables import table
+from launch.tools.report.tiles import make_tiles
+from launch.tools.report.verdict import Verdict, points_of
+from launch.tools.report.words import mean, number, p_value, plural, score
+from rlsys.untrusted import visible
+
+MOST_DRAWN = 8  # runs in charts; more are a table
+IGNORED = ("wandb", "about")
+Groups = Sequence[SeedGroup[RunDirectory]]
+
+
+def compare_tables(
+    runs: Sequence[RunDirectory], labels: Sequence[str], verdicts: Sequence[Verdict], groups: Groups
+) -> dict[str, Any]:
+    found = {
+        "differences": _differences(runs),
+        "verdicts": _verdicts(runs, labels, verdicts),
+        "settings": _settings(groups),
+        "trust": _trust(runs),
+        "tests": _tests(groups),
+    }
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _differences(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+    """Keys that not all runs have the same value of."""
+    flats = [dict(flatten({key: own for key, own in run.config.items() if key not in IGNORED})) for run in runs]
+    rows = [[key, *(_value(flat[key]) if key in flat else "absent" for flat in flats)] for key in differing_keys(flats)]
+    return table("Differences of configuration", ("key", *(run.path.name for run in runs)), rows)
+
+
+def _value(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _verdicts(
+    runs: Sequence[RunDirectory], labels: Sequence[str], verdicts: Sequence[Verdict]
+) -> dict[str, Any] | None:
+    rows = []
+    for run, label, verdict in zip(runs, labels, verdicts, strict=True):
+        stage, before, after, paired = main_stage(run), verdict.before, verdict.after, verdict.paired
+        reward = mean(stage.last.known("reward/mean")) if stage is not None else None
+        moved = f"{paired.difference:+.3f} [{paired.low:+.3f}, {paired.high:+.3f}]" if paired else ""
+        ends = [after.play if after else "", before.describe() if before else "", after.describe() if after else ""]
+        tests = [moved, p_value(paired.p) if paired else ""]
+        rows.append([run.path.name, label, run.state, last_step(run), *ends, *tests, number(reward)])
+    columns = ("run", "setting", "state", "steps", "play", "before", "after", "difference", "p", "reward, last steps")
+    return table("Verdicts", columns, rows)
+
+
+def _trust(runs: Sequence[RunDirectory]) -> dict[str, Any] | None:
+    """The tiles of a single run's page, a row for each run."""
+    stages = [main_stage(run) for run in runs]
+    tiles = [{each["label"]: each for each in make_tiles(stage)} if stage is not None else {} for stage in stages]
+    labels = list(dict.fromkeys(label for own in tiles for label in own))
+    rows = []
+    for run, own in zip(runs, tiles, strict=True):
+        cells = (f"{own[label]['value']} ({own[label]['note']})" if label in own else "" for label in labels)
+        rows.append([run.path.name, *cells])
+    return table("May they be trusted?", ("run", *labels), rows)
+
+
+def _last_results(runs: Sequence[RunDirectory]) -> dict[str, list[EvalResult]]:
+    """By play, the last evaluation of each run, of those that came as far as the one that came furthest."""
+    found: dict[str, list[EvalResult]] = {}
+    ends = [(play, points[-1]) for run in runs for play, points in points_of(run).items()]
+    for play in dict.fromkeys(play for play, _ in ends):
+        own = [point for name, point in ends if name == play]
+        furthest = max(point.of.step for point in own)
+        found[play] = [point.result for point in own if point.of.step == furthest]
+    return found
+
+
+def _settings(groups: Groups) -> dict[str, Any] | None:
+    """The mean over seeds, where a setting has several."""
+    if all(len(each.runs) == 1 for each in groups):
+        return None
+    rows = []
+    for group in groups:
+        for play, results in _last_results(group.runs).items():
+            value, spread = mean_and_spread([each.numbers[each.key].value for each in results])
+            deviation = score(spread) if len(results) > 1 else "unknown"
+            rows.append([group.label, play, len(results), score(value), deviation])
+    columns = ("setting", "play", "seeds", "last evaluation, mean", "standard deviation")
+    return table("Settings", columns, rows)
+
+
+def _tests(groups: Groups) -> dict[str, Any] | None:
+    """Every setting against the first, on the tasks that both have played; seeds are averaged first."""
+    rows = []
+    first = _last_results(groups[0].runs)
+    for other in groups[1:]:
+        theirs = _last_results(other.runs)
+        for play in (name for name in first if name in theirs):
+            found = pair_settings(theirs[play], first[play])
+            pair = f"{other.label} against {groups[0].label}"
+            if isinstance(found, Paired):
+                remark = other_way(theirs[play], first[play])
+                moved = [f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}"]
+                rows.append([pair, play, found.tasks, *moved, found.test, p_value(found.p), remark])
+            else:
+                rows.append([pair, play, None, "", "", "", "", found])
+    columns = ("settings", "play", "tasks", "difference", "95 % interval", "test", "p", "remark")
+    return table("Last evaluations on the same tasks", columns, rows)
+
+
+def few_seeds(groups: Groups) -> list[Advice]:
+    """A difference of two runs may be that of two seeds."""
+    alone = [each for each in groups if len(each.runs) == 1]
+    if len(groups) < 2 or not alone:
+        return []
+    what = "One seed each" if len(alone) == len(groups) else f"{plural(len(alone), 'setting')} with a single seed"
+    text = f"{what}: this difference may be chance. Run each setting with other seeds, and give all of them."
+    taken = [run.config.get("seed") for each in groups for run in each.runs]
+    free = next(seed for seed in itertools.count() if seed not in taken)
+    return [Advice(rule="seeds", level="wrong", text=text, key=f"seed={free}", numbers={"alone": float(len(alone))})]
+
+
+def merge_seeds(charts: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """Series of one setting become one: their mean, with the standard deviation over seeds as a band.
+
+    labels: of the runs, equal for seeds of one setting.
+    """
+    return {name: {**chart, "series": _merged(chart["series"], labels)} for name, chart in charts.items()}
+
+
+def _merged(series: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[dict[str, Any]]:
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for each in series:
+        found.setdefault((labels[each["run"]], each["label"], each["stage"], each["kind"]), []).append(each)
+    return [dict(own[0]) if len(own) == 1 else _mean_of(own) for own in found.values()]
+
+
+def _mean_of(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """At each step over the seeds that have it."""
+    values: dict[int, list[float]] = {}
+    for each in seeds:
+        for x, y in zip(each["x"], each["y"], strict=True):
+            values.setdefault(x, []).extend([] if y is None else [y])
+    xs = sorted(values)
+    points = [mean_and_spread(values[x]) if values[x] else None for x in xs]
+    several = [len(values[x]) > 1 for x in xs]
+    ends = [
+        [
+            round_value(point[0] + sign * point[1]) if point and more else None
+            for point, more in zip(points, several, strict=True)
+        ]
+        for sign in (-1, 1)
+    ]
+    label = f"{visible(str(seeds[0]['label']))} ({plural(len(seeds), 'seed')})"
+    y = [round_value(point[0]) if point else None for point in points]
+    return {**seeds[0], "label": label, "x": xs, "y": y, "low": ends[0], "high": ends[1], "hours": None, "tokens": None}

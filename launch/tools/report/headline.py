@@ -1,0 +1,109 @@
+"""One line that says what was run, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launch.driver.observe.progress import duration
+from launch.run_dir.directory import RunDirectory
+from launch.tools.report.facts import count_gpus, holds_gpus, main_stage, nodes_of
+from launch.tools.report.words import number, plural
+from rlsys.untrusted import visible
+
+BETWEEN = " · "  # parts, and nothing within one
+LONGEST = 300  # characters of a reason
+
+
+def headline(run: RunDirectory) -> str:
+    parts = [_end(run), _experiment(run), _algorithms(run), _parameters(run), _hardware(run), _version(run)]
+    return BETWEEN.join(part.replace(BETWEEN, ", ") for part in parts if part)
+
+
+def last_step(run: RunDirectory) -> int:
+    """Steps that have a row."""
+    return int(run.rows.step[-1]) if len(run.rows) else 0
+
+
+def _end(run: RunDirectory) -> str:
+    steps, seconds = last_step(run), run.rows.known("wall_s")
+    within = f" in {duration(float(seconds[-1]))}" if len(seconds) else ""
+    resumed = run.attempts[-1].get("from_step") if len(run.attempts) > 1 else None
+    if type(resumed) is int:
+        within += f", continued from step {resumed}"
+    if run.state == "done":
+        return f"done, {plural(steps, 'step')}{within}"
+    if run.state == "running":
+        return f"running, {plural(steps, 'step')} of {planned_steps(run):,} so far{within}"
+    if run.state == "killed":
+        return f"stopped at step {steps}{within}, no summary: the process was killed"
+    if run.state == "stopped":
+        return f"stopped at step {steps} of {planned_steps(run):,}{within}"
+    return f"failed at step {steps}{within}: {reason(run)}"
+
+
+def reason(run: RunDirectory) -> str:
+    """Why a run failed, as its summary has it."""
+    text = visible(str(run.summary.get("reason") or "no reason was recorded"))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def planned_steps(run: RunDirectory) -> int:
+    found = [each.get("steps") for each in run.config["stages"]]
+    return max(sum(each for each in found if type(each) is int), last_step(run))
+
+
+def _experiment(run: RunDirectory) -> str:
+    """What is learned, from which reward, with which seed: calculator, reward answer, seed 0."""
+    stage = main_stage(run)
+    name = stage.name if stage is not None else None
+    env, reward, seed = (run.setting(key, name) for key in ("env.name", "reward.name", "seed"))
+    named = {"": env, "reward ": reward, "seed ": seed}
+    return visible(", ".join(f"{what}{value}" for what, value in named.items() if value is not None))
+
+
+def _algorithms(run: RunDirectory) -> str:
+    """Of the stages that train: sft, grpo."""
+    names = []
+    for name, each in zip(run.stages, run.config["stages"], strict=True):
+        kind = str(each.get("kind"))
+        names.append(str(run.setting("algorithm.name", name) or kind) if kind == "rl" else kind)
+    return ", ".join(dict.fromkeys(visible(name) for name in names))
+
+
+def _parameters(run: RunDirectory) -> str:
+    count = run.record.get("parameters")
+    if type(count) not in (int, float) or not count or not 0 < count < 1e16:
+        return ""
+    return f"{number(count / 1e9)} G parameters" if count >= 1e9 else f"{number(count / 1e6)} M parameters"
+
+
+def _hardware(run: RunDirectory) -> str:
+    stage = main_stage(run)
+    name = stage.name if stage is not None else None
+    engines, ranks = (_count(run.setting(key, name)) for key in ("rollout.workers", "learner.ranks"))
+    parts = f"{plural(engines, 'engine')} + {plural(ranks, 'rank')}"
+    return f"{parts}, {_machines(run)}"
+
+
+def _machines(run: RunDirectory) -> str:
+    nodes, cards = len(nodes_of(run)), count_gpus(run)
+    on = f" on {nodes} nodes" if nodes > 1 else ""
+    if not holds_gpus(run):
+        return f"CPU{on}"
+    kinds = [each.get("gpus") for each in nodes_of(run)]
+    names = dict.fromkeys(visible(str(each.get("name"))) for each in kinds if isinstance(each, dict))
+    return f"{cards} x {' and '.join(names)}{on}" if cards else f"GPUs{on}"
+
+
+def _version(run: RunDirectory) -> str:
+    if run.attempts:
+        newest = run.attempts[-1]
+        commit = str(newest.get("commit") or "")[:7]
+        changed = "+changes" if newest.get("dirty") else ""
+        return visible(f"rlsys {newest.get('version')}" + (f" ({commit}{changed})" if commit else ""))
+    versions = run.summary.get("versions")
+    return visible(f"rlsys {versions['rlsys']}") if isinstance(versions, dict) and "rlsys" in versions else ""
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int else 1

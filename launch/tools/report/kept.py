@@ -1,0 +1,189 @@
+"""Which trajectories of a run a page holds: whole groups, first those that a reader will look for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rlsys.errors import BadInput
+
+Column = npt.NDArray[Any]
+NONE = -1  # in columns of numbers: unknown
+
+SHARES = {"evaluation": 0.5, "failure": 0.25, "highest reward": 0.05, "lowest reward": 0.05, "paid but wrong": 0.15}
+SPREAD = "spread over the steps"
+
+
+class Listed(Protocol):
+    """What `launch.run_dir.episodes.Episodes` tells of the episodes of a run without reading them."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]: ...
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]: ...
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For the trajectories of a page: so many of them, or so many bytes."""
+
+    most: float
+    in_bytes: bool = False
+
+    def sizes(self, episodes: Listed) -> Column:
+        """[N]: what each trajectory takes of it."""
+        return episodes.columns["length"] * OF_PAGE if self.in_bytes else np.ones(len(episodes))
+
+
+# Bytes of a page for a byte of trajectories/: ids and log-probabilities are packed to half, and base64 makes 4/3 of
+# it. Text alone is packed to a fifth, so pages of it are smaller than their room.
+OF_PAGE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """rows: those that are kept, in their order. reasons: how many of them each reason kept."""
+
+    rows: Sequence[int]
+    total: int
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """[G] each: the siblings of a task, and of an evaluation the samples of one."""
+
+    of_row: Column  # [N]
+    count: Column
+    size: Column  # of the room
+    step: Column
+    play: Column
+    file: Column
+    highest: Column
+    lowest: Column
+    failed: Column
+    paid_but_wrong: Column
+
+
+def choose(episodes: Listed, room: Room | None) -> Kept:
+    """Rows for which there is room (None: for all), whole groups: of each reason up to its share, the rest evenly over
+    the steps. Where there is room for something, there is for one group."""
+    total, sizes = len(episodes), room.sizes(episodes) if room is not None else np.zeros(len(episodes))
+    if room is None or sizes.sum() <= room.most:
+        return Kept(range(total), total, {"of runs that are here whole": total} if total else {})
+    groups = _group(episodes.columns, sizes, paid_above(episodes))
+    taken = np.zeros(len(groups.size), bool)
+    reasons: Counter[str] = Counter()
+
+    def take(candidates: Iterable[int], reason: str, most: float) -> float:
+        """Returns how much of the room is left."""
+        for group in candidates:
+            if most < groups.size[group] or taken[group]:
+                continue
+            taken[group] = True
+            reasons[reason] += int(groups.count[group])
+            most -= groups.size[group]
+        return most
+
+    left = room.most
+    for reason, candidates in _candidates(groups).items():
+        share = SHARES[reason] * room.most
+        left -= share - take(candidates, reason, share)
+    left = take(_evenly(groups, np.flatnonzero(groups.play == NONE)), SPREAD, left)
+    take(_evenly(groups, np.flatnonzero(~taken)), SPREAD, left)  # where training left room
+    if not taken.any() and room.most > 0:
+        take([int(groups.size.argmin())], SPREAD, np.inf)
+    return Kept(np.flatnonzero(taken[groups.of_row]).tolist(), total, dict(reasons))
+
+
+def paid_above(episodes: Listed) -> float:
+    """The reward above which a wrong answer is paid like a right one: half of what right ones of training usually get.
+
+    Not what a wrong answer in the right form gets. 0 where none was right, or where right ones usually get nothing.
+    """
+    columns = episodes.columns
+    right = columns["reward"][(columns["play"] == NONE) & (columns["correct"] == 1) & np.isfinite(columns["reward"])]
+    return max(round(float(np.median(right)) / 2, 6), 0.0) if len(right) else 0.0
+
+
+def _group(columns: Mapping[str, Column], sizes: Column, paid: float) -> _Groups:
+    keys = columns["file"].astype(np.int64) * 2**32 + columns["sequence"]
+    _, first, of_row, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    reward = columns["reward"]
+    highest, lowest = np.full(len(count), -np.inf), np.full(len(count), np.inf)
+    np.fmax.at(highest, of_row, reward)
+    np.fmin.at(lowest, of_row, reward)
+    failed, wrong = np.zeros(len(count), bool), np.zeros(len(count), bool)
+    np.logical_or.at(failed, of_row, columns["failure"] != NONE)
+    np.logical_or.at(wrong, of_row, (reward > paid) & (columns["correct"] == 0))
+    at_first = {name: columns[name][first] for name in ("step", "play", "file")}
+    return _Groups(
+        of_row=of_row,
+        count=count,
+        size=np.bincount(of_row, sizes, len(count)),
+        highest=highest,
+        lowest=lowest,
+        failed=failed,
+        paid_but_wrong=wrong,
+        **at_first,
+    )
+
+
+def _candidates(groups: _Groups) -> dict[str, Sequence[int]]:
+    """By reason, the groups in the order in which they are taken."""
+    graded = np.flatnonzero((groups.highest >= groups.lowest) & (groups.play == NONE))
+    by_highest, by_lowest = (graded[np.argsort(own[graded], kind="stable")] for own in (-groups.highest, groups.lowest))
+    return {
+        "evaluation": _evenly(groups, _last_plays(groups)),
+        "failure": _evenly(groups, np.flatnonzero(groups.failed)),
+        "highest reward": by_highest.tolist(),
+        "lowest reward": by_lowest.tolist(),
+        "paid but wrong": _evenly(groups, np.flatnonzero(groups.paid_but_wrong)),
+    }
+
+
+def _last_plays(groups: _Groups) -> Column:
+    """Of each kind of decoding the evaluation after the most steps; of several there, the one that is last."""
+    found = []
+    for play in np.unique(groups.play[groups.play != NONE]):
+        own = np.flatnonzero(groups.play == play)
+        newest = own[groups.step[own] == groups.step[own].max()]
+        found.append(newest[groups.file[newest] == groups.file[newest].max()])
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _evenly(groups: _Groups, chosen: Column) -> list[int]:
+    """In an order of which every beginning is spread over all steps: one of each step, then a second of each, ..."""
+    steps, at, counts = np.unique(groups.step[chosen], return_inverse=True, return_counts=True)
+    by_step = np.argsort(at, kind="stable")
+    begins = np.repeat(np.cumsum(counts) - counts, counts)
+    turn = np.empty(len(chosen), np.int64)
+    turn[by_step] = np.arange(len(chosen)) - begins
+    order: list[int] = chosen[np.lexsort((bisection_order(len(steps))[at], turn))].tolist()
+    return order
+
+
+def bisection_order(count: int) -> Column:
+    """The turn of each place where halves are split again and again: bisection_order(4) is [0, 2, 1, 3]."""
+    bits = max(count - 1, 0).bit_length()
+    places = np.arange(count)
+    mirrored = sum(((places >> bit) & 1) << (bits - 1 - bit) for bit in range(bits)) + np.zeros(count, np.int64)
+    return np.argsort(np.argsort(mirrored, kind="stable"), kind="stable")
+
+
+def read_room(given: str) -> Room | None:
+    """None: for all of them."""
+    if given in ("all", "none"):
+        return None if given == "all" else Room(0)
+    number, is_size = given.removesuffix("MB"), given.endswith("MB")
+    if not number.isdigit():
+        raise BadInput(key="--trajectories", found=given, expected="a number, a size such as 20MB, all or none")
+    return Room(int(number) * 1e6, in_bytes=True) if is_size else Room(int(number))

@@ -1,0 +1,77 @@
+"""Did a setting learn? The change of its held-out results, as a mean over seeds: one seed may be luck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.settings import SeedGroup
+from launch.run_dir.significance import mean_and_spread
+from launch.tools.report.verdict import Level, compare_ends, points_of
+from launch.tools.report.words import plural
+from rlsys.untrusted import visible
+
+PLAYS = 3  # that a sentence names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanChange:
+    """Over seeds: the mean of the changes from each run's first to its last evaluation, with its 95 % t-interval."""
+
+    seeds: int
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def direction(self) -> int:
+        """-1 or 1 where the interval does not contain 0, else 0."""
+        return (self.low > 0) - (self.high < 0)
+
+
+def average_changes(changes: Sequence[float]) -> MeanChange:
+    """average_changes([0.1, 0.2, 0.3]) is 0.2 within 0.2 -+ 4.303 * 0.1 / sqrt(3). Raises ValueError for one seed."""
+    from scipy.stats import t as student  # loads much: the help of a command goes without
+
+    if len(changes) < 2:
+        raise ValueError("the spread of one seed is unknown")
+    mean, spread = mean_and_spread(changes)
+    half = float(student.ppf(0.975, len(changes) - 1)) * spread / math.sqrt(len(changes))
+    return MeanChange(seeds=len(changes), mean=mean, low=mean - half, high=mean + half)
+
+
+def judge_settings(groups: Sequence[SeedGroup[RunDirectory]]) -> list[dict[str, Any]]:
+    """A verdict for each setting with several seeds of which a play can be compared in all."""
+    return [found for group in groups if (found := _judge(group)) is not None]
+
+
+def _judge(group: SeedGroup[RunDirectory]) -> dict[str, Any] | None:
+    ends = [_changes(run) for run in group.runs]
+    plays = [play for play in ends[0] if len(ends) > 1 and all(play in own for own in ends)]
+    if not plays:
+        return None
+    found = {play: average_changes([own[play] for own in ends]) for play in plays}
+    worse, better = ([play for play in plays if found[play].direction == way] for way in (-1, 1))
+    level: Level = "bad" if worse else "good" if better else "flat"
+    shown = {"bad": worse, "good": better, "flat": plays}[level]
+    begin = {"good": "It learned", "bad": "It got worse", "flat": "No change can be shown"}[level]
+    which = "" if len(shown) == len(plays) else f" ({', '.join(shown)})"
+    moved = [f"{play} {each.mean:+.2f} [{each.low:+.2f}, {each.high:+.2f}]" for play, each in found.items()]
+    text = (
+        f"{begin} over {plural(len(ends), 'seed')}{which}. Mean change of held-out results: {'; '.join(moved[:PLAYS])}."
+    )
+    own = {play: _json(each) for play, each in found.items()}
+    return {"label": visible(group.label), "level": level, "text": text, "plays": own}
+
+
+def _changes(run: RunDirectory) -> Mapping[str, float]:
+    """By play, from the first evaluation to the last one of the same prompts."""
+    ends = {play: compare_ends(points) for play, points in points_of(run).items()}
+    return {play: own[1].value - own[0].value for play, own in ends.items() if own is not None}
+
+
+def _json(change: MeanChange) -> dict[str, float]:
+    return {"seeds": change.seeds, "mean": change.mean, "low": change.low, "high": change.high}

@@ -1,0 +1,196 @@
+"""The trajectories of a page as it holds them: columns to list and filter by, and blocks of lines for the rest.
+
+A block is decompressed when one of its lines is looked at. Which lines a block has is known from the index alone, so a
+server makes blocks when they are asked for, and a file has them all.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from launch.tools.report.kept import NONE, Kept, Listed, Room, choose, paid_above
+
+BLOCK = 512 * 1024  # bytes of lines
+TEXT = 300  # characters of a text of a column
+TEXTS = ("file", "stage", "play", "when", "task_id", "end", "failure", "worker")
+FLAGS = ("correct", "truncated")
+WHOLE = (
+    *("step", "sequence", "sibling", "attempt", "tokens", "turns", "calls"),
+    *("first_version", "last_version"),
+)
+REAL = ("reward", "advantage", "seconds")
+
+
+class Episodes(Listed, Protocol):
+    """`launch.run_dir.episodes.Episodes`: of one run."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def lines(self, chosen: Sequence[int]) -> Iterator[tuple[int, bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    run: int
+    rows: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    runs: Sequence[Episodes]
+    kept: Sequence[Kept]  # of each run
+    blocks: Sequence[Block]
+
+    def lines(self, number: int) -> list[str]:
+        """Of a block, a line of JSON for each of its rows."""
+        block = self.blocks[number]
+        return list(_match(block.rows, self.runs[block.run].lines(block.rows)))
+
+    def each_block(self) -> Iterator[list[str]]:
+        """The same of all blocks in their order: each file is read once, from its beginning to its end."""
+        for run, blocks in groupby(self.blocks, key=lambda block: block.run):
+            rows = self.kept[run].rows
+            lines = _match(rows, self.runs[run].lines(rows))
+            yield from (list(islice(lines, len(block.rows))) for block in blocks)
+
+    def index(self) -> dict[str, Any]:
+        """Columns of all rows, and where the blocks begin."""
+        columns: dict[str, list[Any]] = {"run": []}
+        for run, (episodes, kept) in enumerate(zip(self.runs, self.kept, strict=True)):
+            columns["run"] += [run] * len(kept.rows)
+            for name, values in _columns(episodes, kept.rows):
+                columns.setdefault(name, []).extend(values)
+        reasons = sum((Counter(each.reasons) for each in self.kept), Counter())
+        sizes = [len(block.rows) for block in self.blocks]
+        return {
+            "count": sum(sizes),
+            "total": sum(each.total for each in self.kept),
+            "reasons": list(reasons.items()),
+            "paid": min(map(paid_above, self.runs), default=0.0),
+            "starts": np.cumsum([0, *sizes])[:-1].tolist(),
+            "columns": columns,
+        }
+
+
+def make_pack(runs: Sequence[Episodes], room: Room | None) -> Pack:
+    """room: for the trajectories of all runs together, None for all."""
+    sizes = [float(room.sizes(each).sum()) for each in runs] if room is not None else []
+    rooms = [None] * len(runs) if room is None else [replace(room, most=own) for own in shares(sizes, room.most)]
+    kept = [choose(each, own) for each, own in zip(runs, rooms, strict=True)]
+    return Pack(runs, kept, [block for run, own in enumerate(kept) for block in _cut(run, runs[run], own.rows)])
+
+
+def shares(sizes: Sequence[float], room: float) -> list[float]:
+    """How much of it each run gets: the small ones what they take, and the others the same."""
+    found, left = dict.fromkeys(range(len(sizes)), 0.0), room
+    for done, run in enumerate(sorted(found, key=sizes.__getitem__)):
+        found[run] = min(sizes[run], left / (len(sizes) - done))
+        left -= found[run]
+    return list(found.values())
+
+
+def _match(rows: Sequence[int], found: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+    """A line for each row, of which some may not have been found. Both in ascending order."""
+    ahead = next(found, None)
+    for row in rows:
+        if ahead is None or ahead[0] != row:
+            yield json.dumps({"unreadable": "its file has changed, or cannot be read"})
+        else:
+            yield clean_line(ahead[1])
+            ahead = next(found, None)
+
+
+def _cut(run: int, episodes: Episodes, rows: Sequence[int]) -> Iterator[Block]:
+    """Whole lines, until they are BLOCK or more."""
+    begin, size = 0, 0
+    for at, row in enumerate(rows):
+        size += int(episodes.columns["length"][row])
+        if size >= BLOCK or at == len(rows) - 1:
+            yield Block(run, rows[begin : at + 1])
+            begin, size = at + 1, 0
+
+
+def _columns(episodes: Episodes, rows: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
+    """By name, the values as JSON has them."""
+    at = np.asarray(rows, np.int64)
+    for name in TEXTS:
+        texts = [shorten(text) for text in episodes.texts[name]]
+        yield name, [None if value == NONE else texts[value] for value in episodes.columns[name][at].tolist()]
+    for name in FLAGS:
+        yield name, [None if value == NONE else value for value in episodes.columns[name][at].tolist()]
+    for name in WHOLE:
+        known = episodes.columns[name][at]
+        yield name, [None if value == NONE else value for value in known.tolist()]
+    for name in REAL:
+        yield name, [round(value, 6) if math.isfinite(value) else None for value in episodes.columns[name][at].tolist()]
+
+
+def shorten(text: str, most: int = TEXT) -> str:
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)"
+
+
+def clean_line(line: bytes) -> str:
+    """The line as JSON that a browser reads: valid, finite, and in one line. What is no JSON is named."""
+    try:
+        value = json.loads(line.decode("utf-8", "replace"))
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        return dump(value)
+    except (ValueError, RecursionError) as error:
+        return json.dumps({"unreadable": f"{type(error).__name__}: {error}", "line": line[:2000].decode("latin-1")})
+
+
+def dump(value: Any) -> str:
+    """In one line; NaN and infinities as their names, which JSON has no numbers for."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        value = _finite(value)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _finite(own) for name, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(own) for own in value]
+    return value
+
+
+def tokens_in(lines: Iterable[str]) -> set[int]:
+    """The ids of the tokens that lines of trajectories name."""
+    found: set[int] = set()
+    for line in lines:
+        turns = json.loads(line).get("token_ids")
+        for turn in turns if isinstance(turns, list) else ():
+            found.update(token for token in (turn if isinstance(turn, list) else ()) if type(token) is int)
+    return found
+
+
+def compress(text: str) -> bytes:
+    """Of the same text always the same bytes."""
+    return gzip.compress(text.encode(), 6, mtime=0)
+
+
+def embed(text: str) -> str:
+    """Text that can stand in a page: no character of base64 means anything to HTML."""
+    return base64.b64encode(compress(text)).decode()

@@ -1,0 +1,96 @@
+"""A report without what names machines, files or tasks: curves, numbers and sentences stay."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+
+from launch.driver.observe.meanings import meaning_of
+from launch.tools.report.headline import BETWEEN
+
+PATH = re.compile(
+    r"""\b[A-Za-z][\w+.-]*://[^\s,;'"]+  # s3://bucket/x, file:///home/x
+    | \b[\w.@-]+:/[^\s,;'"]+  # host:/home/x
+    | \b[A-Za-z]:\\[^\s,;'"]+ | \\\\[\w.-]+\\[^\s,;'"]+  # C:\Users\x, \\host\x
+    | (?<![\w.:/])(?:~\w*|\.{1,2})?/[^\s,;'"]+  # /data/x, ~/runs/a; not 3/4
+    | (?<![\w./])(?:runs|[\w.-]+/[\w.-]+)/[\w./-]+  # runs/a, a/b/c; keys of rows are looked up""",
+    re.VERBOSE,
+)
+ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+ADDRESS_6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f.]{0,15}(?![\w:])")
+HIDDEN = "[hidden]"
+QUOTING = ("ended_early", "health: raised")  # advice that quotes an error, in which anything can stand
+WRITTEN = "health"  # advice that is the text of an event
+TABLES = ("advice", "run", "attempts", "machines", "data", "paid", "damage", "differences", "last_events")
+EVENT = ("time", "step", "stage", "kind", "detected_s", "recovered_s", "groups")  # all else may be a tool's or a task's
+PARTS = ("restart", "checkpoint")  # kinds of marks that name a part of the run
+
+
+def redact(report: dict[str, Any]) -> dict[str, Any]:
+    """Keys without their values, no command, no machine, no data, no text of a task or an event."""
+    tables = {name: each for name, each in report["tables"].items() if name not in TABLES}
+    if "incidents" in tables:
+        shown = [name not in ("who", "line") for name in tables["incidents"]["columns"]]
+        rows = [
+            [own if keep else "" for own, keep in zip(row, shown, strict=True)] for row in tables["incidents"]["rows"]
+        ]
+        tables["incidents"] = {**tables["incidents"], "rows": rows}
+    kept: dict[str, Any] = {
+        **report,
+        "runs": [_without_reason(each) for each in report["runs"]],
+        "advice": [_without_error(each) for each in report["advice"]],
+        "tables": tables,
+        "config": {"differs": [], "text": "left out (--redact)"},
+        "events": [{key: own for key, own in each.items() if key in EVENT} for each in report["events"]],
+        "charts": {name: _without_parts(each) for name, each in report["charts"].items()},
+        "sections": [
+            {**each, "tables": [name for name in each["tables"] if name in tables]} for each in report["sections"]
+        ],
+    }
+    without: dict[str, Any] = _without_paths(kept)
+    return without
+
+
+def _without_reason(run: dict[str, Any]) -> dict[str, Any]:
+    """`failed at step 23 in 1:09: KeyError ...`: what follows was raised by a user's code."""
+    ended, *rest = run["headline"].split(BETWEEN)
+    return {**run, "headline": BETWEEN.join([ended.partition(": ")[0], *rest])} if run["status"] == "failed" else run
+
+
+def _without_parts(chart: dict[str, Any]) -> dict[str, Any]:
+    marks = [{**each, "label": each["kind"]} if each["kind"] in PARTS else each for each in chart["marks"]]
+    return {**chart, "marks": marks}
+
+
+def _without_error(advice: dict[str, Any]) -> dict[str, Any]:
+    if advice["rule"] == WRITTEN:
+        return {**advice, "text": "The run's own checks found something: its events say what."}
+    if advice["rule"] not in QUOTING:
+        return advice
+    text = advice["text"].partition("; the first:")[0] if advice["rule"] == QUOTING[1] else advice["text"]
+    return {**advice, "text": text.partition(": ")[0] + "." if advice["rule"] == QUOTING[0] else text}
+
+
+def _without_path(found: re.Match[str]) -> str:
+    return found[0] if meaning_of(found[0].rstrip(".:)")) else HIDDEN
+
+
+def _without_address(found: re.Match[str]) -> str:
+    """0:01:09 is none."""
+    try:
+        ipaddress.IPv6Address(found[0].rstrip("."))
+    except ValueError:
+        return found[0]
+    return HIDDEN
+
+
+def _without_paths(value: Any) -> Any:
+    """Links into the page begin with # and are no paths."""
+    if isinstance(value, str):
+        if value.startswith("#"):
+            return value
+        return ADDRESS_6.sub(_without_address, ADDRESS.sub(HIDDEN, PATH.sub(_without_path, value)))
+    if isinstance(value, dict):
+        return {key: _without_paths(own) for key, own in value.items()}
+    return [_without_paths(own) for own in value] if isinstance(value, list) else value

@@ -1,0 +1,297 @@
+"""The rules about learning: what broke, what health has found, tasks too easy or too hard, limits, reward and tools."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import numpy as np
+
+from launch.driver.checkpoints.checkpoint import FOLDER, step_of
+from launch.driver.observe import levels
+from launch.driver.observe.health_rows import DEPTH, sort_depths
+from launch.run_dir.directory import RunDirectory
+from launch.tools.report.advice import Advice, Level, Rule, Situation, findings_of
+from launch.tools.report.facts import Stage, count_episodes, count_groups, count_played
+from launch.tools.report.headline import last_step, reason
+from launch.tools.report.words import mean, number, plural, score, share, total
+from rlsys.untrusted import visible
+
+EXAMPLES = 20  # episodes to look at
+LONGEST = 2_000  # characters of a finding
+WORSE = "held_out"  # a run that undid what it could do: its cure comes before what the wreck looks like
+BROKEN = frozenset({WORSE, "untrained", "raised", "malformed", "blown_up"})  # findings after which nothing is learned
+SLOW = frozenset({"lopsided"})
+NO_CONTRAST = frozenset({"untrained", "starved", "unsolved", "silent", "malformed", "cut"})
+
+
+def ended_early(run: Situation) -> Advice | None:
+    """It did not end by itself, and the same command continues it."""
+    state, step = run.run.state, last_step(run.run)
+    if state not in ("failed", "killed"):
+        return None
+    checkpoints = sorted(
+        (path for path in (run.run.path / "checkpoints").glob("step-*") if FOLDER.fullmatch(path.name)), key=step_of
+    )
+    origin = checkpoints[-1].name if checkpoints else "the beginning"
+    what = (
+        f"The run failed after step {step}: {reason(run.run)}"
+        if state == "failed"
+        else (f"The process was killed after step {step}, and left no summary")
+    )
+    return Advice(
+        rule="ended_early",
+        level="broken",
+        text=f"{what}. The same command continues it from {origin}.",
+        key=_command(run.run),
+        label="events",
+        href="#events",
+        steps=(step, step),
+    )
+
+
+def _command(run: RunDirectory) -> str | None:
+    """The newest one that was typed, for a shell."""
+    words = run.attempts[-1].get("command") if run.attempts else None
+    return visible(shlex.join(map(str, words)))[:LONGEST] if isinstance(words, list) else None
+
+
+def health(run: Situation) -> Iterator[Advice]:
+    """Findings of the run's own, unchanged; of a run without a summary what its events and its log had."""
+    for each in sorted(findings_of(run.run), key=lambda own: own.get("what") != WORSE):
+        what, of = str(each.get("what")), each.get("of")
+        says = visible(str(each.get("says")))[:LONGEST]
+        first, last = (each.get(key) if type(each.get(key)) is int else 0 for key in ("first_step", "last_step"))
+        begin = f"in {each.get('steps')} of {of} steps of stage {visible(str(each.get('stage')))}, from step {first}: "
+        level: Level = "broken" if what in BROKEN else "slow" if what in SLOW else "wrong"
+        yield Advice(
+            rule=f"health: {what}",
+            level=level,
+            text=(begin if of else "") + says,
+            label=f"steps {first} to {last}" if of else "",
+            href=f"#t?step={first}-{last}&play=none" if of else "",
+            steps=(int(first or 0), int(last or 0)),
+        )
+    if not findings_of(run.run):
+        for event in run.run.events:
+            if event.get("kind") == "health":
+                step = event["step"] if type(event.get("step")) is int else 0
+                text = visible(str(event.get("text")))[:LONGEST]
+                yield Advice(rule="health", level="wrong", text=text, steps=(step, step))
+
+
+def _no_signal(run: Situation, easy: bool) -> Advice | None:
+    stage, rows = run.stage, run.stage.last
+    lacking, right = count_groups(rows).without_signal, stage.right_now
+    if (
+        not stage.has_enough
+        or lacking is None
+        or right is None
+        or lacking <= levels.FILTERED
+        or run.found & NO_CONTRAST
+    ):
+        return None
+    if not (right > levels.EASY if easy else right < levels.HARD):
+        return None
+    last = f"of the last {len(rows)} steps" if len(rows) > 1 else "of the last step"
+    begin = f"{share(lacking)} of the groups {last} carry no signal; right answers are at {share(right)}"
+    first, until = stage.last_steps
+    label, href = plural(count_groups(rows).filtered, "group"), f"#t?step={first}-{until}&advantage=none&play=none"
+    numbers = {"without_signal": lacking, "right": right}
+    size, adaptive = stage.setting("loop.group_size"), stage.setting("curriculum.name") == "difficulty"
+    if easy:
+        harder = ", also with this curriculum: give harder tasks" if adaptive else ""
+        text, key = f"{begin}: the tasks have become easy{harder}.", None if adaptive else "curriculum.name=difficulty"
+    else:
+        text = f"{begin}: the tasks are too hard: an sft stage before this one, larger groups, or easier tasks."
+        key = f"loop.group_size={2 * size}" if type(size) is int else None
+    return Advice(
+        rule="easy" if easy else "hard",
+        level="wrong",
+        text=text,
+        key=key,
+        label=label,
+        href=href,
+        steps=(first, until),
+        numbers=numbers,
+    )
+
+
+def easy(run: Situation) -> Advice | None:
+    """Most groups have only right answers."""
+    return _no_signal(run, easy=True)
+
+
+def hard(run: Situation) -> Advice | None:
+    """Most groups have only wrong answers."""
+    return _no_signal(run, easy=False)
+
+
+def _thirds(stage: Stage, key: str) -> tuple[float, float] | None:
+    """Means over the first and the last third of the stage's rows; None where there are too few."""
+    column, size = stage.rows.column(key), len(stage.rows) // 3
+    few = len(stage.rows) < levels.THIRD and not (size and count_played(stage.rows) >= 3 * levels.LAST_EPISODES)
+    first, last = mean(column[:size]), mean(column[len(column) - size :])
+    return (first, last) if not few and first is not None and last is not None else None
+
+
+def cut(run: Situation) -> Advice | None:
+    """Many episodes run into a limit of tokens, or more and more while the reward falls."""
+    stage, now = run.stage, mean(run.stage.last.known("episode/token_limit"))
+    if now is None or "cut" in run.found or not stage.has_enough:
+        return None
+    limits, rewards = (_thirds(stage, key) for key in ("episode/token_limit", "reward/mean"))
+    text = f"{share(now)} of the episodes are cut off by a token limit"
+    if now < levels.CUT:
+        if limits is None or rewards is None or rewards[1] >= rewards[0]:
+            return None
+        if limits[1] < levels.CUT_NOW or limits[1] - limits[0] < levels.CUT_MORE:
+            return None
+        fell = f"the reward fell from {score(rewards[0])} to {score(rewards[1])}"
+        text = (
+            f"{share(limits[1])} of the episodes are cut off by a token limit, {share(limits[0])} at first, and {fell}"
+        )
+    keys = ("rollout.max_turn_tokens", "rollout.max_response_tokens", "engine.max_model_len")
+    given = {key: value for key in keys if type(value := run.stage.setting(key)) is int}
+    named = " or ".join(f"{key}={value}" for key, value in given.items())
+    longest = run.stage.last.known("episode/tokens_max")
+    reached = [key for key, value in given.items() if len(longest) and longest.max() >= value]
+    if (mean(run.stage.last.known("episode/turns")) or 1) > 1:  # the tokens of several messages
+        reached = [key for key in reached if key != keys[0]]
+        first = next(iter(reached), None)
+    else:
+        first = next(iter(reached or given), None)
+    return Advice(
+        rule="cut",
+        level="wrong",
+        text=f"{text}: raise {named}.",
+        key=f"{first}={2 * given[first]}" if first is not None else None,
+        label="episodes that were cut off",
+        href="#t?truncated=1&play=none",
+        steps=(int(run.stage.rows.step[0]), int(run.stage.rows.step[-1])),
+        numbers={"first": limits[0], "last": limits[1]} if limits is not None else {"last": now},
+    )
+
+
+def depth(run: Situation) -> Advice | None:
+    """Engine and learner part ways in long contexts."""
+    found = depths_of(run.stage)
+    if len(found) < 2:
+        return None
+    (near, first), (far, last) = found[0], found[-1]
+    if last < levels.GREW * first or last < levels.LEAST_GAP:
+        return None
+    lifted = run.stage.setting("model.fp32_head") is True
+    corrected = run.stage.setting("algorithm.is_correction") not in (None, "none")
+    key = "model.fp32_head=true" if not lifted else None if corrected else "algorithm.is_correction=tis"
+    return Advice(
+        rule="depth",
+        level="wrong",
+        text=f"The engine-learner gap grows with the length of the context, from {number(first)} ({near} tokens) to "
+        f"{number(last)} nats per token ({far}): compute the head in 32 bits, or correct the loss for it "
+        "(algorithm.is_correction).",
+        key=key,
+        label="by depth",
+        href="#chart/gap_depth",
+        steps=run.stage.last_steps,
+        numbers={"first": first, "last": last},
+    )
+
+
+def depths_of(stage: Stage) -> list[tuple[str, float]]:
+    """The mean gap of the last steps by the number of tokens before, the shortest contexts first."""
+    known = {key: mean(stage.last.known(key)) for key in stage.rows.columns if key.startswith(DEPTH)}
+    return sort_depths({key: gap for key, gap in known.items() if gap is not None})
+
+
+def unproven(run: Situation) -> Advice | None:
+    """The training reward rises, and held-out tasks do not get better."""
+    stage = run.stage
+    first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
+    low, high = stage.rows.known("reward/min"), stage.rows.known("reward/max")
+    if run.verdict.level not in ("flat", "bad") or first is None or last is None or not stage.has_ends:
+        return None
+    distance = float(high.max() - low.min()) if len(low) and len(high) else abs(first)
+    if last - first < levels.PAYS * distance or distance <= 0:
+        return None
+    begin, end = stage.last_steps
+    paid = (first + last) / 2
+    wrong = count_episodes(run.episodes, begin, end, paid)
+    ask = f"reward>{paid:.3g}&correct=0" if wrong else "sort=-reward"
+    return Advice(
+        rule="unproven",
+        level="wrong",
+        text=f"The reward rose from {score(first)} to {score(last)}, and held-out {_measure(run)} did not: it may pay "
+        f"for something else than solving tasks. Look at these {min(wrong, EXAMPLES) or EXAMPLES} episodes.",
+        label=plural(wrong, "episode") + " paid but wrong" if wrong else "the best paid",
+        href=f"#t?step={begin}-{end}&play=none&{ask}",
+        steps=(begin, end),
+        numbers={"first": first, "last": last, "wrong": float(wrong)},
+    )
+
+
+def _measure(run: Situation) -> str:
+    return run.verdict.after.result.measure if run.verdict.after is not None else "accuracy"
+
+
+def tool_errors(run: Situation) -> Iterator[Advice]:
+    """A tool fails often, or is not asked any more."""
+    for tool in tools_of(run.stage):
+        calls, errors = (_increase(run.stage, tool, name) for name in ("calls", "errors"))
+        hopeless = _increase(run.stage, tool, "errors_hopeless")  # answers that are wrong, no error of a tool
+        steps = run.stage.last_steps
+        label, href, key = f"calls of {tool}", "#chart/tools", key_of_tool(run.stage, tool)
+        open_now = run.stage.last.column(f"tool/{tool}/breaker_open")
+        if len(open_now) and open_now[-1] > 0:
+            text = f"{tool} answers no calls: its circuit is open after too many errors."
+            yield Advice(rule="tool", level="broken", text=text, key=key, label=label, href=href, steps=steps)
+        elif calls > 0 and (errors - hopeless) / calls > levels.ERRORS:
+            rate = (errors - hopeless) / calls
+            text = f"{share(rate)} of the calls of {tool} fail ({number(errors - hopeless)} of {number(calls)})."
+            numbers = {"errors": errors - hopeless, "calls": calls}
+            yield Advice(
+                rule="tool",
+                level="wrong",
+                text=text,
+                key=key,
+                label=label,
+                href=href,
+                steps=steps,
+                numbers=numbers,
+            )
+
+
+def tools_of(stage: Stage) -> list[str]:
+    names = (key.split("/") for key in stage.rows.columns if key.startswith("tool/"))
+    return sorted({parts[1] for parts in names if len(parts) > 2})
+
+
+def _increase(stage: Stage, tool: str, name: str) -> float:
+    """Over the stage, of a count since the workers' start. Steps in which a worker began again are left out.
+
+    It begins at the count before the stage, and a row without one adds nothing.
+    """
+    rows = stage.run.rows
+    calls, counts = (rows.column(f"tool/{tool}/{each}") for each in ("calls", name))
+    known = ~np.isnan(calls) & ~np.isnan(counts)
+    inside = np.array([each == stage.name for each in rows.stage], bool)[known]
+    calls, counts = calls[known], counts[known]
+    began_again = np.diff(calls, prepend=0.0) < 0
+    return total(np.where(inside & ~began_again, np.diff(counts, prepend=0.0), 0.0))
+
+
+TIMEOUTS = {
+    "judge": "reward.judge.deadline_s",
+    "grader": "rollout.grader_deadline_s",
+    "search": "env.retriever.guard.deadline_s",
+}
+
+
+def key_of_tool(stage: Stage, tool: str) -> str | None:
+    """The timeout of its calls, where the configuration has it."""
+    key = TIMEOUTS.get(tool)
+    return key if key is not None and stage.setting(key) is not None else None
+
+
+RULES: tuple[Rule, ...] = (ended_early, easy, hard, cut, depth, unproven)
+MANY = (health, tool_errors)  # rules that may say several things

@@ -1,0 +1,273 @@
+"""The rules about speed and memory: who waits for whom, tools, useful work. GPUs are divided where parts hold some."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from launch.driver.observe import levels
+from launch.run_dir.directory import RunDirectory
+from launch.tools.plan.calibrate import CPU_FIXED, Calibration, calibrate, predict
+from launch.tools.plan.cards import card_of
+from launch.tools.plan.split import fewer_needed
+from launch.tools.plan.trace import trace_of
+from launch.tools.report.advice import Advice, Rule, Situation
+from launch.tools.report.facts import Stage, nodes_of
+from launch.tools.report.headline import last_step, planned_steps
+from launch.tools.report.words import mean, number, share, total
+from rlsys.errors import BadInput
+
+LIKELY = 3  # divisions that are simulated: those that would be the fastest without a tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How GPUs are divided, and the seconds of work that each side has in a step."""
+
+    workers: int
+    parallel: int  # GPUs of an engine
+    ranks: int
+    update_s: float  # of a step, on all ranks
+    engines_s: float  # of a step, on all engines
+    rest_s: float  # of a step that neither works
+
+    @property
+    def gpus(self) -> int:
+        return self.workers * self.parallel + self.ranks
+
+
+def split_of(stage: Stage) -> Split | None:
+    workers, parallel, ranks = (
+        stage.setting(key) for key in ("rollout.workers", "engine.tensor_parallel", "learner.ranks")
+    )
+    step, update = mean(stage.rows.known("time/step")), mean(stage.rows.known("time/update"))
+    busy, waits = stage.engine_busy, stage.learner_waits
+    if not all(type(each) is int and each > 0 for each in (workers, parallel, ranks)):
+        return None
+    if step is None or update is None or busy is None or waits is None:
+        return None
+    rest = max(0.0, step * (1 - waits) - update)
+    return Split(workers=workers, parallel=parallel, ranks=ranks, update_s=update, engines_s=busy * step, rest_s=rest)
+
+
+def list_divisions(now: Split) -> list[tuple[int, int, float]]:
+    """(workers, ranks, seconds of a step) of the same GPUs, the fastest first, if each side's work is divided evenly
+    among its own and nothing waits for the last episode."""
+    found = []
+    for workers in range(1, (now.gpus - 1) // now.parallel + 1):
+        ranks = now.gpus - workers * now.parallel
+        learner, engines = now.update_s * now.ranks / ranks, now.engines_s * now.workers / workers
+        found.append((max(learner + now.rest_s, engines), abs(workers - now.workers), workers, ranks))
+    return [(workers, ranks, seconds) for seconds, _, workers, ranks in sorted(found)]
+
+
+def simulate_divisions(now: Split, given: Calibration) -> tuple[int, int, float]:
+    """The fastest of the likely ones, with the speeds and the lengths of the run itself."""
+    found = []
+    for workers, ranks, _ in list_divisions(now)[:LIKELY]:
+        seconds = predict(given, workers=workers, ranks=ranks).seconds
+        found.append((seconds, abs(workers - now.workers), workers, ranks))
+    seconds, _, workers, ranks = min(found)
+    return workers, ranks, seconds
+
+
+def calibration_of(run: Situation) -> Calibration | None:
+    """None where the files do not say enough, as of a run whose episodes were not kept."""
+    if run.episodes is None:
+        return None
+    with suppress(BadInput):
+        return calibrate(trace_of(run.run, run.episodes, run.stage.name), cores=None, fixed=_fixed_of(run.run))
+    return None
+
+
+def _fixed_of(run: RunDirectory) -> float:
+    """What an engine's step takes without any sequence, as so many sequences: reading a weight against computing with
+    it, by the card's data sheet."""
+    for gpus in (node.get("gpus") for node in nodes_of(run)):
+        if isinstance(gpus, dict):
+            card = card_of(str(gpus.get("name")), _number(gpus.get("memory_gb")))
+            if card.flops and card.bandwidth:
+                return card.flops / card.bandwidth
+    return CPU_FIXED
+
+
+def _number(found: object) -> float:
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def move_gpus(run: Situation) -> Advice | None:
+    """One side is full and the other waits for it."""
+    stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
+    if not run.gpus or busy is None or waits is None or "lopsided" in run.found or not stage.has_enough:
+        return None
+    starved, idle = waits > levels.WAITS and busy > levels.FULL, busy < levels.IDLE and waits < levels.WORKS
+    split = split_of(stage) if starved or idle else None
+    if split is None:
+        return None
+    given = calibration_of(run)
+    workers, ranks, seconds = list_divisions(split)[0] if given is None else simulate_divisions(split, given)
+    if (workers > split.workers) != starved or workers == split.workers:
+        return None
+    how = (
+        "if both sides scale with their GPUs" if given is None else "in a simulation with the run's lengths and speeds"
+    )
+    what = (
+        f"The learner waits {share(waits)} of the time for rollouts and the engines are {share(busy)} busy: "
+        "move GPUs to the engines"
+        if starved
+        else f"The engines are {share(busy)} busy and the learner waits {share(waits)} of the time: "
+        "move GPUs to the learner"
+    )
+    least = stage.setting("rollout.min_workers")
+    needed = fewer_needed(workers, least) if type(least) is int else []
+    step = mean(stage.rows.known("time/step")) or 0.0
+    return Advice(
+        rule="move_gpus",
+        level="slow",
+        text=f"{what}. A step takes {number(step)} s; {number(seconds)} s {how}.",
+        key=" ".join([f"rollout.workers={workers}", f"learner.ranks={ranks}", *needed]),
+        label="busy shares",
+        href="#chart/busy",
+        steps=_all_steps(stage),
+        numbers={"busy": busy, "waits": waits, "seconds": seconds},
+    )
+
+
+def both_wait(run: Situation) -> Advice | None:
+    """Neither works most of the time: they wait for each other, or for the longest episodes."""
+    stage, busy, waits = run.stage, run.stage.engine_busy, run.stage.learner_waits
+    if not run.gpus or busy is None or waits is None or not stage.has_enough:
+        return None
+    if waits <= levels.WAITS or busy >= levels.IDLE:
+        return None
+    lag, tail = stage.setting("loop.max_policy_lag"), tail_of(run)
+    longest = (
+        f" The longest episode of a step takes {number(tail)} x the median." if tail and tail > levels.TAIL else ""
+    )
+    return Advice(
+        rule="both_wait",
+        level="slow",
+        text=f"The learner waits {share(waits)} of the time and the engines are only {share(busy)} busy: both wait for "
+        f"the last episodes of a step. Let more steps overlap.{longest}",
+        key=f"loop.max_policy_lag={lag + 1}" if type(lag) is int else None,
+        label="the longest episodes",
+        href=f"#t?step={stage.last_steps[0]}-{stage.last_steps[1]}&play=none&sort=-seconds",
+        steps=_all_steps(stage),
+        numbers={"busy": busy, "waits": waits},
+    )
+
+
+def tail_of(run: Situation) -> float | None:
+    """Of the last steps: the mean over them of longest episode / median episode, in seconds."""
+    episodes = run.episodes
+    if episodes is None or not len(episodes):
+        return None
+    ratios = []
+    for step in run.stage.last.step:
+        own = episodes.columns["seconds"][episodes.in_training & (episodes.columns["step"] == step)]
+        own = own[np.isfinite(own)]
+        if len(own) and np.median(own) > 0:
+            ratios.append(float(own.max() / np.median(own)))
+    return mean(ratios)
+
+
+def slow_tools(run: Situation) -> Advice | None:
+    """Episodes spend their time in tools."""
+    rows = run.stage.last
+    spent = {name: total(rows.known(f"time/episode_{name}")) for name in ("generate", "tool", "score")}
+    whole = sum(spent.values())
+    if not run.stage.has_enough or whole <= 0 or spent["tool"] <= levels.TOOLS * whole:
+        return None
+    part = spent["tool"] / whole
+    flight = run.stage.setting("rollout.in_flight")
+    return Advice(
+        rule="slow_tools",
+        level="slow",
+        text=f"Tools take {share(part)} of the seconds of an episode: more episodes in flight hide that.",
+        key=f"rollout.in_flight={2 * flight}" if type(flight) is int else "rollout.in_flight",
+        label="latency of tools",
+        href="#chart/tool_latency",
+        steps=run.stage.last_steps,
+        numbers={"share": part},
+    )
+
+
+def useless_tokens(run: Situation) -> Advice | None:
+    """The learner computes many tokens for each that it trains."""
+    useful = mean(run.stage.last.known("tokens/useful_share"))
+    if not run.gpus or useful is None or useful >= levels.USEFUL or not run.stage.has_enough:
+        return None
+    rows, padding = (total(run.stage.last.known(f"learner/{name}")) for name in ("rows", "padding_rows"))
+    padded = rows > 0 and padding > levels.PADDING * rows
+    size = run.stage.setting("learner.tokens_per_row")
+    why = (
+        f"{share(padding / rows)} of its rows only keep the ranks equal"
+        if padded
+        else "the rest are prompts and replies"
+    )
+    return Advice(
+        rule="useless_tokens",
+        level="cheap",
+        text=f"{share(useful)} of the tokens that the learner computes are trained: {why}.",
+        key=f"learner.tokens_per_row={size // 2}" if padded and type(size) is int else None,
+        label="tokens of the learner",
+        href="#chart/tokens",
+        steps=run.stage.last_steps,
+        numbers={"useful": useful},
+    )
+
+
+RANK = "memory/learner_rss_peak_mb"  # of the largest: taken for each
+MEMORY = {"engine/rss_mb": "engines", RANK: "ranks", "memory/driver_rss_mb": "driver"}
+
+
+def memory(run: Situation) -> Advice | None:
+    """It grows in a straight line that reaches what the machines have before the planned end."""
+    given = [each["memory_gb"] for each in nodes_of(run.run) if type(each.get("memory_gb")) in (int, float)]
+    limit_mb = sum(float(each) for each in given if 0 < each < 1e9) * 1e9 / 2**20
+    left = planned_steps(run.run) - last_step(run.run)
+    ranks = run.stage.setting("learner.ranks")
+    times = {RANK: float(ranks) if type(ranks) is int else 1.0}
+    found = {key: slope_of(run.stage, key) for key in MEMORY}
+    slopes = {key: own * times.get(key, 1.0) for key, own in found.items() if own is not None}
+    known = {key: run.stage.rows.known(key) for key in MEMORY}
+    held = sum(float(own[-1]) * times.get(key, 1.0) for key, own in known.items() if len(own))
+    growth = sum(slopes.values())
+    if limit_mb <= 0 or left <= 0 or growth <= 0 or held + growth * left < limit_mb:
+        return None
+    key, most = max(slopes.items(), key=lambda item: item[1])
+    at = last_step(run.run) + max(0, int((limit_mb - held) / growth))
+    groups, size = (run.stage.setting(f"loop.{name}") for name in ("groups_per_step", "group_size"))
+    per = f", {number(1000 * most / (groups * size))} MiB per 1,000 trajectories" if groups and size else ""
+    return Advice(
+        rule="memory",
+        level="wrong",
+        text=f"The memory of the {MEMORY[key]} grows by {number(most)} MiB a step{per}: all {number(limit_mb / 1024)} "
+        f"GiB of the machines are used at step {at:,} of {planned_steps(run.run):,}.",
+        label="memory",
+        href="#chart/memory",
+        steps=_all_steps(run.stage),
+        numbers={"mb_per_step": most, "limit_mb": limit_mb, "at": float(at)},
+    )
+
+
+def slope_of(stage: Stage, key: str) -> float | None:
+    """MiB a step over the second half of the stage, where a straight line explains it; the first half fills caches."""
+    half = stage.rows.tail(len(stage.rows) // 2)
+    column = half.column(key)
+    known = ~np.isnan(column)
+    x, y = half.step[known].astype(float), column[known]
+    if len(y) < levels.FITTED or np.ptp(y) == 0 or np.ptp(x) == 0:
+        return None
+    slope, start = np.polyfit(x, y, 1)
+    explained = 1 - float(np.sum((y - slope * x - start) ** 2) / np.sum((y - y.mean()) ** 2))
+    return float(slope) if slope > 0 and explained >= levels.STRAIGHT else None
+
+
+def _all_steps(stage: Stage) -> tuple[int, int]:
+    return int(stage.rows.step[0]), int(stage.rows.step[-1])
+
+
+RULES: tuple[Rule, ...] = (memory, move_gpus, both_wait, slow_tools, useless_tokens)

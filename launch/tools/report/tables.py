@@ -1,0 +1,361 @@
+"""The tables of a report: what was evaluated, run, paid, filtered, broken, spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from launch.driver.evaluation.against import Paired, pair_settings
+from launch.run_dir.directory import RunDirectory
+from launch.run_dir.episodes import Episodes
+from launch.tools.report.advice import Advice
+from launch.tools.report.by_env import rows_by_env
+from launch.tools.report.facts import Stage, count_groups, nodes_of
+from launch.tools.report.kept import paid_above
+from launch.tools.report.rules import EXAMPLES
+from launch.tools.report.seconds import fates_of, label_of, phases_of
+from launch.tools.report.split import MEMORY, slope_of
+from launch.tools.report.verdict import compare_ends, points_of
+from launch.tools.report.words import mean, number, p_value, plain, plural, score, share, total
+
+INCIDENTS = ("restart", "lost", "refused", "stall", "delivery_late", "stop")
+MOST = 1_000  # rows of a table
+TAIL = 8  # events
+TEXT = 500  # characters of a cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What tables are made of."""
+
+    run: RunDirectory
+    stages: Sequence[Stage]
+    episodes: Episodes | None
+    advice: Sequence[Advice]
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], links: Sequence[Sequence[Any]] | None = None
+) -> dict[str, Any] | None:
+    """None of no rows. links: [row, address]."""
+    if not rows:
+        return None
+    shown = [[_cell(value) for value in row] for row in rows[:MOST]]
+    more = f" ({MOST:,} of {len(rows):,})" if len(rows) > MOST else ""
+    kept = [list(each) for each in links if each[0] < MOST] if links else None
+    return {"title": title + more, "columns": list(columns), "rows": shown, "links": kept}
+
+
+def _cell(value: Any) -> Any:
+    found = plain(value)
+    if isinstance(found, str) and len(found) > TEXT:
+        return f"{found[:TEXT]} ... ({len(found):,} characters)"
+    return found
+
+
+def make_tables(looked: Looked) -> dict[str, Any]:
+    found = {name: make(looked) for name, make in TABLES.items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _evaluations(looked: Looked) -> dict[str, Any] | None:
+    rows: list[list[Any]] = []
+    links: list[list[Any]] = []
+    for play, points in points_of(looked.run).items():
+        for point in points:
+            row, low_high = point.of.row, point.interval
+            passes = [
+                f"{key} {score(own.value)}" for key, own in point.result.numbers.items() if key.startswith("pass@")
+            ]
+            links.append([len(rows), f"#t?step={point.of.step}&play=={play}&when=={point.of.when}"])
+            rows.append(
+                [
+                    *(point.of.step, point.of.stage, point.of.when, play, point.result.measure, score(point.value)),
+                    f"{score(low_high[0])} to {score(low_high[1])}" if low_high else "",
+                    row.get(f"{play}/episodes"),
+                    row.get(f"{play}/failures"),
+                    ", ".join(passes),
+                ]
+            )
+    columns = ("step", "stage", "when", "play", "measure", "value", "95 % interval", "episodes", "failures", "pass@k")
+    return table("Evaluations on held-out tasks", columns, rows, links)
+
+
+def _paired(looked: Looked) -> dict[str, Any] | None:
+    """Of each play, and of each stage that has an evaluation before and after."""
+    rows = []
+    for play, points in points_of(looked.run).items():
+        pairs = [("whole run", compare_ends(points))]
+        for stage in dict.fromkeys(each.of.stage for each in points):
+            ends = compare_ends([each for each in points if each.of.stage == stage])
+            if ends != pairs[0][1]:
+                pairs.append((f"stage {stage}", ends))
+        for name, ends in pairs:
+            found = pair_settings([ends[1].result], [ends[0].result]) if ends else None
+            if ends and isinstance(found, Paired):
+                moved = f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}"
+                row = [name, play, score(ends[0].value), score(ends[1].value), found.tasks, *moved]
+                rows.append([*row, found.test, p_value(found.p)])
+            elif isinstance(found, str):
+                rows.append([name, play, "", "", None, "", found, "", ""])
+    columns = ("of", "play", "before", "after", "tasks", "difference", "95 % interval", "test", "p")
+    return table("Before and after, on the same tasks", columns, rows)
+
+
+def _run(looked: Looked) -> dict[str, Any] | None:
+    run, newest = looked.run, dict(looked.run.attempts[-1]) if looked.run.attempts else {}
+    words = _words(newest.get("command")) or str(run.summary.get("command") or "")
+    lock = newest.get("lock")
+    rows: list[Sequence[Any]] = [
+        ("recipe", str(run.record.get("recipe") or run.config.get("name"))),
+        ("seed", str(run.config.get("seed"))),
+        ("command", words),
+        ("overrides", _words(newest.get("overrides"))),
+        ("continues with", f"{words} (the same command)" if words and run.state != "done" else ""),
+        ("version", str(newest.get("version") or "")),
+        ("commit", str(newest.get("commit") or "") + (" with changes" if newest.get("dirty") else "")),
+        ("source", str(newest.get("source") or "")),
+        ("python", str(newest.get("python") or "")),
+        ("platform", str(newest.get("platform") or "")),
+        ("lock", str(lock.get("file")) + " " + str(lock.get("sha256"))[:12] if isinstance(lock, dict) else ""),
+        ("not as in the lock", _pairs(newest.get("differs"))),
+        ("packages", _pairs(newest.get("packages")) or _pairs(run.summary.get("versions"))),
+    ]
+    return table("This run", ("", ""), [row for row in rows if row[1]])
+
+
+def _words(values: Any, between: str = " ") -> str:
+    return between.join(map(str, values)) if isinstance(values, list) else ""
+
+
+def _pairs(values: Any) -> str:
+    """torch 2.13.0, ray 2.60.0"""
+    if not isinstance(values, dict):
+        return ""
+    own = {key: " != ".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
+    return ", ".join(f"{key} {value}" for key, value in own.items())
+
+
+def _attempts(looked: Looked) -> dict[str, Any] | None:
+    if len(looked.run.attempts) < 2:
+        return None
+    rows = [
+        [at, str(each.get("utc")), each.get("from_step"), str(each.get("version")), _words(each.get("overrides"))]
+        for at, each in enumerate(looked.run.attempts, start=1)
+    ]
+    return table("Attempts", ("", "began (UTC)", "from step", "version", "overrides"), rows)
+
+
+def _machines(looked: Looked) -> dict[str, Any] | None:
+    rows = []
+    for each in nodes_of(looked.run):
+        cards = each.get("gpus")
+        gpus = f"{cards.get('count')} x {cards.get('name')}" if isinstance(cards, dict) else "none"
+        parts = _words(each.get("parts"), ", ")
+        rows.append([str(each.get("name")), each.get("cores"), each.get("memory_gb"), gpus, parts])
+    return table("Machines", ("node", "cores", "memory, GB", "GPUs", "parts"), rows)
+
+
+def _data(looked: Looked) -> dict[str, Any] | None:
+    data = looked.run.attempts[-1].get("data") if looked.run.attempts else None
+    files = {path: own for path, own in data.items() if isinstance(own, dict)} if isinstance(data, dict) else {}
+    rows = [[path, own.get("bytes"), str(own.get("sha256") or "not computed")] for path, own in files.items()]
+    return table("Data", ("file", "bytes", "SHA-256"), rows)
+
+
+def _advice(looked: Looked) -> dict[str, Any] | None:
+    rows: list[list[Any]] = []
+    links: list[list[Any]] = []
+    for each in looked.advice:
+        if each.href:
+            links.append([len(rows), each.href])
+        steps = f"{each.steps[0]} to {each.steps[1]}" if each.steps else ""
+        rows.append([each.level, each.text, each.key or "", steps])
+    return table("Advice", ("level", "what", "key", "steps"), rows, links)
+
+
+def _paid(looked: Looked) -> dict[str, Any] | None:
+    """The best paid training episodes whose answer is wrong: where a reward is gamed, it shows here first. The list
+    shows the same by its link "paid but wrong"."""
+    episodes = looked.episodes
+    if episodes is None or not len(episodes):
+        return None
+    columns, paid = episodes.columns, paid_above(episodes)
+    wrong = np.flatnonzero(episodes.in_training & (columns["correct"] == 0) & (columns["reward"] > paid))
+    order = wrong[np.lexsort((wrong, -columns["reward"][wrong]))][:EXAMPLES]
+    rows = [
+        [
+            f"{_stem(episodes, row)}:{columns['sequence'][row]}.{columns['sibling'][row]}",
+            *(number(float(columns["reward"][row])), int(columns["tokens"][row]), episodes.text("end", row) or ""),
+            episodes.text("task_id", row) or "",
+        ]
+        for row in order.tolist()
+    ]
+    links = [[at, f"#t/{row[0]}"] for at, row in enumerate(rows)]
+    than = f"{number(paid)} for one, half of what a right one usually gets" if paid else "0 for one"
+    title = f"Paid most with a wrong answer ({plural(len(wrong), 'episode')} paid more than {than})"
+    return table(title, ("episode", "reward", "tokens", "end", "task"), rows, links)
+
+
+def _stem(episodes: Episodes, row: int) -> str:
+    return str(episodes.text("file", row)).removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _environments(looked: Looked) -> dict[str, Any] | None:
+    """Of stages with several: what each of them got and gave."""
+    rows = [[stage.name, *row] for stage in looked.stages for row in rows_by_env(stage)]
+    columns = (
+        *("stage", "environment", "groups", "share", "without signal", "failed"),
+        *("reward, first steps", "last steps", "right, first steps", "right, last steps", "tokens an episode"),
+    )
+    return table("Environments", columns, rows)
+
+
+def _signal(looked: Looked) -> dict[str, Any] | None:
+    rows = []
+    for stage in looked.stages:
+        found = count_groups(stage.rows)
+        if found.without_signal is not None:
+            more = number(total(stage.rows.known("groups/oversampled")))
+            counts = (number(each) for each in (found.trained, found.filtered, found.failed))
+            rows.append([stage.name, *counts, more, share(found.without_signal)])
+    columns = ("stage", "trained", "without signal", "failed", "replaced", "share without signal")
+    return table("Groups", columns, rows)
+
+
+def _ends(looked: Looked) -> dict[str, Any] | None:
+    """Of training episodes that were written."""
+    return _counted(looked, "end", "How training episodes ended", "end")
+
+
+def _failures(looked: Looked) -> dict[str, Any] | None:
+    return _counted(looked, "failure", "Failures by kind, of training episodes that were written", "failed")
+
+
+def _counted(looked: Looked, name: str, title: str, ask: str) -> dict[str, Any] | None:
+    episodes = looked.episodes
+    if episodes is None or not len(episodes):
+        return None
+    own = episodes.columns[name][episodes.in_training]
+    counts = np.bincount(own[own >= 0], minlength=len(episodes.texts[name]))
+    order = sorted(np.flatnonzero(counts).tolist(), key=lambda at: -counts[at])
+    texts = [episodes.texts[name][at] for at in order]
+    rows = [[text, int(counts[at]), share(counts[at] / len(own))] for text, at in zip(texts, order, strict=True)]
+    links = [[at, f"#t?{ask}={text}&play=none"] for at, text in enumerate(texts)]
+    return table(title, (name, "episodes", "share"), rows, links)
+
+
+def _incidents(looked: Looked) -> dict[str, Any] | None:
+    kept = [each for each in looked.run.events if each.get("kind") in INCIDENTS]
+    rows = [
+        [
+            *(utc(each.get("time")), each.get("step"), str(each.get("kind")), str(each.get("who") or "")),
+            *(_seconds(each.get("detected_s")), _seconds(each.get("recovered_s")), each.get("groups")),
+            str(each.get("text") or ""),
+        ]
+        for each in kept
+    ]
+    columns = (
+        "time (UTC)",
+        "step",
+        "what",
+        "who",
+        "noticed after, s",
+        "recovered after, s",
+        "groups played again",
+        "line",
+    )
+    return table("Incidents", columns, rows)
+
+
+def _last_events(looked: Looked) -> dict[str, Any] | None:
+    """Of a run that did not end by itself: what it did last."""
+    if looked.run.state not in ("killed", "failed"):
+        return None
+    rows = [
+        [utc(each.get("time")), each.get("step"), str(each.get("kind")), str(each.get("text") or "")]
+        for each in looked.run.events[-TAIL:]
+    ]
+    return table("The last events", ("time (UTC)", "step", "what", "line"), rows)
+
+
+def utc(seconds: Any) -> str:
+    """2026-11-23 02:37:33; empty of what is no time."""
+    if type(seconds) not in (int, float) or not 0 < seconds < 2**40:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+def _seconds(value: Any) -> str:
+    return number(float(value)) if type(value) in (int, float) else ""
+
+
+def _damage(looked: Looked) -> dict[str, Any] | None:
+    lines = [*looked.run.damage, *(looked.episodes.damage if looked.episodes is not None else ())]
+    return table("Damaged files", ("what could not be read",), [[line] for line in lines])
+
+
+def _time(looked: Looked) -> dict[str, Any] | None:
+    rows = []
+    for stage in looked.stages:
+        whole = total(stage.rows.known("time/step"))
+        for phase, seconds in phases_of(stage.rows).items():
+            per = number(seconds / len(stage.rows))
+            rows.append([stage.name, label_of(phase), number(seconds), per, share(seconds / whole if whole else None)])
+    return table("Seconds by stage", ("stage", "phase", "seconds", "a step", "share"), rows)
+
+
+def _tokens(looked: Looked) -> dict[str, Any] | None:
+    rows = []
+    for stage in looked.stages:
+        sampled = total(stage.rows.known("tokens/generated"))
+        fates = fates_of(stage.rows) if sampled else {}
+        fates |= {"too old to train": total(stage.rows.known("tokens/stale"))} if sampled else {}
+        fates |= {"of episodes that were cut off": total(stage.rows.known("tokens/truncated"))} if sampled else {}
+        fates["trained"] = total(stage.rows.known("tokens/trained"))
+        fates["through the learner"] = total(stage.rows.known("tokens/packed"))
+        fates["discarded, with attempts that failed"] = total(stage.rows.known("tokens/discarded"))
+        for fate, count in fates.items():
+            if count:
+                rows.append([stage.name, fate, number(count), share(count / sampled) if sampled else ""])
+    return table("Tokens by stage", ("stage", "tokens", "count", "share of the sampled ones"), rows)
+
+
+def _memory(looked: Looked) -> dict[str, Any] | None:
+    rows = []
+    for stage in looked.stages:
+        for key, role in MEMORY.items():
+            held, slope = stage.rows.known(key), slope_of(stage, key)
+            if len(held):
+                groups = mean(stage.rows.column("groups/trained") + stage.rows.column("groups/filtered"))
+                size = stage.setting("loop.group_size")
+                episodes = groups * size if groups and type(size) is int else None
+                grows = number(1000 * slope / episodes) if slope is not None and episodes else "no slope"
+                rows.append([stage.name, role, number(float(held[-1])), number(float(held.max())), grows])
+    return table("Memory, MiB", ("stage", "role", "last", "most", "growth per 1,000 trajectories"), rows)
+
+
+TABLES: Mapping[str, Callable[[Looked], dict[str, Any] | None]] = {
+    "evaluations": _evaluations,
+    "paired": _paired,
+    "run": _run,
+    "attempts": _attempts,
+    "machines": _machines,
+    "data": _data,
+    "advice": _advice,
+    "paid": _paid,
+    "environments": _environments,
+    "signal": _signal,
+    "ends": _ends,
+    "failures": _failures,
+    "incidents": _incidents,
+    "last_events": _last_events,
+    "damage": _damage,
+    "time": _time,
+    "tokens": _tokens,
+    "memory": _memory,
+}

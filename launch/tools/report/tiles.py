@@ -1,0 +1,125 @@
+"""May it be trusted? Six numbers of the stage that is looked at, each with what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from launch.driver.observe import levels
+from launch.tools.report.facts import Stage, count_groups
+from launch.tools.report.words import mean, number, plural, score, share, total
+
+Tile = dict[str, Any]
+MANY = 0.5  # share of groups without signal: half of what was played taught nothing
+FAILED = 0.1  # share of the episodes
+KINDS = ("infra", "timeout", "data")
+
+
+def make_tiles(stage: Stage) -> list[Tile]:
+    """Of a stage that plays no episodes those that it has."""
+    found = [make(stage) for make in TILES]
+    return [each for each in found if each is not None]
+
+
+def _tile(label: str, value: str, note: str, level: str, chart: str) -> Tile:
+    return {"label": label, "value": value, "note": note, "level": level, "link": f"#chart/{chart}"}
+
+
+def _reward(stage: Stage) -> Tile | None:
+    first, last = (mean(rows.known("reward/mean")) for rows in stage.ends)
+    if last is None or first is None:
+        return None
+    count = len(stage.ends[0])
+    steps = f"last {plural(count, 'step')}" if len(stage.rows) > 1 else "its only step"
+    return _tile(f"reward, {steps}", score(last), f"first {count}: {score(first)}", "none", "reward")
+
+
+def _loss(stage: Stage) -> Tile | None:
+    """Of a stage that learns from answers, or from pairs of them."""
+    key = next((key for key in ("loss/nll", "loss/dpo") if len(stage.rows.known(key))), None)
+    if key is None or len(stage.rows.known("reward/mean")):
+        return None
+    first, last = (mean(rows.known(key)) for rows in stage.ends)
+    count = len(stage.ends[0])
+    return _tile(
+        f"loss, last {plural(count, 'step')}", number(last), f"first {count}: {number(first)}", "none", "supervised"
+    )
+
+
+def _signal(stage: Stage) -> Tile | None:
+    whole, last = (count_groups(rows).without_signal for rows in (stage.rows, stage.last))
+    if whole is None or last is None:
+        return None
+    level = "bad" if last >= levels.NEARLY_ALL else "warn" if last > MANY else "ok"
+    note = f"last {len(stage.last)} steps {share(last)}"
+    return _tile("groups without signal", share(whole), note, level, "signal")
+
+
+def _lag(stage: Stage) -> Tile | None:
+    """Each step is compared with the bound that it had: a run may be continued with another one."""
+    found, set_now = stage.rows.column("lag/max"), stage.setting("loop.max_policy_lag")
+    if np.isnan(found).all():
+        return None
+    given = stage.rows.column("lag/bound")
+    bounds = np.where(np.isnan(given), set_now if type(set_now) in (int, float) else np.nan, given)
+    known = not np.isnan(bounds).all()
+    level = "none" if not known else "bad" if (found > bounds).any() else "ok"
+    note = f"bound {number(float(np.nanmax(bounds)))}" if known else ""
+    return _tile("policy lag, most", number(float(np.nanmax(found))), note, level, "lag")
+
+
+def _gap(stage: Stage) -> Tile | None:
+    """After the delivery that came nearest to its own limit."""
+    gaps, limits = stage.rows.column("mismatch/probe_mean"), stage.rows.column("mismatch/probe_limit")
+    known = ~np.isnan(gaps)
+    if not known.any():
+        return None
+    shares = np.where(np.isnan(limits), 0.0, gaps / limits)
+    at = int(np.argmax(np.where(known, shares, -1.0))) if (shares[known] > 0).any() else int(np.nanargmax(gaps))
+    note = "" if np.isnan(limits[at]) else f"limit {number(float(limits[at]))}"
+    level = "none" if not note else "ok" if gaps[at] <= limits[at] else "warn"
+    return _tile("engine-learner gap", number(float(gaps[at])), note, level, "gap")
+
+
+def _failures(stage: Stage) -> Tile | None:
+    """Of episodes, after their retries. A step has groups_per_step x group_size of them."""
+    if not any(len(stage.rows.known(f"failures/{kind}")) for kind in KINDS):
+        return None
+    failed = sum(total(stage.rows.known(f"failures/{kind}")) for kind in KINDS)
+    again = total(stage.rows.known("failures/retried"))
+    episodes = episodes_played(stage)
+    many = episodes is not None and failed > FAILED * episodes
+    level = "bad" if many else "warn" if failed else "ok"
+    return _tile("failed episodes", number(failed), f"{number(again)} played again", level, "failures")
+
+
+def episodes_played(stage: Stage) -> float | None:
+    """Groups of the rows, times their size."""
+    groups, size = count_groups(stage.rows), stage.setting("loop.group_size")
+    return (groups.trained + groups.filtered + groups.failed) * size if type(size) is int else None
+
+
+def learner_busy(stage: Stage) -> float | None:
+    """Share of the stage's seconds in which the learner updated."""
+    seconds = total(stage.rows.known("time/step"))
+    return total(stage.rows.known("time/update")) / seconds if seconds else None
+
+
+def _busy(stage: Stage) -> Tile | None:
+    if stage.engine_busy is None:
+        return None
+    return _tile("engine busy", share(stage.engine_busy), f"learner {share(learner_busy(stage))}", "none", "busy")
+
+
+def _restarts(stage: Stage) -> Tile | None:
+    """Only where there were any: of the whole run."""
+    kinds = [str(each.get("kind")) for each in stage.run.events]
+    restarts, lost = kinds.count("restart"), kinds.count("lost")
+    if not restarts and not lost:
+        return None
+    return _tile("restarts", str(restarts), f"{lost} lost", "warn", "restarts")
+
+
+TILES: Sequence[Callable[[Stage], Tile | None]] = (_reward, _loss, _signal, _lag, _gap, _failures, _busy, _restarts)

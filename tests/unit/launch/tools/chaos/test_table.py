@@ -1,0 +1,89 @@
+"""What the lines of a run say of each fault: whose event it is, and when the next row was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from launch.tools.chaos.disturb import Disturbed, Done
+from launch.tools.chaos.faults import parse_fault
+from launch.tools.chaos.table import Cost, Outcome, count_costs, describe
+
+BEGAN = 1000.0  # since 1970
+
+
+def hit(kind: Any, text: str) -> Done:
+    """At the time that is in its text, in seconds since the first row."""
+    fault = parse_fault(kind, text)
+    return Done(fault=fault, time=BEGAN + fault.at, processes=1)
+
+
+def event(at: float, kind: str, who: str) -> dict[str, Any]:
+    return {"time": BEGAN + at, "kind": kind, "who": who}
+
+
+def row(at: float, step: int) -> dict[str, Any]:
+    """In the journal, as it stands there for a row of metrics."""
+    return {"event": "seal", "name": f"metrics.jsonl {step}", "time": BEGAN + at}
+
+
+def costs(
+    *done: Done,
+    events: list[dict[str, Any]] | None = None,
+    journal: list[dict[str, Any]] | None = None,
+    starts: tuple[float, ...] = (-50.0,),
+) -> list[Cost]:
+    found = Disturbed(code=0, began=BEGAN, ended=BEGAN + 999, done=list(done), starts=[BEGAN + at for at in starts])
+    return count_costs(found, events or [], journal or [])
+
+
+def test_the_next_step_is_the_next_one_written_though_a_later_fault_takes_it_back() -> None:
+    """A row at 123 s, 3 s after the first fault; the rank's death at 130 s takes it back, and it is there at 160 s."""
+    journal = [row(110, 7), row(123, 8), {"event": "seal", "name": "evaluations.jsonl 1", "time": BEGAN + 131}]
+    first, second = costs(hit("kill", "rollout:0@120s"), hit("kill", "learner:0@130s"), journal=[*journal, row(160, 8)])
+    assert (first.next_step_s, second.next_step_s) == (3.0, 30.0)
+    assert (first.steps_again, second.steps_again) == (0, 1)
+
+
+def test_an_event_is_of_the_last_hit_on_its_part() -> None:
+    """The environments die together with their worker at 89 s, which nobody says; their death at 122 s is noticed."""
+    worlds = "rollout:0 environments"
+    said = [event(89.5, "lost", "rollout:0"), event(103, "restart", "rollout:0"), event(124, "lost", worlds)]
+    killed = [hit("kill", f"{text}s") for text in ("worlds:0@89", "rollout:0@89", "worlds:1@90", "worlds:0@122")]
+    found = costs(*killed, events=said)
+    assert [each.detected_s for each in found] == [None, 0.5, None, 2.0]
+    assert [each.replaced_s for each in found] == [None, 14.0, None, None]
+    engine, worker = costs(hit("kill", "engine:0@10s"), hit("kill", "rollout:0@89s"), events=said)
+    assert (engine.detected_s, engine.replaced_s, worker.detected_s) == (None, None, 0.5)
+
+
+def test_a_driver_that_went_on_is_not_known_by_the_start_after_its_death() -> None:
+    begin = event(150, "begin", "driver")
+    hung, killed = costs(
+        hit("hang", "driver@30s+20s"), hit("kill", "driver@130s"), events=[begin], starts=(-50.0, 134.0)
+    )
+    assert (hung.detected_s, hung.replaced_s) == (None, None)
+    assert (killed.detected_s, killed.replaced_s) == (4.0, 20.0)
+
+
+def test_what_is_said_of_a_part_that_was_hit_itself_is_not_of_a_full_disk() -> None:
+    said = [event(40, "lost", "rollout:0"), event(70, "refused", "learner")]
+    full, killed = costs(hit("fill", "disk@20s"), hit("kill", "rollout:0@39s"), events=said)
+    assert (full.detected_s, killed.detected_s) == (50.0, 1.0)
+    killed, full = costs(hit("kill", "rollout:0@30s"), hit("fill", "disk@39s"), events=said)
+    assert killed.detected_s == 10.0
+
+
+def test_prompts_are_counted_once_in_the_table_and_below_it() -> None:
+    """Three starts that were not the first, of which a return to a checkpoint took one back."""
+    journal = [
+        {"event": "dispatch", "stage": "rl", "sequence": sequence, "time": BEGAN + at}
+        for at, sequence in ((1, 0), (1, 1), (11, 0), (21, 0), (22, 1), (23, 2))
+    ]
+    found = costs(hit("kill", "rollout:0@10s"), hit("kill", "learner:0@20s"), journal=journal)
+    outcome = Outcome(
+        code=0, costs=found, starts=1, wall_s=30.0, steps=3, steps_again=1, again=2, lost=0, repeated=0, effective=0.5,
+        audit=[],
+    )  # fmt: skip
+    lines = describe(outcome)
+    assert [each.prompts_again for each in found] == [1, 2]
+    assert "started again 3 times (2 in the lineage that survives)" in lines[-2]

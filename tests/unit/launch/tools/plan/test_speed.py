@@ -1,0 +1,141 @@
+"""Times of cards that are not there: the arithmetic of docs/gpu.md, and what follows from more cards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launch.checks.gpu_memory import shape_of
+from launch.checks.known_models import KNOWN
+from launch.config.compose import compose
+from launch.tools.plan.cards import Card
+from launch.tools.plan.nodes import Nodes, parse_nodes
+from launch.tools.plan.schedule import Source, Timed, best_splits, rl_recipe, same_kind, time_step
+from launch.tools.plan.speed import token_flops
+from launch.tools.plan.split import split_of, with_split
+from rlsys.config.recipe import RunConfig
+from rlsys.errors import BadInput
+
+SEVEN, TWO = "gpu/qwen2.5-7b-16xa100", parse_nodes("2x8xA100-80G")
+
+
+def source(nodes: Nodes, answer_tokens: int, name: str = "Qwen/Qwen2.5-7B") -> Source:
+    return Source(shape=shape_of(KNOWN[name]), nodes=nodes, answer_tokens=answer_tokens)
+
+
+def timed(config: RunConfig, at: Source, ranks: int, workers: int) -> Timed:
+    divided = with_split(config, replace(split_of(config.recipe), ranks=ranks, workers=workers))
+    recipe = rl_recipe(divided, at.nodes)
+    assert recipe is not None
+    return time_step(recipe, at)
+
+
+@pytest.fixture(scope="module")
+def seven() -> RunConfig:
+    return compose(SEVEN, [])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "workers", "learner", "engines"),
+    [(8192, 8, 8, 943, 510), (8192, 10, 6, 754, 680), (2048, 12, 4, 145, 140), (2048, 8, 8, 217, 70)],
+)
+def test_the_7b_model_takes_what_the_page_says(
+    seven: RunConfig, tokens: int, ranks: int, workers: int, learner: float, engines: float
+) -> None:
+    found = timed(seven, source(TWO, tokens), ranks, workers)
+    assert found.forecast.update_s - found.speed.export_s == pytest.approx(learner, rel=0.01)
+    assert found.forecast.full_s == pytest.approx(engines, rel=0.02)
+    assert found.forecast.seconds >= max(found.forecast.update_s, found.forecast.full_s)
+
+
+def test_an_offloaded_optimizer_is_passed_over_at_each_of_its_steps(seven: RunConfig) -> None:
+    """28 bytes of each of 7.6 G parameters at 10 GB/s, by 10 ranks: 2.1 s."""
+    offloaded = replace(seven.recipe, learner=replace(seven.recipe.learner, offload="optimizer"))
+
+    def fixed_s(epochs: int, minibatches: int) -> float:
+        terms = replace(offloaded.algorithm, epochs=epochs, minibatches=minibatches)
+        recipe = replace(offloaded, algorithm=terms)
+        stage = replace(seven.stages[0], config=recipe)
+        found = rl_recipe(replace(seven, recipe=recipe, stages=(stage,)), TWO)
+        assert found is not None
+        return time_step(found, source(TWO, 2048)).speed.fixed_s
+
+    assert fixed_s(1, 1) == pytest.approx(2.13, rel=0.01)
+    assert fixed_s(2, 4) == pytest.approx(8 * fixed_s(1, 1))
+
+
+def test_a_token_of_the_7b_model_takes_63_gflop(seven: RunConfig) -> None:
+    """3 x 2 x 7.07 G of matrices and head, 28 layers x 4 x 3,584 for each of 4,096 pairs; a forward pass more."""
+    recipe, shape = rl_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+    assert recipe is not None and shape is not None
+    assert token_flops(recipe, shape, 8192) == pytest.approx(63.1e9, rel=0.01)
+    once = replace(recipe, model=replace(recipe.model, gradient_checkpointing=False))
+    assert token_flops(once, shape, 8192) == pytest.approx(63.1e9 * 3 / 4, rel=0.01)
+    compared = replace(recipe, algorithm=replace(recipe.algorithm, kl_coef=0.01))
+    assert token_flops(compared, shape, 8192) == pytest.approx(63.1e9 * 5 / 4, rel=0.01)
+
+
+def test_under_an_adapter_frozen_matrices_cost_three_passes_of_four(seven: RunConfig) -> None:
+    """Their gradient is left out: 2 x 7.07 G. Rank 32 has 80.7 M parameters, trained in all passes."""
+    recipe, shape = rl_recipe(seven, TWO), shape_of(KNOWN["Qwen/Qwen2.5-7B"])
+    assert recipe is not None and shape is not None
+    adapted = replace(recipe, model=replace(recipe.model, lora=replace(recipe.model.lora, rank=32)))
+    whole, frozen = token_flops(recipe, shape, 8192), 2 * 7.07e9
+    assert token_flops(adapted, shape, 8192) == pytest.approx(whole + 4 * 2 * 80.7e6 - frozen, rel=0.001)
+
+
+def test_the_best_split_is_the_one_in_which_both_sides_wait_least() -> None:
+    smaller = compose(SEVEN, ["stages.rl.loop.groups_per_step=96"])
+    for tokens, best in ((8192, "10+6"), (2048, "12+4")):
+        found = best_splits(smaller, source(TWO, tokens), same_kind(smaller, TWO, 28))
+        assert found[0].split.describe() == best
+        seconds = [each.forecast.seconds for each in found]
+        assert seconds == sorted(seconds)
+
+
+def test_more_nodes_are_never_slower() -> None:
+    seconds, smaller = [], compose(SEVEN, ["stages.rl.loop.groups_per_step=32"])
+    for count in (2, 3, 5):
+        nodes = replace(TWO, count=count, gpus=4)
+        found = best_splits(smaller, source(nodes, 4096), same_kind(smaller, nodes, 28))
+        seconds.append(found[0].forecast.seconds)
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_a_slower_network_delays_what_is_carried_alone(seven: RunConfig) -> None:
+    fast, slow = (timed(seven, replace(source(TWO, 8192), network=rate), 10, 6) for rate in (100.0, 10.0))
+    assert slow.speed.carry_s == pytest.approx(10 * fast.speed.carry_s)
+    assert fast.speed.carry_s == pytest.approx(15.2 * 8 / 100 / 0.98, rel=0.01)
+    one = timed(seven, source(parse_nodes("1x8xA100-80G"), 8192), 5, 3)
+    assert one.speed.carry_s == 0
+
+
+def test_an_optimizer_in_host_memory_takes_longer() -> None:
+    config, nodes = compose("gpu/qwen2.5-32b-16xa100", []), TWO
+    found = timed(config, source(nodes, 8192, "Qwen/Qwen2.5-32B"), 8, 2)
+    assert found.speed.fixed_s == pytest.approx(28 * 32.76e9 / 8 / 1e10, rel=0.01)
+    assert found.forecast.seconds == pytest.approx(2080, rel=0.02)  # docs/gpu.md
+
+
+def test_of_a_card_without_a_data_sheet_and_of_cpus_no_time_is_known(seven: RunConfig) -> None:
+    bare = replace(TWO, card=Card(name="new", memory_gb=80, flops=None, bandwidth=None))
+    for nodes in (bare, parse_nodes("1x2cpu-24G")):
+        with pytest.raises(BadInput):
+            timed(seven, source(nodes, 8192), 10, 6)
+
+
+def test_an_adapter_is_what_is_written_carried_loaded_and_offloaded(seven: RunConfig) -> None:
+    """Of rank 32: 80.7 M parameters, 161 MB a version, of which each of ten ranks writes a part."""
+    keys = ["model.lora.rank=32", "learner.ranks=10", "rollout.workers=3", "engine.tensor_parallel=2"]
+    config, version = compose(SEVEN, [*keys, "learner.offload=optimizer"]), 161.5e6
+    recipe = rl_recipe(config, TWO)
+    assert recipe is not None
+    found = time_step(recipe, source(TWO, 2048)).speed
+    assert found.export_s == pytest.approx(version / 10 / 1.1e9, rel=0.01)
+    assert found.carry_s == pytest.approx(version * 8 / 100e9 / 0.98, rel=0.01)
+    assert found.load_s == pytest.approx(version / 4e9, rel=0.01)  # whole, by both processes of an engine
+    assert found.fixed_s == pytest.approx(28 * version / 2 / 10 / 1e10, rel=0.01)
+    whole = rl_recipe(compose(SEVEN, keys[1:]), TWO)
+    assert whole is not None
+    assert found.base_s == time_step(whole, source(TWO, 2048)).speed.base_s  # an engine still reads the whole model

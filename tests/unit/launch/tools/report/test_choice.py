@@ -1,0 +1,148 @@
+"""Trajectories by name and by condition, and how a terminal shows one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from launch.cli import run
+from launch.tools.report.choice import Range, find_like, find_named, name_of, read_range
+from launch.tools.report.terminal import draw
+from rlsys.errors import BadInput
+from tests.report_example import episodes_of, write_run
+
+HOSTILE = "\x1b[31m\u202eevil\u2066 [bold]markup[/bold]\r"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("run") / "q", text=HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("3", 3, 3),
+        ("201-245", 201, 245),
+        ("-1:0", -1, 0),
+        ("-1", -1, -1),
+        ("-0.5:-0.25", -0.5, -0.25),
+        (".5-1", 0.5, 1),
+    ],
+)
+def test_ranges_hold_both_ends(text: str, low: float, high: float) -> None:
+    assert read_range(text, "--step") == Range(low, high)
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-1", "1:0", "1..2", "nan", "1-2-3", "."])
+def test_what_is_no_range_is_bad_input(text: str) -> None:
+    with pytest.raises(BadInput, match="--step"):
+        read_range(text, "--step")
+
+
+def test_a_name_finds_its_trajectory_and_its_group(folder: Path) -> None:
+    episodes = episodes_of(folder)
+    for row in (0, 50, len(episodes) - 1):
+        assert find_named(episodes, name_of(episodes, row)) == [row]
+    group = find_named(episodes, "step-000003:6")
+    assert [name_of(episodes, row) for row in group] == [f"step-000003:6.{n}" for n in range(4)]
+
+
+NOT_THERE = [
+    ("step-000003", "a group of step-000003: it has 6 to 8, such as step-000003:6.0"),
+    ("step-000003:99", "a group of step-000003: it has 6 to 8, such as step-000003:6.0"),
+    ("step-000003:6.9", "a sibling of that group: it has 0 to 3"),
+    ("step-999999:1.0", "a file of the run: step-000001 to step-0000"),
+    ("../x:1.1", "a file of the run: step-000001 to step-0000"),
+    ("", "a file of the run: step-000001 to step-0000"),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), NOT_THERE)
+def test_a_name_that_none_has_is_refused_with_what_there_is(folder: Path, name: str, expected: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(expected)):
+        find_named(episodes_of(folder), name)
+
+
+def test_what_there_is_is_said_in_short() -> None:
+    def said(groups: Sequence[int]) -> str:
+        zeros = np.zeros(len(groups), int)
+        columns = {"file": zeros, "sequence": np.array(groups), "sibling": zeros}
+        episodes: Any = SimpleNamespace(columns=columns, texts={"file": ["step-000002.jsonl.gz"]})
+        with pytest.raises(BadInput) as caught:
+            find_named(episodes, "step-000002:9999")
+        return str(caught.value)
+
+    assert "it has 1690 to 1697, 1700, such as step-000002:1690.0" in said([*range(1690, 1698), 1700])
+    assert "it has 0, 2, 4, 6, 8, 10, 12, ..., 198, such as step-000002:0.0" in said(range(0, 200, 2))
+
+
+def test_conditions_are_those_of_columns(folder: Path) -> None:
+    episodes = episodes_of(folder)
+    reward, step = episodes.columns["reward"], episodes.columns["step"]
+    rows = find_like(episodes, {"reward": Range(-1, 0), "step": Range(2, 4)}, {"end": "malformed"})
+    assert rows and all(reward[row] == 0 and 2 <= step[row] <= 4 for row in rows)
+    failed = find_like(episodes, {}, {"failed": "any"})
+    assert len(failed) + len(find_like(episodes, {}, {"failed": "none"})) == len(episodes)
+    assert all(not reward[row] >= -9 for row in failed)
+    assert find_like(episodes, {}, {"play": "greedy"}) == find_like(episodes, {}, {"play": "any"})
+
+
+def test_one_trajectory_is_shown_with_its_speakers_and_findings_and_no_control_character(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", str(folder), "step-000001:1.0"]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith(("prompt", "model", "tool"))] == [
+        *("prompt, system", "prompt, user", "model, turn 1", "tool result", "model, turn 2"),
+    ]
+    assert "  ^ format" in shown and " +0.1: “" in shown and "  correct " in shown
+    assert not set(shown) & set("\x1b\u202e\u2066\r") and "\\x1b[31m\\u202eevil\\u2066 [bold]markup[/bold]\\r" in shown
+
+
+def test_findings_are_underlined_where_they_are(tmp_path: Path) -> None:
+    """Although the character before them is written as six."""
+    line = {
+        "messages": [{"role": "assistant", "content": "a\u202ebcd"}],
+        "findings": [{"message": 0, "start": 2, "end": 4, "rule": "r", "value": -1, "text": "bc"}],
+    }
+    text = list(draw("x", line))[4]
+    assert text.plain == "│ a\\u202ebcd"
+    underlined = [text.plain[span.start : span.end] for span in text.spans if "underline" in str(span.style)]
+    assert underlined == ["bc"]
+
+
+@pytest.mark.parametrize(
+    "line", [{}, {"messages": 3, "prompt": {}, "task": [], "findings": [1], "parts": 7, "failure": ""}]
+)
+def test_another_shape_is_shown_as_far_as_it_goes(line: dict[str, object]) -> None:
+    console = Console(record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for text in draw("x", line):
+        console.print(text)
+    assert "reward null" in console.export_text()
+
+
+def test_lists_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", str(folder), "--reward", "-1:0", "--end", "malformed", "--limit", "2"]) == 0
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["trajectory", "step", "task_id"] and len(rows) == 2
+    assert all(row.split()[3] == "0.00" and "malformed" in row for row in rows) and "the first 2" in last
+    assert run(["show", str(folder), "step-000001:1", "--json"]) == 0
+    lines = capsys.readouterr().out
+    assert lines.isascii() and [json.loads(line)["sibling"] for line in lines.splitlines()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "options", [["--reward", "x"], ["step-000001:1.0", "--step", "3"], ["--limit", "0"], ["step-000001:77.0"]]
+)
+def test_bad_options_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    assert run(["show", str(folder), *options]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,145 @@
+"""What a report may not do: replace other files, raise over damaged values, draw different things as one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cli import run as rlsys
+from launch.run_dir.directory import read_directory
+from launch.tools.report.advice import ORDER
+from launch.tools.report.build import Report, build_report
+from launch.tools.report.charts import POINTS
+from launch.tools.report.cost import hours_held
+from launch.tools.report.redact import redact
+from launch.tools.report.verdict import judge
+from tests.run_directory import result, run_directory
+
+ENDS = [{"step": 1, "stage": "rl", "when": "before"}, {"step": 2, "stage": "rl", "when": "after"}]
+
+
+def reported(*paths: Path) -> Report:
+    return build_report([read_directory(path) for path in paths], [None] * len(paths))
+
+
+def test_a_report_replaces_only_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run_directory(tmp_path / "a", [{"step": 1}], summary={"status": "done", "steps": 1})
+    before = {each.name: each.read_bytes() for each in path.iterdir() if each.is_file()}
+    for name in ("summary.html", "x.json", "metrics.jsonl"):
+        assert rlsys(["report", str(path), "-o", str(path / name)]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert {each.name: each.read_bytes() for each in path.iterdir() if each.is_file()} == before
+    for _ in range(2):
+        assert rlsys(["report", str(path)]) == 0
+
+
+def test_damaged_values_are_no_numbers(tmp_path: Path) -> None:
+    evaluations: list[dict[str, Any]] = [{**each, "greedy/failures": "two"} for each in ENDS]
+    rows = [{"step": n, "engine/rss_mb": 10.0 * n} for n in range(1, 50)]
+    record = {"attempts": [{"nodes": [{"memory_gb": "lots"}, {"memory_gb": 10**400}]}]}
+    path = run_directory(tmp_path / "a", rows, evaluations=evaluations, record=record)
+    for when in ("before", "after"):
+        result(path, f"rl-{when}", {f"t{n}": float(n % 2) for n in range(10)})
+    assert reported(path)["runs"][0]["verdict"]["level"] == "flat"
+
+
+def test_several_runs_are_compared_by_the_same_key(tmp_path: Path) -> None:
+    """Although another phase is the longest of each."""
+    for name, wait in (("a", 1.0), ("b", 5.0)):
+        values = {"time/step": wait + 2, "time/wait_rollout": wait, "time/update": 2.0, "reward/part/correct": wait}
+        if name == "a":
+            values["reward/part/bonus"] = 1.0
+        run_directory(tmp_path / name, [{"step": 1, **values}, {"step": 2, **values}], name=name)
+    charts = reported(tmp_path / "a", tmp_path / "b")["charts"]
+    assert [each["y"] for each in charts["seconds"]["series"]] == [[3.0, 3.0], [7.0, 7.0]]
+    assert [each["y"] for each in charts["parts"]["series"]] == [[1.0, 1.0], [5.0, 5.0]]
+    assert charts["parts"]["title"].endswith(": correct") and charts["seconds"]["title"].endswith("whole step")
+    alone = reported(tmp_path / "b")["charts"]["seconds"]["series"]
+    assert [each["y"][0] for each in alone] == [5.0, 2.0]
+
+
+def test_seeds_of_unequal_length_are_merged_on_one_grid(tmp_path: Path) -> None:
+    """Drawn by points of three steps and of two they would be two lines in one."""
+    for seed, count in enumerate((2 * POINTS + 2, POINTS + 5)):
+        rows = [{"step": n, "reward/std": float(seed)} for n in range(1, count + 1)]
+        run_directory(tmp_path / "ab"[seed], rows, seed=seed)
+    (line,) = reported(tmp_path / "a", tmp_path / "b")["charts"]["spread"]["series"]
+    both = (POINTS + 5 + 2) // 3
+    assert line["x"] == list(range(1, 2 * POINTS + 3, 3))
+    assert line["y"] == [0.5] * both + [0.0] * (len(line["x"]) - both)
+
+
+def test_a_run_here_has_the_name_of_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run_directory(tmp_path / "named", [{"step": 1, "reward/mean": 1 / 3}]))
+    report = reported(Path())
+    assert report["title"] == report["runs"][0]["name"] == "named"
+    assert report["numbers"]["reward/mean"]["last"] == 1 / 3
+
+
+def test_a_gpu_is_held_until_the_last_event_of_an_attempt(tmp_path: Path) -> None:
+    events = [{"kind": "end", "time": 1000.0 + 3600}, {"kind": "end", "time": 10**400}]
+    rows = [{"step": 1, "time": 1000.0 + 60}]
+    run = run_directory(tmp_path / "a", rows, events=events, record={"attempts": [{"time": 1000.0}]})
+    assert hours_held(read_directory(run)) == 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///home/secret/x",
+        "box:/home/secret/x",
+        "s3://secret/x",
+        r"C:\Users\secret",
+        "runs/secret",
+        "a/b/secret",
+        "https://secret.org",
+        "~secret/x",
+        "fe80::5ec:e7",
+        "2001:db8:0:0:0:0:5ec:e7",
+    ],
+)
+def test_a_redacted_report_has_no_place_and_no_address(tmp_path: Path, text: str) -> None:
+    finding = {"stage": "rl", "what": "cut", "says": f"look at {text}, tool/x/calls, 3/4, in 0:01:09", "of": 0}
+    run = run_directory(tmp_path / "a", [{"step": 1}], summary={"status": "done", "steps": 1, "health": [finding]})
+    (advice,) = redact(reported(run))["advice"]
+    assert "secret" not in advice["text"] and "e7" not in advice["text"]
+    assert "tool/x/calls, 3/4, in 0:01:09" in advice["text"]
+
+
+def test_a_redacted_report_has_nothing_that_an_event_says(tmp_path: Path) -> None:
+    events = [
+        {"kind": kind, "step": 1, "who": "secret", "text": "secret", "more": "secret"} for kind in ("health", "lost")
+    ]
+    run = run_directory(
+        tmp_path / "a", [{"step": 1, "reward/mean": 1.0}, {"step": 2, "reward/mean": 1.0}], events=events
+    )
+    found = redact(reported(run))
+    assert found["advice"] and "secret" not in json.dumps(found)
+
+
+def test_settings_of_a_redacted_comparison_are_numbered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in (("a", "secret"), ("b", "other")):
+        run_directory(tmp_path / name, [{"step": 1, "reward/mean": 1.0}], env={"data": value}, seed=1)
+    assert rlsys(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    shown = capsys.readouterr().out
+    advice = json.loads(shown)["advice"]
+    assert "secret" in shown and [each["key"] for each in advice if each["rule"] == "seeds"] == ["seed=0"]
+    levels = [ORDER.index(each["level"]) for each in advice]
+    assert len(set(levels)) > 1 and levels == sorted(levels)
+    assert rlsys(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--json", "--redact"]) == 0
+    shown = capsys.readouterr().out
+    assert "secret" not in shown and "setting 2" in shown
+
+
+def test_an_interval_without_zero_is_no_proof_by_itself(tmp_path: Path) -> None:
+    ends = [{**each, "greedy/episodes": 10} for each in ENDS]
+    path = run_directory(tmp_path / "a", [{"step": 1}, {"step": 2}], evaluations=ends)
+    for when, right in (("before", 0), ("after", 5)):
+        result(path, f"rl-{when}", {f"t{n}": float(n < right) for n in range(10)})
+    run = read_directory(path)
+    found = judge(run)  # five of ten tasks: McNemar's p is 2 / 2^5 = 0.0625
+    assert found.paired is not None and found.paired.p == pytest.approx(0.0625)
+    assert found.paired.low > 0 and found.level == "flat"
