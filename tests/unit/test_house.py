@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_500,
     "launch": 38_150,
     "benchmarks": 8_250,
-    "tests": 82_000,
+    "tests": 82_050,
 }
 
 

@@ -56,9 +56,12 @@ def moved_data(run_dir: Path, text: str) -> dict[str, str]:
 
 
 def _recorded(run_dir: Path) -> dict[str, Facts]:
-    """What is known of each file, by its first attempt that has a digest, or else by the first."""
+    """What is known of each file, by the first attempt that has a digest, or else by the first, of those since the run
+    was last begun anew: one that died before its first checkpoint has trained nothing that is left."""
+    attempts = earlier_attempts(run_dir / RUN) if is_there(run_dir / RUN) else []
+    begun = [at for at, each in enumerate(attempts) if isinstance(each, Mapping) and each.get("from_step") == 0]
     found: dict[str, Facts] = {}
-    for attempt in earlier_attempts(run_dir / RUN) if is_there(run_dir / RUN) else ():
+    for attempt in attempts[begun[-1] if begun else 0 :]:
         data = attempt.get("data") if isinstance(attempt, Mapping) else None
         for name, facts in data.items() if isinstance(data, Mapping) else ():
             if isinstance(facts, Mapping) and (name not in found or not found[name].get("sha256")):

@@ -150,9 +150,8 @@ def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
     (begun / "config.yaml").write_text(to_yaml(config))
     begin_record(begun, config, to_yaml(config), 0, [])
     until(lambda: all(each["sha256"] for each in read_data(begun).values()))
-    monkeypatch.setattr(
-        "launch.driver.run.record.RunRecord.digest_data", lambda *_: None
-    )  # slow: none is made from here on
+    # Slow ones: none is made from here on.
+    monkeypatch.setattr("launch.driver.run.record.RunRecord.digest_data", lambda *_: None)
     assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
     for file in (tasks, held_out, shown):
         kept = file.read_text()
@@ -168,6 +167,25 @@ def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
     assert run(there) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
     (tmp_path / "elsewhere" / "tasks.jsonl").write_text(kept)
     assert run(there) == 2 and "elsewhere/tasks.jsonl is not the file" in capsys.readouterr().err
+
+
+def test_data_that_were_mended_before_anything_was_trained_are_the_runs_own(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first process died before its first checkpoint; the second began anew, on the mended file, and saved one."""
+    monkeypatch.chdir(tmp_path)
+    tasks = tmp_path / "tasks.jsonl"
+    keys = ["env.name=questions", "env.style=answer_tag", "env.data=tasks.jsonl"]
+    for answer in (0, 1):
+        tasks.write_text("".join(f'{{"question": "{n} + {answer}", "answer": "{n + 1}"}}\n' for n in range(4)))
+        config = compose("quickstart", keys)
+        (begun / "config.yaml").write_text(to_yaml(config))
+        begin_record(begun, config, to_yaml(config), 0, [])
+        until(lambda: all(each["sha256"] for each in read_data(begun).values()))
+    command = ["train", "quickstart", "--run-dir", str(begun), *keys]
+    assert run(command) == 2 and capsys.readouterr().err == "rlsys: error: this far\n"
+    tasks.write_text(tasks.read_text().replace("3 + 1", "3 + 0"))
+    assert run(command) == 2 and "tasks.jsonl is not the file" in capsys.readouterr().err
 
 
 def read_data(run_dir: Path) -> dict[str, dict[str, object]]:
