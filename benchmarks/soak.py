@@ -50,7 +50,6 @@ ENDLESS = 1_000_000
 GUARDS = {  # what costs time and matters only when something fails: where it is looked up, and what it is
     "rlsys.journal.chained": "chain of the journal",
     "launch.driver.run.rundir.digest_of": "digests of rows",
-    "launch.driver.run.episodes.digest_of": "digests of files",
     "rlsys.journal.Journal.commit": "fsync of the journal",
     "launch.driver.observe.health.HealthMonitor.see": "signs of health",
 }

@@ -9,6 +9,7 @@ import inspect
 import json
 import math
 import os
+import pkgutil
 import random
 import re
 import runpy
@@ -76,6 +77,10 @@ def test_the_scripted_worker_has_what_a_pool_calls() -> None:
     asked = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/weights/publisher.py")
     assert {"start", "run_group", "load_weights", "connect"} <= asked
     agree(load("scripted").ScriptedWorker, RolloutWorker, asked)
+
+
+def test_what_a_soak_takes_the_time_of_is_there() -> None:
+    assert all(callable(pkgutil.resolve_name(place)) for place in load("soak").GUARDS)
 
 
 def test_the_scripted_worker_says_what_a_worker_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
