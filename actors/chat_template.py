@@ -24,7 +24,7 @@ NATIVE = "native"
 
 class ChatTemplate:
     def __init__(self, tokenizer: Any, template_args: Mapping[str, Any], model_path: str) -> None:
-        """tokenizer: with the template; model_path: whose errors name it."""
+        """tokenizer: with the template. model_path: named in errors."""
         self._tokenizer, self._args, self._model_path = tokenizer, template_args, model_path
         self._argument_texts = False  # whether the template takes the arguments of calls as JSON texts
         self._own_family: Family | None = None

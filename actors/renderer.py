@@ -263,20 +263,15 @@ class ChatRenderer:
         Raises BadInput for a second thought.
         """
         if message.content.startswith(THOUGHT_OPEN):
-            closed = (
-                self.chat.opening[self.chat.opening.find(THOUGHT_OPEN) :].strip()
-                if THOUGHT_CLOSE in self.chat.opening
-                else ""
-            )
+            opening, opened = self.chat.opening, self.chat.opened_thought
+            closed = opening[opening.find(THOUGHT_OPEN) :].strip() if THOUGHT_CLOSE in opening else ""
             if closed and message.content.startswith(closed):
                 return replace(message, content=message.content.removeprefix(closed).lstrip("\n"))
             if closed:
                 what = "a thought behind the one that the chat template has closed"
                 raise BadInput(what, where="an answer", expected="none, or other env.template_args (enable_thinking)")
-            if self.chat.opened_thought:
-                rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(
-                    self.chat.opened_thought.removeprefix(THOUGHT_OPEN)
-                )
+            if opened:
+                rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(opened.removeprefix(THOUGHT_OPEN))
                 return replace(message, content=rest)
         lead = "" if message.calls or message.content[:1].isspace() else self.chat.lead
         return replace(message, content=lead + message.content)

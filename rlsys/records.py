@@ -244,15 +244,15 @@ def task_of(given: Mapping[str, Any]) -> Task:
     return Task(task_id=str(given.get("task_id")), question=question, answers=answers, record=given)
 
 
+# -- what files of ours and lines from elsewhere both hold -----------------------------------------------------------
+
+
 def is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
 def are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_count, value))
-
-
-# -- what files of ours and lines from elsewhere both hold -----------------------------------------------------------
 
 
 def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tuple[Message, ...]:

@@ -9,13 +9,7 @@ from rlsys.errors import BadInput
 from rlsys.jsonl import decode, format_value, json_object
 from rlsys.records import ROLES, are_counts, is_count, read_messages, read_samples
 from rlsys.rollout import EpisodeBroken
-from rlsys.types import (
-    Failure,
-    FailureKind,
-    Message,
-    Task,
-    Transcript,
-)
+from rlsys.types import Failure, FailureKind, Message, Task, Transcript
 
 HERE = "this line"
 
@@ -66,7 +60,6 @@ TEXT: Kind = "a text", lambda value: isinstance(value, str)
 TEXTS: Kind = "a list of texts", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
 FLAG: Kind = "true or false", lambda value: isinstance(value, bool)
 COUNT: Kind = "a whole number, 0 or more", is_count
-
 
 TOKENS: Kind = (
     "a list of whole numbers, 0 or more",  # of the whole response, or by turn

@@ -1,7 +1,7 @@
-"""How models write calls of tools in their own formats: a table of families, each with a reader and a writer.
+"""The calls in a message of a model's: the table of the families of formats, and what holds for all of them.
 
 Which family a policy's calls are in is decided by what its chat template writes for a made-up call (`family_of`); the
-renderer asks for that (`actors/renderer.py`). Text that a model wrote is hostile: a reader takes any text, raises
+renderer asks for that (`actors/chat_template.py`). Text that a model wrote is hostile: a reader takes any text, raises
 nothing and is linear in its length. What begins as a call and is none becomes a ToolCall with a `problem`, which the
 environment answers in the place of a result. What stands in a thought is no call.
 
@@ -24,11 +24,7 @@ from envs.protocols.families.family import MAX_CALLS, Family
 from envs.protocols.families.llama import BEGINS_PYTHONIC, LLAMA3, PYTHONIC, without_tags
 from envs.protocols.families.mistral import MISTRAL
 from envs.protocols.families.tagged import HERMES, QWEN3_CODER
-from envs.protocols.families.written_json import (
-    BROKEN,
-    read_json,
-    skip_space,
-)
+from envs.protocols.families.written_json import BROKEN, read_json, skip_space
 from rlsys.types import ToolCall
 
 MAX_DEPTH = 4  # of a schema, to find the types that it takes

@@ -171,6 +171,16 @@ def test_the_rooms_of_launch_see_only_what_is_below_them() -> None:
     assert upwards == []
 
 
+@pytest.mark.parametrize("tool", ["report", "audit", "analysis"])
+def test_what_reads_run_directories_knows_no_recipe_and_no_stage(tool: str) -> None:
+    """So that it imports nothing that a run names."""
+    own = {
+        name: others for name, others in modules_imported("launch").items() if name.startswith(f"launch.tools.{tool}.")
+    }
+    known = ("launch.config.", "launch.driver.stages.")
+    assert own and [(name, other) for name, others in own.items() for other in others if other.startswith(known)] == []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_one_that_imports_it(package: str) -> None:
     """Inside functions and under TYPE_CHECKING too: of any two files, one can be read without the other."""

@@ -8,14 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import (
-    BROKEN,
-    call_of,
-    decode,
-    dump,
-    is_json,
-    skip_space,
-)
+from envs.protocols.families.written_json import BROKEN, call_of, decode, dump, is_json, skip_space
 from rlsys.types import ToolCall
 
 PYTHON_TAG, PYTHON_START, PYTHON_END = "<|python_tag|>", "<|python_start|>", "<|python_end|>"

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import (
-    BROKEN,
-    MAX_NAME,
-    call_of,
-    decode,
-    dump,
-    skip_space,
-)
+from envs.protocols.families.written_json import BROKEN, MAX_NAME, call_of, decode, dump, skip_space
 from envs.text.words import THOUGHT_CLOSE, THOUGHTS
 from rlsys.types import ToolCall
 

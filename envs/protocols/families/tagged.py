@@ -7,13 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.protocols.families.family import MAX_CALLS, Family
-from envs.protocols.families.written_json import (
-    MAX_NAME,
-    call_of,
-    decode,
-    dump,
-    skip_space,
-)
+from envs.protocols.families.written_json import MAX_NAME, call_of, decode, dump, skip_space
 from rlsys.types import ToolCall
 
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"

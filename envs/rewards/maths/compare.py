@@ -41,7 +41,6 @@ MAX_ANSWER = 2000  # characters; a longer answer is right only when it is the go
 MAX_ELEMENTS = 64
 MAX_DEPTH = 8
 
-
 _SETS = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne)(?![a-zA-Z])|[<>]")
 # The left side of `AB = 5`, `x + y = 7`, `\text{Area} = 12`: it says what is asked. `2x = 4` does not.
 _LABEL = re.compile(

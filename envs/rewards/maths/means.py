@@ -24,7 +24,7 @@ class Means:
 
 
 def _finished(equal: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
-    """The same, of an answer in the form that the key has."""
+    """`equal`, of an answer in the form that the key has."""
 
     def same(given: str, gold: str) -> Verdict:
         verdict = _plain(given, gold)

@@ -36,9 +36,7 @@ class Facts:
     time: float  # since 1970
     step: int = 0  # steps that were taken
     stage: str = ""
-    phase: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of `launch.driver.observe.phases.Phase`: what the driver awaits
+    phase: Mapping[str, Any] = field(default_factory=dict)  # of `observe.phases.Phase`: what the driver awaits
     parts: tuple[PartFacts, ...] = ()
     gone: tuple[str, ...] = ()  # parts that were there before, and have no process now
     also: tuple[str, ...] = ()  # what else happened while it was collected, and soon after

@@ -232,7 +232,8 @@ def pool(
 
 
 def split_adapter(model_path: str, recipe: RecipeConfig) -> tuple[str, LoraConfig | None, str]:
-    """(base, its shape, folder) of the adapter of a checkpoint that is played; what is trained is published."""
+    """(base, LoRA, folder of the adapter) that an engine starts with. Of a checkpoint with an adapter all three are its
+    own; else the model itself, the recipe's LoRA, whose weights are published, or None, and ""."""
     adapter = read_adapter(model_path)
     if adapter is None:
         return model_path, recipe.model.lora if recipe.model.lora.rank else None, ""

@@ -1,1 +1,1 @@
-"""`rlsys score`: rewards of answers that lie in a file."""
+"""`rlsys score`, rewards of answers that lie in a file, and `rlsys play`, an episode whose messages a person writes."""
