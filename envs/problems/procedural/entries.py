@@ -145,11 +145,12 @@ def _ask(process: subprocess.Popen[str], said: IO[bytes], part: Part, seed: int)
     late.start()
     line, answer = "", None
     try:
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, and may have said why
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
         line = process.stdout.readline()
         answer = json.loads(line)
-    except (BrokenPipeError, ValueError):  # it has ended, was ended within a line, or printed something else
+    except ValueError:  # it was ended within a line, or printed something else
         pass
     finally:
         hung = not late.is_alive()
