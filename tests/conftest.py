@@ -56,6 +56,25 @@ def pytest_configure(config: pytest.Config) -> None:
         atexit.register(gc.unfreeze)  # libraries count at the end what was left
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """`cpu_seconds(2)`: of this process, whatever else the machine does meanwhile."""
+    mark = item.get_closest_marker("cpu_seconds")
+    if mark is None:
+        return (yield)
+
+    def end(*_: object) -> None:
+        raise AssertionError(f"it has taken more than {mark.args[0]} s of the processor")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, mark.args[0])
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     # Who asks for tests on GPUs must not read of tests that were skipped, and of nothing that failed.
     asked = device.name() == "cuda" or all(item.get_closest_marker("gpu") for item in session.items)

@@ -78,7 +78,7 @@ def test_the_environments_words_change_nothing(name: str) -> None:
     assert reward(plain) == reward(attacked)
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.cpu_seconds(5)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["<answer>", "step1 -> ", "\\boxed{", "B. ", "</search><search>"])
 def test_a_megabyte_is_scored_in_one_pass(name: str, unit: str) -> None:

@@ -128,7 +128,7 @@ def test_f1_is_between_0_and_1_symmetric_and_1_for_an_exact_match(a: str, b: str
         assert f1(a, a, style=style) == pytest.approx(1) and exact_match(a, [a]) and cover_match(f"{b} {a} {b}", [a])
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.cpu_seconds(5)
 def test_megabytes_are_compared_in_one_pass() -> None:
     long = "the a an word " * 70_000
     assert exact_match(long, [long]) and cover_match(long, ["word word"]) and f1(long, long, style="hotpotqa") == 1.0

@@ -90,7 +90,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.timeout(30)  # a pipe is waited for
+@pytest.mark.timeout(300)  # a pipe is waited for
 @pytest.mark.parametrize(("name", "damage", "found"), DAMAGES)
 def test_damage_is_one_line_with_the_file(
     begun: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], object], found: str

@@ -397,7 +397,7 @@ def test_sentences_follow_each_other_and_leave_out_no_word(text: str) -> None:
     assert "".join(span.of(whole) for span in spans).count("a") == text.count("a")
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.cpu_seconds(5)
 @pytest.mark.parametrize(
     "piece",
     ["0 -> ", "0 is connected to 4. ", "\n", " ", "- ", "1 + ", "<response>", "</answer>", "."]

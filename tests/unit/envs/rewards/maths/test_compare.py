@@ -217,7 +217,7 @@ def test_any_text_is_decided_or_left_open(given: str, gold: str) -> None:
     assert decide(given, [given]) is bool(given.strip())
 
 
-@pytest.mark.timeout(2)
+@pytest.mark.cpu_seconds(2)
 @pytest.mark.parametrize(
     "unit",
     [

@@ -105,7 +105,7 @@ def test_any_text_gives_a_verdict_or_none(text: str) -> None:
         assert verdict is None or not kind.values or verdict.value in kind.values
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.cpu_seconds(5)
 def test_long_hostile_answers_are_read_in_a_moment() -> None:
     for piece in ("Judgement: ", '{"judgement"  :', "\\boxed{", "step1->", "<goal>", "** ", "GOOD", "<think>", "[{"):
         for kind in KINDS.values():

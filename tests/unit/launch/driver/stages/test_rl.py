@@ -709,7 +709,7 @@ def test_a_run_that_fails_between_an_update_and_its_row_sums_up_its_rows(tmp_pat
     assert play(tmp_path).summary["tokens"]["generated"] == sampled_tokens(tmp_path)
 
 
-@pytest.mark.timeout(30)  # an error that is lost is waited for without end
+@pytest.mark.timeout(300)  # an error that is lost is waited for without end
 def test_an_error_of_a_background_task_ends_what_is_awaited(tmp_path: Path) -> None:
     def broken(run: Run, row: dict[str, Any]) -> None:
         async def raises() -> None:
