@@ -152,7 +152,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     me = psutil.Process()
     started = {*me.children(recursive=True), *filter(_was_started_here, psutil.process_iter())} - {me}
-    _, alive = psutil.wait_procs([process for process in started if _describe(process)], timeout=10)
+    _, alive = psutil.wait_procs([process for process in started if _describe(process)], timeout=60)
     left = {process: name for process in alive if (name := _describe(process))}
     if not left:
         return

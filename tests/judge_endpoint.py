@@ -88,7 +88,7 @@ class ScriptedEndpoint:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(60)
 
 
 def choice(text: str, finish_reason: str) -> tuple[int, dict[str, str], str]:

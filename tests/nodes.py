@@ -154,7 +154,7 @@ class Cluster:
         """The machine is gone, with everything on it."""
         first = self._first.pop(node)
         first.kill()
-        first.wait(20)
+        first.wait(60)
 
     def boot(self, node: int) -> None:
         """Start a node, or one that was killed: it joins the cluster with empty memory."""
@@ -245,9 +245,9 @@ class Cluster:
             holder.stdin.close()
             holder.stdout.close()
         for holder in self._holders:
-            holder.wait(30)  # until the last process of the node is gone
+            holder.wait(60)  # until the last process of the node is gone
         for started in self._started:
-            started.wait(30)
+            started.wait(60)
 
 
 @contextlib.contextmanager

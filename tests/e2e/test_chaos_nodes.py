@@ -73,7 +73,7 @@ def test_a_link_comes_back_with_its_routes_after_whoever_cut_it_has_ended(tmp_pa
         before, part = cluster.sh(2, LINK), start_part(cluster)
         done = cluster.run(["python", "-c", HAND.format(owner=OWNER)], node=2)
         assert (done.code, done.output) == (0, "1 none of its links has 10.1.1.1\n")
-        assert part.wait(20) != 0
+        assert part.wait(60) != 0
         states = links(cluster, before)
         assert "10.77" not in states[1] and "10.99" not in states[1] and states[-1] == before
 
@@ -85,7 +85,7 @@ def test_a_part_on_another_node_is_reached_by_an_actor_and_that_node_is_cut_off(
         done = cluster.run(["python", "-c", REACH.format(head="10.77.0.1:6379", owner=OWNER)], timeout=120)
         assert done.code == 0, done.output
         assert done.output.splitlines()[-2:] == ["0 1", "1"]
-        assert part.wait(20) != 0
+        assert part.wait(60) != 0
         states = links(cluster, before)
         assert "10.77" not in states[1] and states[-1] == before
 

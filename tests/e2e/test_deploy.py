@@ -123,7 +123,7 @@ def test_the_hook_of_a_pod_stops_the_jobs_of_its_cluster_and_waits(tmp_path: Pat
         assert worker.poll() is None and not (run / "summary.json").exists()
         assert cluster.run(hook, timeout=120).code == 0
         assert saved(run) >= 12
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
         assert cluster.run([*hook, "--limit", "3"], env={"FQ_RAY_IP": "10.77.0.9"}).code == 0  # no head: nothing to do
 
 

@@ -452,7 +452,7 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
         tied.stop()
     assert tried == pids
     assert tied.engine.ending is not None
-    tied.engine.ending.join(10)
+    tied.engine.ending.join(60)
     assert tied.engine.llm.engine_core.resources.ctx.closed
 
 

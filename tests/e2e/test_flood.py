@@ -47,7 +47,7 @@ def serving(*arguments: str, descriptors: int) -> Iterator[tuple[int, psutil.Pro
         yield int(next(found)[1]), psutil.Process(process.pid)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def flood(port: int, piece: bytes) -> None:
 
     def pour() -> None:
         while time.monotonic() < end and left[0] > 0:
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 try:
                     connection.sendall(b"POST / HTTP/1.1\r\nx: ")
                     while time.monotonic() < end and left[0] > 0:

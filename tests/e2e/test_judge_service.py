@@ -45,7 +45,7 @@ def served(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[
         yield found.group(1), process
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode in (143, -signal.SIGTERM, -signal.SIGKILL)
 
 
@@ -149,5 +149,5 @@ def test_a_server_that_is_killed_takes_its_engine_along(tmp_path: Path) -> None:
     with served("--model", str(model), *flags) as (_, process):
         core = engine_of(process)
         process.kill()
-        _, left = psutil.wait_procs([core], timeout=10)
+        _, left = psutil.wait_procs([core], timeout=60)
     assert not left

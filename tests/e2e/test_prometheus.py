@@ -53,7 +53,7 @@ def prometheus(folder: Path, targets: Path) -> Iterator[str]:
         yield f"http://{address}/api/v1"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def ask(api: str, path: str, **parameters: Any) -> Any:

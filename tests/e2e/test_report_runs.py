@@ -151,7 +151,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     host, _, port = url.removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -231,5 +231,5 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c(tmp_path: Path) -> Non
         assert f"ssh -L {url.rpartition(':')[2]}:127.0.0.1:" in process.stdout.readline()
         assert ask(url, f"/{token}/")[0] == 200 and ask(url, "/")[0] == 403
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
         assert process.stderr.read() == ""

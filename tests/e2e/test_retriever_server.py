@@ -48,11 +48,11 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert "http://" in line, process.communicate(timeout=10)[1]
+        assert "http://" in line, process.communicate(timeout=60)[1]
         yield process, "http://" + line.split("http://")[1].split(": ")[0]
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def search_r1_client(url: str, queries: list[str]) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_clients_of_both_projects_are_answered_and_a_stop_is_orderly(corpus:
             under_way = [pool.submit(search_r1_client, url, [f"word{row}"]) for row in range(200)]
             under_way[0].result()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 143
+            assert process.wait(60) == 143
             ended = [one for one in under_way if one.exception() is None]
         assert all(one.result()[0].startswith("Doc 1") for one in ended)  # whole answers or refused connections
         refused = [type(one.exception()) for one in under_way if one.exception() is not None]
@@ -132,7 +132,7 @@ def test_a_build_killed_at_any_moment_ends_in_the_same_index(corpus: str, tmp_pa
     while not (vectors.exists() and vectors.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.001)
     os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=30)
+    killed.communicate(timeout=60)
     for folder in ("killed", "whole"):
         process = rlsys("index", *options, "--index", str(tmp_path / folder))
         out, err = process.communicate(timeout=60)

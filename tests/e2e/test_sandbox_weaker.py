@@ -115,7 +115,7 @@ def test_workers_go_when_the_pool_is_killed() -> None:
     pool.send_signal(signal.SIGKILL)
     pool.wait()
     pool.stdout.close()
-    _, alive = psutil.wait_procs(below, timeout=10)
+    _, alive = psutil.wait_procs(below, timeout=60)
     assert alive == []
 
 

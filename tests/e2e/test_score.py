@@ -203,7 +203,7 @@ def test_a_stop_takes_the_graders_with_it(number: signal.Signals, code: int) -> 
     graders = psutil.Process(process.pid).children()
     assert graders
     process.send_signal(number)
-    assert process.wait(20) == code
-    assert psutil.wait_procs(graders, timeout=5)[1] == []
+    assert process.wait(60) == code
+    assert psutil.wait_procs(graders, timeout=60)[1] == []
     process.stdin.close()
     process.stdout.close()

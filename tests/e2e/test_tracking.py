@@ -216,7 +216,7 @@ tracker = Trackers({"wandb": WandbTracker(run)})
 tracker.log({"step": 1})
 for child in psutil.Process().children(recursive=True):
     child.send_signal(signal.SIGTERM)
-    child.wait(30)
+    child.wait(60)
 tracker.log({"step": 2})
 tracker.finish()
 """

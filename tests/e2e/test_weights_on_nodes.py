@@ -89,5 +89,5 @@ def test_a_run_survives_its_weight_stores_and_leaves_no_memory_when_killed(clust
             assert until(lambda steps=steps: steps_of(folder, "rl") >= steps + 2, 120)
         assert held(cluster).count("\n") == 2
         cluster.signal(process, signal.SIGKILL)
-        process.wait(30)
+        process.wait(60)
     assert until(lambda: held(cluster) == "", 60 + GRACE_S), held(cluster)

@@ -104,7 +104,7 @@ def test_a_rank_that_is_stopped_in_mid_update_is_found_by_its_ping(monkeypatch: 
         with pytest.raises(LearnerLost, match=r"^learner updating on version 7: rank \d hangs: .* ping for 2 s"):
             await updating
         await ranks.stop()
-        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=60)
         assert not psutil.pid_exists(pid), "a stopped process is killed too"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -36,7 +36,7 @@ async def started(*envs: EchoConfig, host: str | None = None, tell: Tell | None 
 def ask(services: Services, env: EchoConfig, path: str = "/", token: str | None = None) -> str:
     request = urllib.request.Request(services.addresses[env.server] + path)
     request.add_header("Authorization", f"Bearer {services.token if token is None else token}")
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -274,7 +274,7 @@ def test_the_hook_stops_every_job_though_a_request_fails(tmp_path: Path) -> None
     (tmp_path / "ray" / "job_submission.py").write_text(FAKE_CLIENT)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RAY_ADDRESS": "x", "RAY_API_SERVER_ADDRESS": "y"}
     hook = [sys.executable, str(DEPLOY / "kuberay" / "stop_jobs.py")]
-    done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("stopped")] == [
         "stopped a", "stopped a", "stopped b"

@@ -366,7 +366,7 @@ def test_a_stop_ends_the_process_for_certain_and_closes_what_vllm_left_open(capl
         engine.stop()
         engine.stop()
         assert engine.ending is not None
-        engine.ending.join(5)
+        engine.ending.join(60)
         assert process.ended and llm.described == ["it was stopped"]
         # Another file may get the number of the process's: nobody listens to it any more.
         assert not asyncio.get_running_loop().remove_reader(process.sentinel)

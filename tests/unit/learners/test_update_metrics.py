@@ -54,7 +54,7 @@ class Meeting:
 
     def __init__(self, num_ranks: int) -> None:
         self.num_ranks = num_ranks
-        self._barrier = threading.Barrier(num_ranks, timeout=20)
+        self._barrier = threading.Barrier(num_ranks, timeout=60)
         self._given: list[list[float]] = [[]] * num_ranks
 
     def reduce(self, rank: int, numbers: Sequence[float], how: Callable[[tuple[float, ...]], float]) -> list[float]:

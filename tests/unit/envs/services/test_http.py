@@ -55,7 +55,7 @@ def serving(arrive_s: float, token: str | None = None) -> Iterator[int]:
 
 def answered(port: int, *parts: bytes, pause_s: float = 0.0) -> bytes:
     """All that the server says until it closes the connection, where each part is sent after a pause."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         said = b""
         with suppress(ConnectionError):  # it is gone before all was sent; what it said lies here
             for part in parts:
@@ -144,7 +144,7 @@ def test_who_holds_connections_and_says_nothing_makes_room_for_who_asks(monkeypa
     with serving(30.0) as port:
         held: list[socket.socket] = []
         for asking in range(5):
-            held.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=60))
             held[-1].sendall(HEAD)
             time.sleep(0.05)  # until it is taken, and before the next
             if asking >= 2:
@@ -187,7 +187,7 @@ def test_one_connection_too_many_is_told_to_come_back(monkeypatch: pytest.Monkey
     monkeypatch.setattr(envs.services.limits, "MAX_CONNECTIONS", 2)
     with serving(30.0) as port:
         assert answered(port, b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")
-        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2)]
+        held = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(2)]
         for connection in held:  # both are taken once they are answered
             connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")

@@ -281,7 +281,7 @@ def test_a_pipe_that_waits_is_said(tmp_path: Path) -> None:
     def write() -> None:
         with fifo.open("wb", buffering=0) as file:
             file.write(b"one\ntw")
-            answered.wait(10)
+            answered.wait(60)
             file.write(b"o\n")
 
     writer = threading.Thread(target=write)

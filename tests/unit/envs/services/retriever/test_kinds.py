@@ -62,7 +62,7 @@ def test_a_made_up_kind_is_served() -> None:
     server = RetrieverServer(config)
     url = server.start(corpus)
     try:
-        found = httpx.post(url + "/search", json={"query": "q" * 19, "top_n": 2}, timeout=10).json()
+        found = httpx.post(url + "/search", json={"query": "q" * 19, "top_n": 2}, timeout=60).json()
         assert [document["id"] for document in found] == ["2", "1"]
     finally:
         assert server.stop()

@@ -33,7 +33,7 @@ CORPUS = ListCorpus([Document(id=str(row), contents=f'"T{row}"\n{text}') for row
 NULLS = {"result": [[{"contents": None, "text": None}]]}
 JSON = {"content-type": "application/json"}
 # One for all: to read the certificates takes longer than to ask. No connection outlives its server.
-CLIENT = httpx.Client(timeout=10, limits=httpx.Limits(max_keepalive_connections=0))
+CLIENT = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 NO_OBJECT = {
     "type": "model_attributes_type",
     "loc": ["body"],
@@ -217,7 +217,7 @@ class Held:
         """Nothing to set."""
 
     def search_encoded(self, queries: Sequence[str], k: int) -> list[Encoded]:
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         return [() for _ in queries]
 
 
@@ -252,7 +252,7 @@ def test_an_endless_body_is_cut_off(url: str) -> None:
     refused = 'retriever_requests_total{route="/retrieve",status="413"}'
     assert CLIENT.post(url + "/retrieve", content=b" " * 70_000, headers=JSON).status_code == 413  # so that it is there
     before = counted(url, refused)
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
     connection.putrequest("POST", "/retrieve")
     connection.putheader("content-type", "application/json")
     connection.putheader("content-length", str(1 << 40))
@@ -265,7 +265,7 @@ def test_an_endless_body_is_cut_off(url: str) -> None:
 
 
 def test_a_client_that_goes_away_is_not_counted_as_an_error_of_the_server(url: str) -> None:
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as half:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as half:
         half.sendall(b"POST /batch_search HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
     for _ in range(200):
         text = CLIENT.get(url + "/metrics").text

@@ -156,7 +156,7 @@ def test_the_driver_dies_with_its_parent() -> None:
     driver = psutil.Process(int(line(process)))
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    driver.wait(10)
+    driver.wait(60)
 
 
 def ends_without_a_word(run: Path, how: str, *, summary: bool = False) -> str:

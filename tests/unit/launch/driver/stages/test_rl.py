@@ -329,7 +329,7 @@ def test_an_update_does_not_wait_for_the_episodes_of_the_step_before_and_its_row
                 finish = writer.finish
 
                 def wait_then_finish() -> str:  # in a thread
-                    assert name != "step-000003" or updating.wait(10), "the update waits for the files"
+                    assert name != "step-000003" or updating.wait(60), "the update waits for the files"
                     digest = finish()
                     order.append(name)
                     return digest
