@@ -146,7 +146,7 @@ def _describe(process: psutil.Process) -> str | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the session when a process that a test started outlives it by 10 s, and end that process."""
+    """Fail the session when a process that a test started outlives it by a minute, and end it."""
     if hasattr(session.config, "workerinput"):  # a process that pytest hands tests to: others still run
         session.config.workeroutput["deselected"] = session.config.stash.get(DESELECTED, 0)
         return

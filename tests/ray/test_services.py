@@ -36,12 +36,13 @@ async def started(*envs: EchoConfig, host: str | None = None, tell: Tell | None 
 def ask(services: Services, env: EchoConfig, path: str = "/", token: str | None = None) -> str:
     request = urllib.request.Request(services.addresses[env.server] + path)
     request.add_header("Authorization", f"Bearer {services.token if token is None else token}")
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    # Short, for it is asked again: who has taken the address of a service that is gone never answers.
+    with urllib.request.urlopen(request, timeout=5) as answer:
         return str(answer.read().decode())
 
 
 async def after_restart(services: Services, env: EchoConfig, restarts: int) -> str:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             await asyncio.sleep(0.2)
             try:
