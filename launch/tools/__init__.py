@@ -1,1 +1,1 @@
-"""What people use beside a run: report, audit, chaos, plan, doctor, submit, score, analysis; the driver needs none."""
+"""What people use besides a run: report, audit, chaos, plan, doctor, submit, score, analysis; the driver needs none."""

@@ -22,7 +22,7 @@ HARMLESS = {  # why: what it is true of, as `file: constant`
     "facts of a model": r"launch/checks/(known_models|packaged)\.py",
     "columns and letters of what people read": r" (WIDE|WIDTH)$|launch/tools/analysis/|nearest\(alike\)|most_zero",
     "rounding": r" (TINY)$|\(eps\)$",
-    "statistics, said beside each": r"/(evaluation|run_dir)/.* (RESAMPLES|\w+\((confidence|resamples)\))$",
+    "statistics, each with its reason": r"/(evaluation|run_dir)/.* (RESAMPLES|\w+\((confidence|resamples)\))$",
     "a warm-up that is thrown away": r"actors/engine\.py: TurnRequest\(max_tokens\)|simulate\(skip\)",
     "the table of devices, with its reasons above each": r"rlsys/system/device\.py: ",
     "levels, each a record with its reason": r"launch/driver/observe/levels\.py: ",

@@ -19,8 +19,8 @@ Facts = Mapping[str, Any]  # of `digest_files`; "sha256" is None where no digest
 
 
 def refuse_exchanged(run_dir: Path, text: str, checkpoint: Path) -> dict[str, Facts]:
-    """What the run knows of the files that it goes on with, those included that lie elsewhere by now. Whoever records
-    them records this: a digest made later could be of a file that was exchanged in between.
+    """The recorded facts of the files that the run continues with, those included that lie elsewhere by now. The next
+    attempt records these: a digest made later could be of a file that was exchanged in between.
 
     Raises BadInput where a file that the run has read holds something else by now. text: the configuration that
     continues it, as YAML.
@@ -57,7 +57,7 @@ def moved_data(run_dir: Path, text: str) -> dict[str, str]:
 
 def _recorded(run_dir: Path) -> dict[str, Facts]:
     """What is known of each file, by the first attempt that has a digest, or else by the first, of those since the run
-    was last begun anew: one that died before its first checkpoint has trained nothing that is left."""
+    last began at step 0: an attempt that died before its first checkpoint has trained nothing that is left."""
     attempts = earlier_attempts(run_dir / RUN) if is_there(run_dir / RUN) else []
     begun = [at for at, each in enumerate(attempts) if isinstance(each, Mapping) and each.get("from_step") == 0]
     found: dict[str, Facts] = {}

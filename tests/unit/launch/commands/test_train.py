@@ -172,7 +172,7 @@ def test_a_data_file_that_was_exchanged_is_refused_and_one_that_moved_is_fine(
 def test_data_that_were_mended_before_anything_was_trained_are_the_runs_own(
     begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first process died before its first checkpoint; the second began anew, on the mended file, and saved one."""
+    """The first process died before its first checkpoint; the second began at step 0, on the mended file."""
     monkeypatch.chdir(tmp_path)
     tasks = tmp_path / "tasks.jsonl"
     keys = ["env.name=questions", "env.style=answer_tag", "env.data=tasks.jsonl"]
