@@ -35,6 +35,7 @@ os.environ.update(
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),  # for Ray's workers
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # as `rlsys train` has it: at Ray's own 15 actors stand still beside a busy program
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_NO_USAGE_STATS": "1",
         "WANDB_MODE": "offline",

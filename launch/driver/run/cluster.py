@@ -84,6 +84,8 @@ def _set_environment() -> None:
     os.environ[cleanup.VARIABLE] = cleanup.tag()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # Of a cluster that starts here. At Ray's own 15 one busy program beside the run takes nearly all of a core from it.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Calls that were given up, at a stop or when ranks are started again, fail later: Ray would print each whole.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if not sys.stdout.isatty():

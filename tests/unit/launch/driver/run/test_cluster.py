@@ -25,13 +25,14 @@ def test_ray_prints_no_errors_of_calls_that_were_given_up(
     def init(**_: Any) -> None:
         raise kind("not here")
 
-    for name in ("RAY_IGNORE_UNHANDLED_ERRORS", cluster.cleanup.VARIABLE, "RAY_ADDRESS"):
+    for name in ("RAY_IGNORE_UNHANDLED_ERRORS", "RAY_worker_niceness", cluster.cleanup.VARIABLE, "RAY_ADDRESS"):
         monkeypatch.setenv(name, "")  # put back afterwards
         monkeypatch.delenv(name)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(RunFailed, match="not here"):
         cluster.connect(ClusterConfig(device="cpu"), lambda _: [])
     assert os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] == "1"
+    assert os.environ["RAY_worker_niceness"] == "0"  # noqa: SIM112 - Ray's spelling; a busy program beside the run does not stop it
 
 
 def test_the_address_of_a_cluster_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
