@@ -39,40 +39,26 @@ class Algorithm:
     needs_teacher: ClassVar[bool] = False
     """Whether `learner.reference` has to be another model than the policy."""
 
-    @property
-    def reduction(self) -> Reduction:
-        """How token losses become one number: see `rlsys.reductions`."""
-        return "token_mean"
+    reduction: Reduction = "token_mean"
+    """How token losses become one number: see `rlsys.reductions`."""
 
-    @property
-    def truncated(self) -> Truncated:
-        """What becomes of an episode that a token limit cut off: see `rlsys.summaries.credit_group`."""
-        return "train"
+    truncated: Truncated = "train"
+    """What becomes of an episode that a token limit cut off: see `rlsys.summaries.credit_group`."""
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Forward passes that the learner makes before the first gradient: some of REFERENCE, VALUES, PROXIMAL."""
-        return frozenset()
+    needs: frozenset[str] = frozenset()
+    """Forward passes that the learner makes before the first gradient: some of REFERENCE, VALUES, PROXIMAL."""
 
-    @property
-    def epochs(self) -> int:
-        """Passes over each batch. It gets epochs x minibatches optimizer steps."""
-        return 1
+    epochs: int = 1
+    """Passes over each batch. It gets epochs x minibatches optimizer steps."""
 
-    @property
-    def minibatches(self) -> int:
-        """How many optimizer steps one epoch is divided into."""
-        return 1
+    minibatches: int = 1
+    """How many optimizer steps one epoch is divided into."""
 
-    @property
-    def entropy_coef(self) -> float:
-        """Above 0, the `entropy_T` that `loss` gets carries a gradient."""
-        return 0.0
+    entropy_coef: float = 0.0
+    """Above 0, the `entropy_T` that `loss` gets carries a gradient."""
 
-    @property
-    def credits_tokens(self) -> bool:
-        """Whether `credit` gives the tokens of a sample different advantages, which files of episodes then hold."""
-        return False
+    credits_tokens: bool = False
+    """Whether `credit` gives the tokens of a sample different advantages, which files of episodes then hold."""
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """One advantage per sibling of a group, from their rewards; `nan` in and out marks a failed sibling.

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 
 from learners.algorithms.base import Moments
-from learners.algorithms.terms import CreditTerms
+from learners.algorithms.terms import KLTerm
 from rlsys.advantages import multi_discount_gae, penalize_kl, standardize
 from rlsys.batch import MicroBatch, apply_mask
 from rlsys.losses import kl_estimate
@@ -32,8 +32,8 @@ def as_values(row: MicroBatch) -> MicroBatch:
     return replace(row, rewards=torch.cat([values_T.unsqueeze(0), row.rewards[1:]]))
 
 
-def token_rewards(row: MicroBatch, terms: CreditTerms) -> torch.Tensor:
-    """[M, T]: the row's rewards, the value bounded by reward_clip, less the KL penalty of each sampled token, where
+def token_rewards(row: MicroBatch, terms: KLTerm, *, bound: float | None) -> torch.Tensor:
+    """[M, T]: the row's rewards, the value at most `bound` from 0, less the KL penalty of each sampled token, where
     that is no term of the loss.
 
     The penalty compares the reference with the proximal policy where a pass was made for it, else with the recorded
@@ -42,7 +42,7 @@ def token_rewards(row: MicroBatch, terms: CreditTerms) -> torch.Tensor:
     if row.rewards is None:
         raise ValueError("a row without rewards: expected trajectories, not demonstrations")
     rewards_MT = row.rewards
-    if (bound := terms.reward_clip) is not None:
+    if bound is not None:
         rewards_MT = torch.cat([rewards_MT[:1].clamp(-bound, bound), rewards_MT[1:]])
     if terms.kl_coef == 0 or terms.kl_in_loss:
         return rewards_MT

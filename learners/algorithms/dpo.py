@@ -30,16 +30,11 @@ class DPOConfig:
 
 
 class DPO(Algorithm):
+    reduction: Reduction = "sequence_sum"
+    needs = frozenset({REFERENCE})
+
     def __init__(self, config: DPOConfig) -> None:
         self.config = config
-
-    @property
-    def reduction(self) -> Reduction:
-        return "sequence_sum"
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({REFERENCE})
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Of a pair [chosen, rejected]: 1 and -1; None for a tie or where one of them failed."""
@@ -50,12 +45,11 @@ class DPO(Algorithm):
         """The mean over pairs: a pair counts by what its two samples add to the denominator."""
         import torch
 
-        from rlsys.batch import masked_means, sample_sums  # torch behind these two
-        from rlsys.losses import LossOutput, dpo_loss
+        from rlsys import batch, losses  # torch behind these two
 
         keep = row.loss_mask.bool()
         if not bool(keep.any()):
-            return LossOutput(loss=logp_T.sum() * 0.0, metrics={})  # a row without weight
+            return losses.LossOutput(loss=logp_T.sum() * 0.0, metrics={})  # a row without weight
         if row.reference_logprobs is None:
             raise ValueError("a row without reference_logprobs: expected the reference model's pass before the loss")
         num_samples = len(row.cu_seqlens) - 1
@@ -63,10 +57,10 @@ class DPO(Algorithm):
             raise ValueError(
                 f"{num_samples} samples in a row of preference pairs: expected chosen, rejected, chosen, ..."
             )
-        policy_S1 = sample_sums(logp_T, keep, row.cu_seqlens).unsqueeze(1)
-        reference_S1 = sample_sums(row.reference_logprobs, keep, row.cu_seqlens).unsqueeze(1)
+        policy_S1 = batch.sample_sums(logp_T, keep, row.cu_seqlens).unsqueeze(1)
+        reference_S1 = batch.sample_sums(row.reference_logprobs, keep, row.cu_seqlens).unsqueeze(1)
         every = torch.ones_like(policy_S1[0::2])
-        out = dpo_loss(
+        out = losses.dpo_loss(
             policy_S1[0::2],
             policy_S1[1::2],
             reference_S1[0::2],
@@ -76,8 +70,8 @@ class DPO(Algorithm):
             beta=self.config.beta,
             denominator=denominator / (row.share / (num_samples // 2)),
         )
-        measured = masked_means(keep, {"entropy/mean": entropy_T})
+        measured = batch.masked_means(keep, {"entropy/mean": entropy_T})
         rewards_S = self.config.beta * (policy_S1 - reference_S1).detach().squeeze(1)
         implied = {"dpo/chosen_reward": rewards_S[0::2], "dpo/rejected_reward": rewards_S[1::2]}
-        measured |= masked_means(torch.ones_like(rewards_S[0::2], dtype=torch.bool), implied)
-        return LossOutput(loss=out.loss, metrics={**out.metrics, **measured})
+        measured |= batch.masked_means(torch.ones_like(rewards_S[0::2], dtype=torch.bool), implied)
+        return losses.LossOutput(loss=out.loss, metrics={**out.metrics, **measured})

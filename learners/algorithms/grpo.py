@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from learners.algorithms.terms import ClippedTerms, Clips, Configured, relative_to_group
+from learners.algorithms.objective import add_terms, clipped
+from learners.algorithms.policy_gradient import PolicyGradient, relative_to_group
+from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, check_dual_clip
 from rlsys.config.learner import Level
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import MicroBatch
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(ClippedTerms):
+class GRPOConfig(Clip, KLTerm, PolicyGradientConfig):
     name: str = "grpo"
     clip_high: float = 0.28
     """Upper clip range of the ratio, as a distance from 1. A token is not pushed up further once its probability is
@@ -26,12 +34,12 @@ class GRPOConfig(ClippedTerms):
     """Level of the ratio that is clipped: of the token, of its whole sequence as ReSearch prints it (equation 1), or
     the sequence's geometric mean per token."""
 
-    @property
-    def clips(self) -> Clips:
-        return Clips(self.clip_low, self.clip_high, self.dual_clip, self.ratio_level)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_dual_clip(self.dual_clip)
 
 
-class GRPO(Configured):
+class GRPO(PolicyGradient):
     def __init__(self, config: GRPOConfig) -> None:
         super().__init__(config)
         self.config = config
@@ -39,3 +47,18 @@ class GRPO(Configured):
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The group's z-scores; None when all scored rewards are equal or fewer than two were scored."""
         return relative_to_group(rewards, normalize_std=self.config.normalize_std)
+
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        """The clipped objective, with its KL and entropy terms."""
+        config = self.config
+        policy = clipped(
+            config,
+            logp_T,
+            row,
+            denominator,
+            low=config.clip_low,
+            high=config.clip_high,
+            dual=config.dual_clip,
+            level=config.ratio_level,
+        )
+        return add_terms(config, policy, logp_T, entropy_T, row, denominator)

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import REFERENCE, Moments
-from learners.algorithms.terms import Configured, Shared
+from learners.algorithms.objective import add_terms, reinforce
+from learners.algorithms.policy_gradient import PolicyGradient
+from learners.algorithms.terms import PolicyGradientConfig
 from rlsys.config.learner import Correction
 from rlsys.errors import require_bounds
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OPDConfig(Shared):
+class OPDConfig(PolicyGradientConfig):
     name: str = "opd"
     is_correction: Correction = "tis"
     advantage_clip: Optional[float] = 10.0
@@ -38,20 +40,14 @@ class OPDConfig(Shared):
         require_bounds(self, "algorithm.", "null, or above 0", "advantage_clip")
 
 
-class OPD(Configured):
+class OPD(PolicyGradient):
+    clipped, credits_tokens = False, True
+    needs = frozenset({REFERENCE})
     needs_teacher = True  # against itself there is nothing to learn
 
     def __init__(self, config: OPDConfig) -> None:
-        super().__init__(config, clipped=False)
+        super().__init__(config)
         self.config = config
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return super().needs | {REFERENCE}
-
-    @property
-    def credits_tokens(self) -> bool:
-        return True
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """Nothing yet: the teacher gives each token its own. Every group is trained that was played, whatever its
@@ -64,7 +60,9 @@ class OPD(Configured):
         return [self._compare(row, row.behavior_logprobs) for row in rows]
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        return super().loss(logp_T, entropy_T, self._compare(row, logp_T.detach()), denominator=denominator)
+        """REINFORCE on each token's distance from the teacher, with an entropy term."""
+        policy = reinforce(self.config, logp_T, self._compare(row, logp_T.detach()), denominator)
+        return add_terms(self.config, policy, logp_T, entropy_T, row, denominator)
 
     def _compare(self, row: MicroBatch, policy_T: torch.Tensor) -> MicroBatch:
         if row.reference_logprobs is None:

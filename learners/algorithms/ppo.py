@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from learners.algorithms.base import VALUES, Moments
-from learners.algorithms.terms import Clips, Configured, CreditTerms, raw_scores
+from learners.algorithms.objective import add_terms, clipped
+from learners.algorithms.policy_gradient import PolicyGradient, raw_scores
+from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, TokenCredit, check_dual_clip
 from rlsys.errors import require, require_bounds
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(CreditTerms):
+class PPOConfig(TokenCredit, Clip, KLTerm, PolicyGradientConfig):
     name: str = "ppo"
     dual_clip: Optional[float] = None
     """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""
@@ -33,34 +35,24 @@ class PPOConfig(CreditTerms):
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over all sampled tokens of the
     batch."""
 
-    @property
-    def clips(self) -> Clips:
-        return Clips(self.clip_low, self.clip_high, self.dual_clip)
-
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_dual_clip(self.dual_clip)
         require(0 <= self.lam <= 1, "algorithm.lam", self.lam, "from 0 to 1")
         require_bounds(self, "algorithm.", "null, or above 0", "value_clip")
 
 
-class PPO(Configured):
-    reads_streams = True
+class PPO(PolicyGradient):
+    reads_streams = credits_tokens = True
+    needs = frozenset({VALUES})
 
     def __init__(self, config: PPOConfig) -> None:
         super().__init__(config)
         self.config = config
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return super().needs | {VALUES}
-
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
         """The rewards as they are: the critic is the baseline."""
         return raw_scores(rewards)
-
-    @property
-    def credits_tokens(self) -> bool:
-        return True
 
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         """Raises BadInput for `lam` below 1 with several reward streams: they are known with the first rewards."""
@@ -69,8 +61,21 @@ class PPO(Configured):
         config = self.config
         streamed = any(len(row.discounts) > 1 for row in rows)
         require(config.lam == 1 or not streamed, "algorithm.lam", config.lam, "1 for a reward with token streams")
-        credited = [estimate(row, token_rewards(row, config), discount=config.discount, lam=config.lam) for row in rows]
+        credited = [
+            estimate(
+                row, token_rewards(row, config, bound=config.reward_clip), discount=config.discount, lam=config.lam
+            )
+            for row in rows
+        ]
         return normalize(credited, moments) if config.normalize_advantages else credited
+
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        """The clipped objective, with its entropy term, and a KL term where the reward has none."""
+        config = self.config
+        policy = clipped(
+            config, logp_T, row, denominator, low=config.clip_low, high=config.clip_high, dual=config.dual_clip
+        )
+        return add_terms(config, policy, logp_T, entropy_T, row, denominator)
 
     def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         from rlsys.losses import value_loss  # torch behind it

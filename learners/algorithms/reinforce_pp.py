@@ -8,22 +8,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learners.algorithms.base import Moments
-from learners.algorithms.terms import Configured, CreditTerms, raw_scores, relative_to_group
+from learners.algorithms.objective import add_terms, clipped
+from learners.algorithms.policy_gradient import PolicyGradient, raw_scores, relative_to_group
+from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, TokenCredit
 
 if TYPE_CHECKING:
+    import torch
+
     from rlsys.batch import MicroBatch
+    from rlsys.losses import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReinforcePPConfig(CreditTerms):
+class ReinforcePPConfig(TokenCredit, Clip, KLTerm, PolicyGradientConfig):
     name: str = "reinforce_pp"
     group_baseline: bool = False
     """Whether the group's mean is subtracted from each reward first (REINFORCE++-baseline). For groups of at least
     2."""
 
 
-class ReinforcePP(Configured):
-    reads_streams = True
+class ReinforcePP(PolicyGradient):
+    reads_streams = credits_tokens = True
 
     def __init__(self, config: ReinforcePPConfig) -> None:
         super().__init__(config)
@@ -35,16 +40,20 @@ class ReinforcePP(Configured):
             return raw_scores(rewards)
         return relative_to_group(rewards, normalize_std=False)
 
-    @property
-    def credits_tokens(self) -> bool:
-        return True
-
     def credit(self, rows: Sequence[MicroBatch], moments: Moments) -> list[MicroBatch]:
         from learners.algorithms.credit import as_values, estimate, normalize, token_rewards  # torch behind it
 
         config = self.config
         credited = []
         for row in rows:
-            rewards_MT = token_rewards(as_values(row) if config.group_baseline else row, config)
+            rewards_MT = token_rewards(
+                as_values(row) if config.group_baseline else row, config, bound=config.reward_clip
+            )
             credited.append(estimate(row, rewards_MT, discount=config.discount, lam=1.0))
         return normalize(credited, moments)
+
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        """PPO's clipped objective, with its entropy term, and a KL term where the reward has none."""
+        config = self.config
+        policy = clipped(config, logp_T, row, denominator, low=config.clip_low, high=config.clip_high)
+        return add_terms(config, policy, logp_T, entropy_T, row, denominator)

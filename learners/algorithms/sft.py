@@ -31,9 +31,8 @@ class SFT(Algorithm):
         return credit if 1.0 in credit else None
 
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
-        from rlsys.batch import masked_means  # torch behind these two
-        from rlsys.losses import LossOutput, nll_loss
+        from rlsys import batch, losses  # torch behind these two
 
-        out = nll_loss(logp_T, row.loss_mask, denominator=denominator, weights=row.weights)
-        measured = masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})
-        return LossOutput(loss=out.loss, metrics={**out.metrics, **measured})
+        out = losses.nll_loss(logp_T, row.loss_mask, denominator=denominator, weights=row.weights)
+        measured = batch.masked_means(row.loss_mask.bool(), {"entropy/mean": entropy_T})
+        return losses.LossOutput(loss=out.loss, metrics={**out.metrics, **measured})

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from learners.algorithms.terms import (
-    Configured,
-    Terms,
-    relative_to_group,
-    relative_to_others,
-    with_signal,
-)
+from learners.algorithms.objective import add_terms, reinforce
+from learners.algorithms.policy_gradient import PolicyGradient, relative_to_group, relative_to_others, with_signal
+from learners.algorithms.terms import KLTerm, PolicyGradientConfig
 from rlsys.config.learner import Correction
 from rlsys.reductions import Reduction
 
+if TYPE_CHECKING:
+    import torch
+
+    from rlsys.batch import MicroBatch
+    from rlsys.losses import LossOutput
+
 
 @dataclass(frozen=True, kw_only=True)
-class SWiRLConfig(Terms):
+class SWiRLConfig(KLTerm, PolicyGradientConfig):
     name: str = "swirl"
     reduction: Reduction = "sequence_sum"
     is_correction: Correction = "tis"
@@ -32,9 +34,11 @@ class SWiRLConfig(Terms):
     of all of them, or nothing. none is for states with a single action."""
 
 
-class SWiRL(Configured):
+class SWiRL(PolicyGradient):
+    clipped = False
+
     def __init__(self, config: SWiRLConfig) -> None:
-        super().__init__(config, clipped=False)
+        super().__init__(config)
         self.config = config
 
     def advantages(self, rewards: Sequence[float]) -> list[float] | None:
@@ -44,3 +48,8 @@ class SWiRL(Configured):
         if self.config.baseline == "group_mean":
             return relative_to_group(rewards, normalize_std=False)
         return with_signal(list(rewards))
+
+    def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
+        """-(R - b) log p of each token of the action, with its KL and entropy terms."""
+        policy = reinforce(self.config, logp_T, row, denominator)
+        return add_terms(self.config, policy, logp_T, entropy_T, row, denominator)

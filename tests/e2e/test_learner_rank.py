@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, Algorithm
 from learners.algorithms.grpo import GRPO, GRPOConfig
-from learners.algorithms.terms import Terms
+from learners.algorithms.terms import KLTerm
 from learners.export import gather_parameters, weights
 from learners.hub_folder import INDEX, copy_hf
 from learners.rank import LearnerRank
@@ -593,7 +593,7 @@ def test_with_the_learner_s_own_behaviour_policy_the_first_ratios_are_exactly_on
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
     config = choose("algorithm", ALGORITHMS, name).schema
-    several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if issubclass(config, Terms) else {}
+    several = {"kl_coef": 0.01, "epochs": 2, "minibatches": 2} if issubclass(config, KLTerm) else {}
     algorithm = make_algorithm(config(**several))
     # Against itself a policy has nothing to learn: recorded numbers that are not its own stand for a teacher there.
     behavior = "engine" if algorithm.needs_teacher else "learner"

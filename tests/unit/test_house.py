@@ -17,7 +17,7 @@ BUDGET = {
     "rlsys": 8_700,
     "envs": 24_850,
     "actors": 5_800,
-    "learners": 5_500,
+    "learners": 5_550,
     "launch": 38_150,
     "benchmarks": 8_250,
     "tests": 82_050,

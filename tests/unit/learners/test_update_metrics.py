@@ -118,9 +118,9 @@ def reports(ranks: int, tokens_per_row: int, samples: Sequence[Sample] = SAMPLES
     learner = LearnerConfig(behavior=changes.pop("behavior", "engine"))
 
     class Asking(PPO):
-        @property
-        def needs(self) -> frozenset[str]:
-            return super().needs | needs
+        def __init__(self, config: PPOConfig) -> None:
+            super().__init__(config)
+            self.needs |= needs
 
     meeting = Meeting(ranks)
     shards = make_shards(samples, tokens_per_row, VERSION, ranks, minibatches=minibatches)

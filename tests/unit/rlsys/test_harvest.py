@@ -12,7 +12,7 @@ import pytest
 from envs.base import Step
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import Algorithm
-from learners.algorithms.terms import Terms
+from learners.algorithms.terms import KLTerm
 from rlsys.batch import Batch, build_batch
 from rlsys.choices import choose
 from rlsys.config.loop import LoopConfig
@@ -114,7 +114,7 @@ def test_a_step_where_all_groups_are_equal_gives_nothing_to_train_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Terms)]
+    "name", [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, KLTerm)]
 )
 def test_a_reward_that_is_not_a_number_trains_nothing_and_moves_no_sibling(name: str) -> None:
     """Whoever let it through: its trajectory is left out as a failed one is. An infinite one ends the step."""

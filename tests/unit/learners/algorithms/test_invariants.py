@@ -11,7 +11,7 @@ import torch
 
 from learners.algorithms import ALGORITHMS, make_algorithm
 from learners.algorithms.base import PROXIMAL, REFERENCE, VALUES, moments
-from learners.algorithms.terms import Shared
+from learners.algorithms.terms import PolicyGradientConfig
 from rlsys.batch import MicroBatch, padding_row
 from rlsys.choices import choose
 from rlsys.config.learner import Correction
@@ -22,7 +22,9 @@ from rlsys.types import Sample, TokenStream
 from tests import made
 from tests.made import make_batch
 
-GRADIENT = [name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, Shared)]
+GRADIENT = [
+    name for name in ALGORITHMS if issubclass(choose("algorithm", ALGORITHMS, name).schema, PolicyGradientConfig)
+]
 WITH_GROUPS = ["grpo", "gspo", "rloo", "swirl"]
 
 
@@ -66,7 +68,11 @@ def with_advantage(sample: Sample, advantage: float) -> Sample:
 
 def rows_of(samples: Sequence[Sample], algorithm: Any, tokens_per_row: int = 1000) -> tuple[list[MicroBatch], float]:
     """Rows after the learner's passes and credit, and their denominator. The models' numbers depend on tokens alone."""
-    together = 2 if REFERENCE in algorithm.needs and not isinstance(getattr(algorithm, "terms", None), Shared) else 1
+    together = (
+        2
+        if REFERENCE in algorithm.needs and not isinstance(getattr(algorithm, "terms", None), PolicyGradientConfig)
+        else 1
+    )
     batch = make_batch(samples, tokens_per_row, version=4, samples_per_unit=together)
     rows = []
     for row in batch.rows:
