@@ -30,7 +30,6 @@ WORKER = "PYTEST_XDIST_WORKER"  # the name of the process that pytest handed thi
 class Result:
     code: int
     output: str
-    seconds: float  # from the signal, where one was sent, else from the start
 
 
 def rlsys(
@@ -55,7 +54,6 @@ def rlsys(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        started = [time.monotonic()]
 
         def due() -> bool:
             return when() or (said is not None and said in Path(output.name).read_text())
@@ -64,7 +62,6 @@ def rlsys(
             while process.poll() is None and not due():
                 time.sleep(0.05)
             if process.poll() is None and send is not None:
-                started[0] = time.monotonic()
                 process.send_signal(send)
 
         watcher = threading.Thread(target=watch)
@@ -78,7 +75,7 @@ def rlsys(
                 process.wait()
         if send is not None:
             watcher.join()
-        return Result(process.returncode, Path(output.name).read_text(), time.monotonic() - started[0])
+        return Result(process.returncode, Path(output.name).read_text())
 
 
 def steps_of(run: Path, stage: str) -> int:

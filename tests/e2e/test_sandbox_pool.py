@@ -150,7 +150,7 @@ def test_who_waits_when_it_closes_is_told_and_starts_nothing() -> None:
         calls = [asyncio.create_task(sandbox.run("import time; time.sleep(4)")) for _ in range(3)]
         await asyncio.sleep(0.1)
         await sandbox.close()
-        _, *waiting = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+        _, *waiting = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
         assert [str(failed) for failed in waiting] == ["the sandbox was closed"] * 2
         assert _workers() == []
 

@@ -16,6 +16,7 @@ SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
@@ -23,13 +24,11 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     # SIGTERM while Ray starts, which takes the signal's handler away
     early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
     assert early.code == 143, early.output[-2000:]
-    assert early.seconds < 30
     assert left_behind() == []
 
     # SIGTERM in the supervised stage, while the engines are still starting
     stopped = rlsys(*command, send=signal.SIGTERM, when=lambda: steps_of(run, "sft") >= 2)
     assert stopped.code == 143, stopped.output[-2000:]
-    assert stopped.seconds < 30
     assert summary(run)["status"] == "stopped"
     assert left_behind() == []
 
@@ -40,7 +39,6 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     # Ctrl-C
     interrupted = rlsys(*command, "--resume", send=signal.SIGINT, when=lambda: steps_of(run, "rl") >= 7)
     assert interrupted.code == 130, interrupted.output[-2000:]
-    assert interrupted.seconds < 30
     assert "continuing from step-" in interrupted.output
     assert left_behind() == []
 

@@ -91,4 +91,4 @@ def test_what_waits_for_an_actor_hears_that_its_place_is_gone(monkeypatch: pytes
             await waiting
         assert await while_placed(asyncio.sleep(0, "done"), "DEFAULT", "rollout:4") == "done"
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -57,7 +57,7 @@ def test_suspects_play_one_after_the_other_in_one_process_and_it_ends_with_the_l
         again = await worlds.apart()
         assert again.start() is not process and again.lost is worlds.lost
 
-    asyncio.run(asyncio.wait_for(story(), 5))
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_a_process_that_rests_is_waited_for_at_the_end(worlds: EnvWorkerPool) -> None:
@@ -70,4 +70,4 @@ def test_a_process_that_rests_is_waited_for_at_the_end(worlds: EnvWorkerPool) ->
         await worlds.stop()
         assert process.stopped
 
-    asyncio.run(asyncio.wait_for(story(), 5))
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -192,7 +192,7 @@ def run(scenario: Callable[[Engine, LLM, Process], Coroutine[Any, Any, None]], *
             with suppress(OSError):
                 os.close(process.sentinel)
 
-    asyncio.run(asyncio.wait_for(whole(), 10))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 def test_a_request_asks_for_what_the_context_leaves_and_comes_back_as_a_completion() -> None:

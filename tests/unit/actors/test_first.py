@@ -46,7 +46,7 @@ def test_a_seat_that_comes_as_its_caller_goes_is_not_lost() -> None:
         seats.release()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.wait_for(seats.acquire(), 1)
+        await asyncio.wait_for(seats.acquire(), 60)
 
     play(scenario())
 

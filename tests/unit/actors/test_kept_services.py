@@ -59,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, fake_ray: FakeRay) -> None:
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_those_with_the_same_name_are_one_server_and_everybody_is_told(fake_ray: FakeRay) -> None:

@@ -90,7 +90,7 @@ def idle(state: State = State.READY) -> WorkerRecord:
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 5))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 async def asked(roster: WorkerRegistry, *episodes: int, company: object = None) -> list[asyncio.Task[Assignment]]:

@@ -31,7 +31,7 @@ def test_a_worker_is_started_where_it_is_placed_with_its_share_of_the_machine(fa
         await asyncio.sleep(0)  # its watch begins
         await pool.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 5))
+    asyncio.run(asyncio.wait_for(story(), 60))
     given = [fake_ray.options[f"rlsys:r:w{number}"] for number in range(2)]
     assert [each["scheduling_strategy"] for each in given] == ["here", "there"]
     assert (given[0]["num_cpus"], given[0]["num_gpus"], given[0]["max_restarts"]) == (3, 0.5, 0)

@@ -70,7 +70,7 @@ def run(box: int, scenario: Callable[[Any, Any], Coroutine[Any, Any, None]]) -> 
         with pytest.raises(Ended):
             await serving
 
-    asyncio.run(asyncio.wait_for(whole(), 10))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 def test_each_call_is_answered_under_its_number_and_marked_while_it_works(box: int) -> None:

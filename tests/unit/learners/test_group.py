@@ -297,7 +297,7 @@ def test_ranks_meet_are_asked_together_and_come_back_in_the_same_places(
         await group.check("playing")
         await group.stop()
 
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 START, CALL = "learner.start_timeout_s", "learner.update_timeout_s"

@@ -95,7 +95,7 @@ async def simulate(
 def test_lag_never_exceeds_the_bound_and_every_group_is_taken_once(
     groups: int, lag: int, steps: int, seed: int, signal: float, late: bool, spare: int
 ) -> None:
-    taken = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late, spare), 30))
+    taken = asyncio.run(asyncio.wait_for(simulate(groups, lag, steps, seed, signal, late, spare), 60))
     sequences = sorted(t.sequence for step in taken for t in step)
     assert sequences == list(range(len(sequences)))
     assert len(sequences) >= groups * steps

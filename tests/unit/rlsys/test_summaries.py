@@ -97,7 +97,7 @@ def test_a_step_trains_no_more_groups_than_it_has_places(name: str, given: dict[
     async def taken() -> Harvest:
         buffer = SlotBuffer(groups_per_step=2, max_policy_lag=0, live_version=1, total=2, spare=4)
         for sequence, rewards in enumerate([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]):
-            if await asyncio.wait_for(buffer.admit(), 1) is None:
+            if await asyncio.wait_for(buffer.admit(), 60) is None:
                 break
             group = sampled_by(sequence, *((reward, (1, 1)) for reward in rewards))
             buffer.start(group.ticket)

@@ -113,7 +113,7 @@ def run(scenario: Callable[[WeightDistributor], Awaitable[None]], **given: Any) 
         finally:
             await distributor.stop()
 
-    asyncio.run(asyncio.wait_for(whole(), 10))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 def handle(distributor: WeightDistributor, node: str) -> Any:

@@ -82,7 +82,7 @@ def run(
             search.go.set()
             await batcher.close()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
     return search
 
 

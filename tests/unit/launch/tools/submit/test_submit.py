@@ -16,6 +16,7 @@ import pytest
 
 from launch.cli import run as rlsys
 from launch.config.layers import CONFIGS, list_files
+from launch.tools.submit import session
 from launch.tools.submit.folder import MOST_BYTES, Upload, check_size, check_uploaded, measure_upload
 from launch.tools.submit.follow import End, Log, end_of, follow
 from launch.tools.submit.job import (
@@ -346,27 +347,39 @@ class Running(Cluster):
         return True
 
 
-def interrupted(times: int) -> tuple[int, Running]:
-    """What `follow_job` returns where Ctrl-C comes so many times."""
-    server = Running()
-    timers = [threading.Timer(0.05 * (1 + number), signal.raise_signal, [signal.SIGINT]) for number in range(times)]
-    for timer in timers:
-        timer.start()
-    code = follow_job(server, "j", "/shared/runs/r1", again_s=0.3, ask_s=0.01)
-    return code, server
+class Interrupted(Running):
+    """Ctrl-C comes when the job is looked at first."""
+
+    def state(self, job: str) -> JobState:
+        if not self.looked:
+            self.looked = True
+            signal.raise_signal(signal.SIGINT)
+        return super().state(job)
+
+    looked = False
 
 
 def test_an_interrupt_detaches_and_says_how_to_return(capsys: pytest.CaptureFixture[str]) -> None:
-    code, server = interrupted(1)
-    assert (code, server.stopped) == (130, False)
+    server = Interrupted()
+    assert follow_job(server, "j", "/shared/runs/r1", again_s=0.1, ask_s=0.01) == 130
+    assert not server.stopped
     said = capsys.readouterr().err
     assert "--attach j --address http://10.0.0.1:8265" in said and "--stop j" in said
 
 
-def test_a_second_interrupt_stops_the_job_and_waits_for_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    code, server = interrupted(2)
-    assert (code, server.stopped) == (143, True)
-    assert "continues the run in /shared/runs/r1" in capsys.readouterr().out
+def test_a_second_interrupt_stops_the_job_and_waits_for_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, say = Interrupted(), session.say
+
+    def say_and_interrupt(line: str) -> None:
+        say(line)
+        if "Ctrl-C again" in line:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(session, "say", say_and_interrupt)
+    assert follow_job(server, "j", "/shared/runs/r1", again_s=60.0, ask_s=0.01) == 143
+    assert server.stopped and "continues the run in /shared/runs/r1" in capsys.readouterr().out
 
 
 def test_a_stop_is_asked_for_and_awaited(capsys: pytest.CaptureFixture[str]) -> None:
