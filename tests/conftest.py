@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FOLDER_MARKS = ("ray", "e2e", "gpu")
 # Files that take a minute or more: begun first, so that at the end nobody waits for one of them alone.
-LONG = ("quickstart", "stops", "pool", "engine_contract", "gradient", "stages", "search", "canary", "judge_service")
+LONG = ("learner_rank", "quickstart", "stages", "pool", "engine_contract", "gradient", "canary", "lora_engine")
 SESSION_KEY = "RLSYS_TEST_SESSION"  # inherited by everything that the tests start, also when its parent is gone
 
 sys.path.insert(0, str(ROOT))

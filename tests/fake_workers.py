@@ -172,7 +172,7 @@ def run(
         finally:
             await pool.stop()
 
-    asyncio.run(asyncio.wait_for(whole(), 10))
+    asyncio.run(asyncio.wait_for(whole(), 60))
 
 
 async def until(condition: Callable[[], bool]) -> None:

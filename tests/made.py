@@ -62,6 +62,11 @@ def jsonl(path: Path, records: Iterable[object]) -> str:
     return str(path)
 
 
+def records(path: Path) -> list[dict[str, Any]]:
+    """Of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def plan(**changes: Any) -> RolloutPlan:
     """One episode to a group, with room and time for what a test plays; `changes` are fields of it."""
     return replace(PLAN, **changes)

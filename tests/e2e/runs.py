@@ -19,6 +19,7 @@ import psutil
 
 from launch.driver.run import cleanup
 from rlsys.system import memory, orphans
+from tests.made import records
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 1200  # three times what the longest takes on two cores of its own: those of a shared machine are slower
@@ -85,7 +86,7 @@ def steps_of(run: Path, stage: str) -> int:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return records(run / "metrics.jsonl")
 
 
 def summary(run: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from launch.tools.analysis.figures import FIGURES
 from tests.e2e.runs import rlsys, rows, trajectories
+from tests.made import records
 
 SMALL = ["stages.sft.steps=40", "stages.rl.steps=4", "eval.tasks=8", "eval.samples=1", "stages.rl.eval.every=2"]
 
@@ -44,6 +45,6 @@ def test_the_curves_of_two_seeds_are_those_of_their_files(tmp_path: Path) -> Non
     counted = [each["num_tokens"] for each in trajectories(runs[0]) if each["reward"] is not None]
     sizes = [len(file.read_text().splitlines()) for file in sorted((runs[0] / "trajectories").glob("step-*.jsonl"))]
     assert sum(point["mean"] * size for point, size in zip(texts, sizes, strict=True)) == pytest.approx(sum(counted))
-    last = [json.loads(line) for line in (runs[0] / "evaluations.jsonl").read_text().splitlines()][-1]
+    last = records(runs[0] / "evaluations.jsonl")[-1]
     (greedy,) = [line for line in lines(folder / "one" / "results.csv") if line["key"] == "greedy/accuracy"]
     assert float(greedy["value"]) == last["greedy/accuracy"]

@@ -1,11 +1,11 @@
 """`rlsys train research/tiny`, cut short: a policy and its baselines in one table, over one real retriever."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, trajectories
+from tests.made import records
 
 SHORT = ["stages.sft.steps=40", "stages.rl.steps=2", "stages.rl.loop.groups_per_step=4", "eval.tasks=4"]
 MORE = ["iter_retgen", "ircot", "o2_searcher"]  # that tiny does not teach
@@ -18,7 +18,7 @@ def test_every_baseline_is_a_row_beside_the_policy(tmp_path: Path) -> None:
     sets += [f"stages.test.eval.sets.{name}.reward.format_gate=false" for name in MORE]
     result = rlsys("train", "research/tiny", "--run-dir", str(run), *SHORT, *sets)
     assert result.code == 0, result.output[-3000:]
-    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    evaluations = records(run / "evaluations.jsonl")
     (test,) = [row for row in evaluations if row["stage"] == "test"]
     names = ["research", "direct", "cot", "rag", *MORE]
     assert all(f"{name}/greedy/exact_match" in test and test[f"{name}/greedy/failures"] == 0 for name in names)

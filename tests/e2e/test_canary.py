@@ -1,4 +1,5 @@
-"""The start-up canary with real engines and a real learner: a healthy engine passes, two silently broken ones do not.
+"""The start-up canary with a real engine and a real learner: it passes while the engine is healthy, before and after
+two ways of being silently broken, which do not.
 
 The model has a tied head, which vLLM's reload on a CPU leaves stale unless the learner sends it under its own name.
 """
@@ -25,15 +26,12 @@ from rlsys.errors import RunFailed
 from rlsys.system.device import resolve, rounding_units
 from rlsys.system.weight_folder import WeightFolder
 from tests.device import RAY_CPUS, device, name, need_gpus
-from tests.e2e.tiny_models import save_tiny
+from tests.e2e.tiny_models import FAULT, save_tiny
 from tests.fakes import OneNode
 
 HERE = Path(__file__).resolve().parent
 PROBE = (tuple(range(5, 45)), tuple(range(60, 100)))
-BROKEN = {
-    "keeps its old weights": "tests.e2e.tiny_models.SkipsReload",
-    "keeps its old head": "tests.e2e.tiny_models.SkipsHead",
-}
+FAULTS = ("keeps its old weights", "keeps its old head")
 
 
 def recipe() -> RecipeConfig:
@@ -58,13 +56,12 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def make_pool(model_path: Path, weights: Path, extension: str | None = None) -> RolloutPool:
-    """One worker; `extension` takes the place of what loads weights in its engine."""
+def make_pool(model_path: Path, weights: Path, fault: Path) -> RolloutPool:
+    """One worker, whose engine loads weights as the file `fault` says."""
     plain = wire.pool(recipe(), device(), str(model_path), "", {})
     (spec,) = [member.spec for member in plain.members]
-    if extension is not None:
-        spec = replace(spec, engine=replace(spec.engine, extension=extension))
-    variables = plain.options.env_vars | {"PYTHONPATH": str(HERE.parents[1])}
+    spec = replace(spec, engine=replace(spec.engine, extension="tests.e2e.tiny_models.Faulty"))
+    variables = plain.options.env_vars | {"PYTHONPATH": str(HERE.parents[1]), FAULT: str(fault)}
     distributor: Any = OneNode(WeightFolder(weights))
     return RolloutPool([spec], replace(plain.options, env_vars=variables, run=""), distributor=distributor)
 
@@ -75,40 +72,39 @@ def make_sync(learner: Any, pool: RolloutPool) -> WeightSync:
     return sync
 
 
-def test_the_canary_passes_a_healthy_engine_and_catches_those_that_keep_old_weights_or_an_old_head(
+def test_the_canary_passes_a_healthy_engine_and_catches_one_that_keeps_old_weights_or_an_old_head(
     tmp_path: Path,
 ) -> None:
     need_gpus(2)
     model_path = save_tiny(tmp_path / "model", "qwen3_tied", seed=0)
+    fault = tmp_path / "fault"
+    fault.write_text("")
 
     async def play() -> None:
         learner, config = wire.learner(recipe(), device()), recipe()
-        weights = tmp_path / "weights"
-        healthy = make_pool(model_path, weights)
-        broken = {what: make_pool(model_path, weights, extension) for what, extension in BROKEN.items()}
-        pools = [healthy, *broken.values()]
+        pool = make_pool(model_path, tmp_path / "weights", fault)
 
         async def begin() -> None:
             await learner.start()
             await learner.begin(str(model_path), config.learner, config.algorithm, total_steps=1, temperature=1.0)
 
         try:
-            await asyncio.gather(begin(), healthy.start())  # the rest in turn: on two cores that is faster
-            sync = make_sync(learner, healthy)
+            await asyncio.gather(begin(), pool.start())
+            sync = make_sync(learner, pool)
             await sync.canary()
             assert close(sync)
             await sync.publish(await sync.export(0))  # and back
             assert close(sync)
-            await healthy.stop()  # its GPU is for the next one
-            for what, pool in broken.items():
-                await pool.start()
-                sync = make_sync(learner, pool)
+            for what in FAULTS:
+                fault.write_text(what)
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
-                    await sync.canary()
+                    await make_sync(learner, pool).canary()
                     pytest.fail(f"an engine that {what} passed")
-                await pool.stop()
+                pool._roster.failure = None  # which ended the run
+            fault.write_text("")
+            await make_sync(learner, pool).canary()
         finally:
-            await asyncio.gather(*(pool.stop() for pool in pools))
+            await pool.stop()
             await learner.stop()
 
     asyncio.run(play())

@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.runs import left_behind, rlsys
 from tests.judge_endpoint import ScriptedEndpoint, choice, scripted
+from tests.made import records
 
 pytestmark = pytest.mark.slow
 KEY = "sk-very-secret-key"
@@ -29,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def episodes(folder: Path, play: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{play}.jsonl").read_text().splitlines()]
+    return records(folder / f"{play}.jsonl")
 
 
 class Calculates:

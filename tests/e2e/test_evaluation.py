@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary
+from tests.made import records
 
 SETS = """extends: quickstart
 name: sets
@@ -80,7 +81,7 @@ def test_evaluations_beside_training_and_the_best_model(tmp_path: Path) -> None:
     best = ["eval.every=1", "checkpoint.every=1", "checkpoint.best=small/sampled/mean_reward"]
     done = rlsys("train", str(recipe), "--run-dir", str(run), *SHORT, *best)
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(run / "evaluations.jsonl")
     assert {(line["when"], line["stage"]) for line in lines} >= {("before", "rl"), ("during", "rl"), ("after", "rl")}
     assert all(line["newest_version"] >= line["version"] for line in lines)
     assert all("eval/seconds" in row for row in rows(run) if row["stage"] == "rl")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import rlsys
+from tests.made import records
 from tests.unit.test_page_code import HOW_TO, blocks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -22,6 +23,6 @@ def test_a_data_set_and_a_reward_function_of_trl_train(tmp_path: Path) -> None:
     here = [f"env.data={tmp_path / 'tasks.jsonl'}", "model.path=null", "eval.tasks=4", "tracker=none"]
     done = rlsys("train", str(tmp_path / "grpo.yaml"), f"--run-dir={tmp_path / 'run'}", *here)
     assert done.code == 0, done.output
-    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = records(tmp_path / "run" / "metrics.jsonl")
     assert [step["stage"] for step in steps] == ["rl", "rl"] and all(step["failures/data"] == 0 for step in steps)
     assert all(step["reward/part/digits"] == step["reward/mean"] for step in steps)

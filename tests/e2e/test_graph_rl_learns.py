@@ -4,12 +4,12 @@ Its study has more seeds, the other reward and the other algorithm. There right 
 0.58 or more, and the share of invented steps fell by 0.36 or more.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import rlsys
+from tests.made import records
 
 SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were chosen on this one
 
@@ -20,7 +20,7 @@ def test_more_answers_are_right_by_steps_that_exist(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = rlsys("train", "graph_rl/ablations/tiny-paths", "--run-dir", str(run), *SEED, deadline_s=2400)
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(run / "evaluations.jsonl")
     found = {each["when"]: each for each in lines if each["stage"] == "rl"}
     before, after = found["before"], found["after"]
     real, invented = "graphs/sampled/right_by_real_steps", "graphs/sampled/hallucinated_steps"

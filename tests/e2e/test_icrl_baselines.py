@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
+from tests.made import records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 SETS = ("triviaqa", "hotpotqa", "2wiki", "musique", "bamboogle")
@@ -93,7 +94,7 @@ def test_right_attempts_with_the_tool_are_what_is_trained_on(taught: Path, tmp_p
     check_tested(row)
     counts = summary(tmp_path / "run")["generated"]["tries"]
     assert (counts["tasks"], counts["trajectories"]) == (32, 5 * 32)
-    kept = [json.loads(line) for line in (tmp_path / "run" / "generated" / "tries.jsonl").read_text().splitlines()]
+    kept = records(tmp_path / "run" / "generated" / "tries.jsonl")
     assert 0 < len(kept) == counts["kept"] <= counts["solved"]
     assert all(each["parts"]["accuracy"] > 0 for each in kept)
     assert any("<search>" in message["content"] for each in kept for message in each["messages"])

@@ -1,11 +1,11 @@
 """What ICRL's tiny recipe shows: what examples in the prompt teach stays when they go. Its study has more seeds."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import rlsys
+from tests.made import records
 
 
 @pytest.mark.slow
@@ -13,10 +13,10 @@ def test_the_search_stays_when_the_examples_go(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = rlsys("train", "icrl/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")
     assert done.code == 0, done.output[-3000:]
-    rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    rows = records(run / "evaluations.jsonl")
     assert rows[0]["zero_shot/sampled/exact_match"] < 0.05  # before any example was rewarded
     assert rows[-1]["zero_shot/greedy/exact_match"] >= 0.8
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = records(run / "metrics.jsonl")
     first = next(row for row in steps if row["stage"] == "shots_3")
     assert first["episode/calls"] < 0.4
     alone = [row.get("episode/calls", 0.0) for row in steps if row["stage"] == "shots_0"]

@@ -1,11 +1,11 @@
 """`rlsys train icrl/tiny`, cut short: fewer examples in each stage and none in the last, and a set without the tool."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, trajectories
+from tests.made import records
 
 STAGES = {"shots_3": 3, "shots_2": 2, "shots_1": 1, "shots_0": 0}
 SHORT = [
@@ -21,13 +21,13 @@ def test_the_examples_go_stage_by_stage(tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = rlsys("train", "icrl/tiny", "--run-dir", str(run), *SHORT)
     assert result.code == 0, result.output[-3000:]
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = records(run / "metrics.jsonl")
     steps = {name: [row["step"] for row in rows if row.get("stage") == name] for name in STAGES}
     for name, count in STAGES.items():
         played = [each for step in steps[name] for each in trajectories(run, f"step-{step:06d}*")]
         shown = {each["prompt"][0]["content"].count("Example Solution:") for each in played}
         assert played and shown == {count}
-    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    evaluations = records(run / "evaluations.jsonl")
     (test,) = [row for row in evaluations if row["stage"] == "test"]
     assert test["bare/sampled/turns"] == 1.0 and "bare/sampled/calls" not in test  # nothing counted: no call was made
     assert not any("<search>" in each["prompt"][0]["content"] for each in trajectories(run, "eval-test-*-bare-*"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import rlsys, rows, summary
+from tests.made import records
 
 pytestmark = pytest.mark.slow
 SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were chosen on this one
@@ -15,7 +16,7 @@ SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were ch
 def test_accuracy_rises_and_answers_end_inside_the_window(tmp_path: Path) -> None:
     done = rlsys("train", "long_cot/tiny", "--run-dir", str(tmp_path / "run"), *SEED, "stages.test=null")
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(tmp_path / "run" / "evaluations.jsonl")
     found = {each["when"]: each["sampled/accuracy"] for each in lines if each["stage"] == "rl"}
     assert found["after"] > found["before"] + 0.2
     steps = [row for row in rows(tmp_path / "run") if row["stage"] == "rl"]

@@ -16,6 +16,7 @@ from rlsys.config.envs import env_of
 from rlsys.journal import Dispatched, ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary, trajectories
 from tests.judge_endpoint import choice, scripted
+from tests.made import records
 
 RECIPE = """
 name: both
@@ -83,7 +84,7 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
         (env_of(each["task"]["task_id"]), "f1" in each["parts"]) for each in trajectories(run, "step-*.jsonl")
     ]
     assert {*written_of} == {("search", True), ("calculator", False)}
-    evaluations = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    evaluations = records(run / "evaluations.jsonl")
     assert {"calculator/greedy", "search/greedy"} <= evaluations[-1]["prompts"].keys()
     assert "retriever" in " ".join(summary(run)["restarts"])  # its server was one of the run's parts
 

@@ -1,6 +1,5 @@
 """A pretrained model learns what it nearly could: docs/results/pretrained.md, with fewer steps."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests import smollm2
 from tests.e2e.runs import rlsys
+from tests.made import records
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -27,6 +27,6 @@ def test_a_pretrained_model_learns(tmp_path: Path, recipe: str, steps: int, kind
     run, keys = tmp_path / "run", [f"stages.rl.steps={steps}", "stages.rl.eval.every=0"]
     done = rlsys("train", recipe, f"model.path={model}", "--run-dir", str(run), *keys)
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(run / "evaluations.jsonl")
     accuracy = {line["when"]: line[f"{kind}/accuracy"] for line in lines if line["stage"] == "rl"}
     assert accuracy["after"] > accuracy["before"] + 0.12

@@ -12,7 +12,7 @@ from rlsys.journal import ledger, read_journal, surviving
 from rlsys.records import unpack_floats
 from tests import device, wandb_file
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
-from tests.made import jsonl
+from tests.made import jsonl, records
 
 SHRUNKEN = ["stages.sft.steps=150", "stages.rl.steps=12", "eval.tasks=60", "checkpoint.every=6"]
 SHRUNKEN.append("stages.rl.learner.schedule=constant")  # over so few steps it would fall before much is learned
@@ -91,7 +91,7 @@ def test_the_run_says_what_it_was_and_what_happened(run: Path) -> None:
     (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
     (node,) = attempt["nodes"]
     assert node["parts"] == ["driver", "learner rank 0", "rollout:0"] and attempt["from_step"] == 0
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    events = records(run / "events.jsonl")
     kinds = [event["kind"] for event in events]
     assert (kinds[0], kinds[-1], kinds.count("stage"), kinds.count("evaluation")) == ("begin", "end", 2, 2)
     assert not {"lost", "restart", "refused"} & set(kinds)
@@ -107,8 +107,8 @@ def test_what_the_run_left_behind_is_scored_again_to_the_same_rewards(run: Path,
         output = tmp_path / step.name
         result = rlsys("score", "quickstart", "--input", str(step), "--output", str(output))
         assert result.code == 0, result.output[-3000:]
-        again = [json.loads(line) for line in output.read_text().splitlines()]
-        before = [json.loads(line) for line in step.read_text().splitlines()]
+        again = records(output)
+        before = records(step)
         assert len(before) == 32 * 8
         assert [(each["reward"], each["parts"]) for each in again] == [(t["reward"], t["parts"]) for t in before]
 
@@ -147,7 +147,7 @@ def test_of_a_healthy_run_nothing_bad_is_said_and_its_evaluations_are_kept(run: 
     assert done["health"] == []
     assert done["eval"]["measure"] == {"before": "accuracy", "after": "accuracy"}
     assert done["eval"]["failures"]["after"] == {"greedy": 0, "sampled": 0}
-    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(run / "evaluations.jsonl")
     assert [(line["when"], line["step"]) for line in lines] == [("before", 150), ("after", 162)]
     assert round(lines[1]["sampled/accuracy"], 4) == done["eval"]["after"]["sampled"]
 

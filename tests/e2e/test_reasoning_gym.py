@@ -25,6 +25,7 @@ from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
 from envs.worlds.reasoning_gym import ReasoningGymConfig, ReasoningGymWorld
 from tests.e2e.runs import rlsys
+from tests.made import records
 from tests.paths import ROOT
 from tests.refused import refused
 
@@ -215,7 +216,7 @@ def test_sampled_answers_become_right_by_the_scorers_scores(tmp_path: Path) -> N
     seed = ["seed=101", "env.seed=101"]  # none of the study's
     done = rlsys("train", "worlds/reasoning_gym", "--run-dir", str(tmp_path / "run"), *seed, deadline_s=1200)
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(tmp_path / "run" / "evaluations.jsonl")
     before, after = (
         next(each for each in lines if (each["stage"], each["when"]) == ("rl", when)) for when in ("before", "after")
     )

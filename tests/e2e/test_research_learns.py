@@ -1,11 +1,11 @@
 """What ReSearch's tiny recipe shows: the reward alone teaches a second search. Its study has more seeds."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import rlsys
+from tests.made import records
 
 
 @pytest.mark.slow
@@ -13,7 +13,7 @@ def test_the_reward_alone_teaches_a_second_search(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = rlsys("train", "research/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
     assert done.code == 0, done.output[-3000:]
-    rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    rows = records(run / "evaluations.jsonl")
     before, after = (next(row for row in rows if row["stage"] == stage) for stage in ("before", "test"))
     assert after["research/greedy/exact_match"] > before["research/greedy/exact_match"] + 0.4
     assert before["research/greedy/calls"] < 1.2 and after["research/greedy/calls"] > 1.8

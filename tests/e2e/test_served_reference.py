@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, summary
+from tests.made import records
 
 SMALL = ["eval.tasks=8", "eval.greedy=false", "wandb.mode=disabled"]
 
@@ -27,7 +28,7 @@ def test_a_policy_is_its_own_teacher_and_the_teacher_may_die(tmp_path: Path) -> 
         *stages, *short, *served, *SMALL,
     )  # fmt: skip
     assert done.code == 0, done.output[-3000:] + (tmp_path / "run.log").read_text()[-3000:]
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = records(run / "metrics.jsonl")
     assert len(rows) == 12 and abs(rows[0]["advantage/mean"]) < 1e-4
     assert all(abs(row["advantage/mean"]) < 0.05 for row in rows)
     assert rows[0]["advantage/std"] < 1e-3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from launch.config.layers import CONFIGS
 from launch.data.derived import single_steps
 from tests.e2e.runs import left_behind, rlsys
 from tests.judge_endpoint import choice, scripted
-from tests.made import jsonl
+from tests.made import jsonl, records
 from tests.real_sets import write_real_sets
 
 QUESTIONS = [
@@ -32,7 +31,7 @@ def write(folder: Path) -> Path:
     write_real_sets(folder)
     real = folder / "data" / "graph_rl" / "real"
     jsonl(real / "strategyqa.jsonl", QUESTIONS)
-    filled = [line | {"filled": [f"x is {line['question']}"]} for line in lines(real / "knowledge_crosswords.jsonl")]
+    filled = [line | {"filled": [f"x is {line['question']}"]} for line in records(real / "knowledge_crosswords.jsonl")]
     jsonl(real / "knowledge_crosswords.jsonl", filled)
     (real / "single").mkdir()
     for name in SINGLE:
@@ -43,10 +42,6 @@ def write(folder: Path) -> Path:
         (folder / name).write_text(text.replace("data/graph_rl", f"{folder}/data/graph_rl"))
     (folder / "tiny.yaml").write_text(TINY)
     return folder / "tiny.yaml"
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def judge(prompt: str) -> str:

@@ -6,7 +6,6 @@ Slow: the model is fetched and unpacked once (tests/smollm2.py), and each run of
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from rlsys.samples import sample_trajectory
 from rlsys.types import Completion, EpisodeEnd, Message, Trajectory, TurnStop, VersionSpan
 from tests import made, smollm2, smollm2_cells
 from tests.e2e.runs import rlsys
+from tests.made import records
 from tests.played import episode
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -138,7 +138,7 @@ def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path:
         "rollout.episode_timeout_s=600",
     )  # fmt: skip
     assert done.code == 0, done.output
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = records(run / "metrics.jsonl")
     assert len(rows) == 2 and sum(row["groups/trained"] for row in rows) >= 1
     assert max(row["mismatch/mean"] for row in rows if "mismatch/mean" in row) < CLOSE  # engine and learner agree
     exported = max(run.glob("checkpoints/step-*/hf"))

@@ -5,19 +5,14 @@ Slow: the model is fetched and unpacked once, and the run takes some ten minutes
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlsys.errors import BadInput
 from tests import smollm2
 from tests.e2e.runs import left_behind, rlsys
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.made import records
 
 
 @pytest.mark.slow
@@ -34,11 +29,11 @@ def test_what_two_examples_show_is_done_without_them(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.code == 0, done.output[-3000:]
     assert left_behind() == []
-    kept = lines(run / "generated" / "tries.jsonl")
-    (account,) = [row for row in lines(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
+    kept = records(run / "generated" / "tries.jsonl")
+    (account,) = [row for row in records(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
     assert (account["taught"], account["too_long"], account["rewritten"]) == (len(kept), 0, 0)
     assert account["after"] < account["before"] / 20  # a question, in the place of two solved problems and a question
-    first, *_, last = lines(run / "evaluations.jsonl")
+    first, *_, last = records(run / "evaluations.jsonl")
     assert first["alone/sampled/accuracy"] == first["alone/greedy/accuracy"] == 0
     assert last["alone/greedy/calls"] >= 0.8  # searches for each episode
     assert last["alone/greedy/accuracy"] >= 0.15

@@ -1,19 +1,24 @@
-"""The stages that sample and prefer, every part real: sft, generate, dpo on its pairs, sft on what it kept."""
+"""The stages that sample and prefer, every part real: sft, generate, dpo on its pairs, sft on what it kept.
+
+The run is killed among the preferences, and continued.
+"""
 
 import json
 import math
+import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.runs import left_behind, rlsys, rows, summary
+from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
+from tests.made import records
 
 RECIPE = """
 extends: quickstart
 name: stages
 env: {train_tasks: 256, demo_error_rate: 0.5}
 eval: {tasks: 24}
+checkpoint: {every: 4}
 stages:
   - {name: sft, kind: sft, steps: 60, loop: {groups_per_step: 32}, learner: {lr: 2.0e-3}, eval: {every: 30}}
   - {name: tries, kind: generate, generate: {samples: 4, tasks: 128, keep: correct, per_task: 2}}
@@ -30,18 +35,26 @@ stages:
 """
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stages")
     (folder / "stages.yaml").write_text(RECIPE)
-    result = rlsys("train", str(folder / "stages.yaml"), "--run-dir", str(folder / "run"))
+    run = folder / "run"
+    command = ["train", str(folder / "stages.yaml"), "--run-dir", str(run)]
+    killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(run, "prefer") >= 6)
+    assert killed.code == -signal.SIGKILL, killed.output[-3000:]
+    result = rlsys(*command)  # and tidies up, which nobody could
     assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
-    return folder / "run"
+    return run
+
+
+def test_the_killed_run_goes_on_from_its_newest_checkpoint(run: Path) -> None:
+    attempts = json.loads((run / "run.json").read_text())["attempts"]
+    first = sum(row["stage"] == "sft" for row in rows(run))
+    assert [attempt["from_step"] for attempt in attempts] in ([0, first + 4], [0, first + 8])
+    assert [row["step"] for row in rows(run)] == list(range(1, summary(run)["steps"] + 1))
+    assert rlsys("audit", str(run)).code == 0
 
 
 def test_what_is_kept_was_sampled_by_these_weights_and_solved(run: Path) -> None:
@@ -49,7 +62,7 @@ def test_what_is_kept_was_sampled_by_these_weights_and_solved(run: Path) -> None
 
     counts = summary(run)["generated"]["tries"]
     assert (counts["tasks"], counts["trajectories"], counts["failed"]) == (128, 512, 0)
-    kept = lines(run / "generated" / "tries.jsonl")
+    kept = records(run / "generated" / "tries.jsonl")
     assert 0 < len(kept) == counts["kept"] <= counts["solved"]
     assert all(each["parts"]["correct"] == 1.0 for each in kept)
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
@@ -59,13 +72,13 @@ def test_what_is_kept_was_sampled_by_these_weights_and_solved(run: Path) -> None
         assert said == [message["content"] for message in each["messages"] if message["role"] == "assistant"]
     assert summary(run)["tokens"]["generated"] >= sum(
         each["num_tokens"]
-        for task in lines(run / "generated" / "tries.played.jsonl")[1:]
+        for task in records(run / "generated" / "tries.played.jsonl")[1:]
         for each in task["trajectories"]
     )
 
 
 def test_preferences_are_learned_against_the_weights_that_the_stage_began_with(run: Path) -> None:
-    pairs = lines(run / "generated" / "tries.pairs.jsonl")
+    pairs = records(run / "generated" / "tries.pairs.jsonl")
     assert len(pairs) == summary(run)["generated"]["tries"]["pairs"]
     assert all(pair["chosen_reward"] > pair["rejected_reward"] for pair in pairs)
     prefer = [row for row in rows(run) if row["stage"] == "prefer"]
@@ -90,8 +103,8 @@ def test_answers_are_learned_and_the_last_stage_is_measured(run: Path) -> None:
 
 
 def test_answers_are_taught_under_the_prompts_of_the_stage(run: Path) -> None:
-    kept = lines(run / "generated" / "tries.jsonl")
-    (account,) = [row for row in lines(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
+    kept = records(run / "generated" / "tries.jsonl")
+    (account,) = [row for row in records(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
     assert (account["taught"], account["too_long"], account["rewritten"]) == (len(kept), 0, 0)
     sampled = [end - start for each in kept for start, end in each["samples"][0]["sampled"]]
     assert account["tokens"] == sum(sampled)
@@ -107,9 +120,9 @@ def test_generate_plays_a_checkpoint_and_filters_without_playing_again(run: Path
     command += ["--samples", "3", "--tasks", "16"]
     played = rlsys(*command, "--keep", "best", "--per-task", "1")
     assert played.code == 0, played.output[-3000:]
-    assert len(lines(output)) == 16
+    assert len(records(output)) == 16
     again = rlsys(*command, "--keep", "all")
     assert again.code == 0, again.output[-3000:]
     assert "all 16 tasks have been played" in again.output
-    assert len(lines(output)) > 16
+    assert len(records(output)) > 16
     assert left_behind() == []

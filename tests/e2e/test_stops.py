@@ -11,6 +11,7 @@ import pytest
 from launch.driver.run import cleanup
 from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
+from tests.made import records
 
 SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "loop.group_size=4", "eval.tasks=8"]
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]
@@ -68,11 +69,11 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     steps = [each["from_step"] for each in attempts]
     assert len(steps) == 5 and steps == sorted(steps) and steps[:2] == [0, 0] < steps[-1:]
     assert all(each["commit"] or each["source"] for each in attempts)
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    events = records(run / "events.jsonl")
     kinds = [each["kind"] for each in events if each["kind"] in ("begin", "stop", "end")]
     assert kinds == ["begin", "stop", "end", "begin", "begin", "stop", "end", "begin", "end"]
     assert [each["from_step"] for each in events if each["kind"] == "begin"] == steps[1:]
-    index = [json.loads(line) for line in (run / "trajectories" / "index.jsonl").read_text().splitlines()]
+    index = records(run / "trajectories" / "index.jsonl")
     assert len({(row["file"], row["offset"]) for row in index}) == len(index)
     for file in {row["file"] for row in index}:
         content = (run / "trajectories" / file).read_bytes()
@@ -153,7 +154,7 @@ def test_a_stage_with_a_reference_outlives_its_first_checkpoint_and_its_rank(tmp
     result = rlsys(*command, "stages.rl.steps=15", send=signal.SIGTERM, when=kill_once)
     assert result.code == 0, result.output[-3000:]
     assert died and summary(run)["restarts"]["learner"] == 1
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    events = records(run / "events.jsonl")
     lost, back = (next(each for each in events if each["kind"] == kind) for kind in ("lost", "restart"))
     assert lost["who"] == back["who"] == "learner" and lost["time"] < back["time"] and back["recovered_s"] > 0
     origin = (run / "checkpoints" / "step-000045" / "learner" / "reference" / "model.safetensors").stat()

@@ -3,7 +3,6 @@
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from launch.config.compose import compose
 from launch.config.layers import CONFIGS
 from rlsys.journal import ledger, read_journal, surviving
 from tests.e2e.runs import left_behind, rlsys, rows, steps_of, summary
+from tests.made import records
 
 pytestmark = pytest.mark.slow
 SHORT = ["stages.sft.steps=60", "stages.tries.generate.tasks=40", "stages.tries.generate.samples=3", "eval.tasks=8"]
@@ -20,10 +20,6 @@ SWIRL = [
     "verdicts.keep=none",
     "verdicts.equal=false",
 ]
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_step_has_its_verdict(run: Path) -> None:
-    tries, judged = (lines(run / "generated" / f"{name}.jsonl") for name in ("tries", "judged"))
+    tries, judged = (records(run / "generated" / f"{name}.jsonl") for name in ("tries", "judged"))
     assert [each["messages"] for each in judged] == [each["messages"] for each in tries]
     for each in judged:
         said = [message for message in each["messages"] if message["role"] == "assistant"]
@@ -55,9 +51,9 @@ def test_states_are_offline_actions_are_fresh_and_the_account_closes(run: Path) 
     assert [row["stage_step"] for row in trained] == list(range(1, 9))
     book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
-    states = {f"{each['task']['task_id']}/{each['sibling']}" for each in lines(run / "generated" / "judged.jsonl")}
+    states = {f"{each['task']['task_id']}/{each['sibling']}" for each in records(run / "generated" / "judged.jsonl")}
     for path in (run / "trajectories").glob("step-*"):
-        for each in lines(path):
+        for each in records(path):
             assert each["task"]["task_id"].rpartition("/")[0] in states
             assert [message["role"] for message in each["messages"]] == ["assistant"]  # one action, and no result
             assert each["reward"] in (0.0, 1.0) and len(each["judgements"]) == 1

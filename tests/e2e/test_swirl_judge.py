@@ -1,13 +1,12 @@
 """SWiRL with a language model as judge of steps and of answers, at a real address: judged once, then trained."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary, trajectories
 from tests.judge_endpoint import scripted
+from tests.made import records
 
 RECIPE = """extends: swirl/tiny
 name: swirl-judged
@@ -31,10 +30,6 @@ def say(prompt: str) -> str:
     return "It may help.\nGOOD" if len(prompt) % 4 else "It does not help.\nBAD"
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.slow
 def test_a_language_model_judges_the_steps_that_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", KEY)
@@ -44,7 +39,7 @@ def test_a_language_model_judges_the_steps_that_are_trained(tmp_path: Path, monk
         done = rlsys("train", str(tmp_path / "judged.yaml"), "--run-dir", str(run))
         asked = [each["messages"][0]["content"] for each in endpoint.asked]
     assert done.code == 0, done.output[-3000:]
-    judged = lines(run / "generated" / "judged.jsonl")
+    judged = records(run / "generated" / "judged.jsonl")
     assert judged and all(text.split()[-1] in ("GOOD", "BAD") for each in judged for text in each["judgements"])
     for each in judged:
         assert len(each["judgements"]) == sum(message["role"] == "assistant" for message in each["messages"])

@@ -1,12 +1,12 @@
 """What SWiRL's tiny recipe shows: offline states end a wrong habit, also those whose imitation keeps it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.runs import rlsys, rows, summary
+from tests.made import records
 
 pytestmark = pytest.mark.slow
 SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were chosen on this one
@@ -22,7 +22,7 @@ def trained(folder: Path, *overrides: str) -> dict[str, dict[str, Any]]:
     if not (folder / "summary.json").is_file():
         done = rlsys("train", "swirl/tiny", "--run-dir", str(folder), *SEED, *overrides)
         assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(folder / "evaluations.jsonl")
     return {each["when"]: each for each in lines if each["stage"] == "swirl"}
 
 

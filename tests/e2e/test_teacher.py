@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.runs import left_behind, rlsys, rows, summary
 from tests.judge_endpoint import scripted
+from tests.made import records
 
 KEY = "sk-very-secret-key"
 
@@ -54,7 +55,7 @@ def test_what_a_teacher_answered_is_kept_and_never_asked_again(tmp_path: Path, m
     assert len(set(first)) == 12 and not set(first) & set(second)
     assert len(set(first) | set(second)) == 8 * 4 == len(first) + len(second)
     assert endpoint.keys == [f"Bearer {KEY}"] * len(endpoint.keys)
-    kept = [json.loads(line) for line in output.read_text().splitlines()]
+    kept = records(output)
     assert len(kept) == 8 and all(each["parts"]["outcome"] > 0 and each["num_tokens"] > 0 for each in kept)
     assert all("samples" not in each and "tokenizer" not in each for each in kept)
     assert "32 trajectories of 8 tasks" in done.output and "the teacher big plays" in done.output
@@ -125,7 +126,7 @@ def test_chains_of_thought_are_constructed_by_two_models_and_an_sft_stage_reads_
     kept = [json.loads(line)["messages"][0]["content"].split("\n\n") for line in output.read_text().splitlines()]
     assert len(kept) == 4 and all(len(thoughts) == 8 for thoughts in kept)
     assert all(thoughts.count("Wait, is it?") == 2 and "\\boxed" in thoughts[-1] for thoughts in kept)
-    steps = [json.loads(line) for line in (tmp_path / "constructed.answers.jsonl").read_text().splitlines()]
+    steps = records(tmp_path / "constructed.answers.jsonl")
     assert {step["model"] for step in steps if step["state"] == "reflection"} == {"m.reflector"}
     assert len(steps) == 4 * 2 * 8
     rest = ["stages.rl=null", f"stages.sft.data={output}", "stages.sft.steps=2", "stages.sft.loop.groups_per_step=4"]

@@ -1,11 +1,11 @@
 """A policy from nothing learns which of three tools an errand takes, with a function and with an MCP server."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.runs import rlsys, rows, summary
+from tests.made import records
 
 
 @pytest.mark.slow
@@ -14,7 +14,7 @@ def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -
     run = tmp_path / "run"
     done = rlsys("train", recipe, "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
     assert done.code == 0, done.output[-3000:]
-    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    lines = records(run / "evaluations.jsonl")
     before, after = ([each for each in lines if each["when"] == when][-1] for when in ("before", "after"))
     assert after["sampled/accuracy"] > before["sampled/accuracy"] + 0.3
     for kind in ("price", "made", "sum"):  # one tool each

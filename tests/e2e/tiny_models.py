@@ -7,6 +7,7 @@ end-of-sequence token: a constant in dimension 0 of every embedding speaks again
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -102,6 +103,9 @@ def logprobs(model: Any, token_ids: Iterable[int]) -> list[float]:
     return logits(model, ids.tolist())[:-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0].tolist()
 
 
+FAULT = "RLSYS_TEST_FAULT"  # names a file
+
+
 class SkipsReload(ReloadExtension):
     """Confirms every version and loads none."""
 
@@ -109,12 +113,19 @@ class SkipsReload(ReloadExtension):
         return sum(1 for _ in self.rl_tensors(published)), []
 
 
-class SkipsHead(ReloadExtension):
-    """Loads all but the head, and says that it loaded all of it."""
+class Faulty(ReloadExtension):
+    """Loads nothing, or all but the head, while the file of `FAULT` says so, and says that it loaded all of it."""
 
     def rl_load(self, published: dict[str, Any]) -> tuple[int, list[str]]:
-        loaded, _ = super().rl_load(published)
-        return loaded + 1, []
+        if fault() == "keeps its old weights":
+            return SkipsReload.rl_load(self, published)
+        loaded, missing = super().rl_load(published)
+        return (loaded + 1, []) if fault() == "keeps its old head" else (loaded, missing)
 
     def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-        return ((name, tensor) for name, tensor in super().rl_tensors(published) if name != "lm_head.weight")
+        without = "lm_head.weight" if fault() == "keeps its old head" else None
+        return ((name, tensor) for name, tensor in super().rl_tensors(published) if name != without)
+
+
+def fault() -> str:
+    return Path(os.environ[FAULT]).read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,7 @@ import pytest
 from launch.cli import run
 from launch.data.phrases import Phrases
 from tests.judge_endpoint import scripted
-from tests.made import jsonl
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.made import jsonl, records
 
 
 def taken_out(prompt: str) -> Any:
@@ -48,7 +43,7 @@ def test_short_answers_are_extracted_and_what_has_none_is_dropped(
     assert endpoint.asked[0]["temperature"] == 0 and endpoint.asked[0]["max_tokens"] == 512
     talk = [{"role": "system", "content": "Halve."}, {"role": "user", "content": "One?"}]
     assert any("system: Halve." in str(request["messages"]) for request in endpoint.asked)
-    assert lines(output) == [
+    assert records(output) == [
         {"question": "How many eggs?", "answers": ["12"], "solution": "That is a dozen."},
         {"question": "One?", "answers": ["\\frac{1}{2}"], "solution": "a half", "prompt": talk},
         {"question": "Half of one?", "answers": ["\\frac{1}{2}"], "solution": "It is a half."},
@@ -64,7 +59,7 @@ def test_tasks_of_what_was_kept_come_once(tmp_path: Path, capsys: pytest.Capture
     jsonl(kept, [{"task": task, "messages": []}, {"task": task, "messages": []}, {"task": other, "messages": []}])
     assert run(["data", "solved", "--input", str(kept), "--output", str(output)]) == 0
     assert "2 tasks of 3 trajectories" in capsys.readouterr().out
-    assert lines(output) == [task, other]
+    assert records(output) == [task, other]
     jsonl(kept, [{"question": "?"}])
     assert run(["data", "solved", "--input", str(kept), "--output", str(output)]) == 2
     assert 'line 1: no "task"' in capsys.readouterr().err
@@ -88,7 +83,7 @@ def test_a_corpus_is_searched_for_phrases(tmp_path: Path, capsys: pytest.Capture
     assert run(["data", "search", "--corpus", str(corpus), "--output", str(output)]) == 0
     out = capsys.readouterr().out
     assert "1  Does that make sense?\n" in out and "rlsys: 2 sentences" in out
-    assert [(hit["document"], hit["sentence"], hit["jaccard"]) for hit in lines(output)] == [
+    assert [(hit["document"], hit["sentence"], hit["jaccard"]) for hit in records(output)] == [
         ("pages.jsonl:1", "Does that make sense?", 1.0),
         ("pages.jsonl:1", "wait, does that check out", 1.0),
     ]

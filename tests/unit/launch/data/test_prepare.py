@@ -20,7 +20,7 @@ from envs.worlds.search_config import SearchQAConfig
 from launch.cli import run
 from launch.data import build
 from rlsys.examples import read_answer
-from tests.made import jsonl
+from tests.made import jsonl, records
 from tests.paths import DATA, needs_data
 
 Rlsys = Callable[..., tuple[int, str, str]]
@@ -43,10 +43,6 @@ def flash(question: str, *answers: str, **metadata: Any) -> dict[str, Any]:
 def write(path: Path, rows: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     jsonl(path, rows)
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def titled(*titles: str) -> dict[str, Any]:
@@ -79,17 +75,17 @@ def test_a_recipe_is_made_of_public_files(downloads: Path, tmp_path: Path, rlsys
     assert (code, err) == (0, "")
     assert "warning: train.jsonl: musique.train has 8 records, 19,938 expected" in out
     assert "train.jsonl: 6 tasks of musique.train; left out 1 repeated, 1 in evaluation" in out
-    train = lines(made / "train.jsonl")
+    train = records(made / "train.jsonl")
     assert [row["question"] for row in train] == [f"Who made thing {number}?" for number in range(6)]
     assert set(train[0]) == {"id", "question", "answers"}
-    left = {row["question"]: (row["why"], row["of"]) for row in lines(made / "train.left_out.jsonl")}
+    left = {row["question"]: (row["why"], row["of"]) for row in records(made / "train.left_out.jsonl")}
     expected = {"who MADE thing 3": ("repeated", "this file"), "Is it?": ("in_evaluation", "eval/2wiki.jsonl")}
     assert left == expected
-    corpus = [json.loads(line) for line in (made / "corpus.jsonl").read_text().splitlines()]
+    corpus = records(made / "corpus.jsonl")
     assert corpus[1] == {"id": "1", "contents": '"Ada"\nAbout Ada. More.'}
     assert [row["contents"].partition("\n")[0] for row in corpus] == ['"Dee"', '"Ada"', '"Cy"', '"Bo"']
     assert FileCorpus(str(made / "corpus.jsonl"))[3].title == "Bo"
-    assert lines(made / "eval" / "bamboogle.jsonl")[0]["answers"] == ["here", "there"]
+    assert records(made / "eval" / "bamboogle.jsonl")[0]["answers"] == ["here", "there"]
     manifest = json.loads((made / "manifest.json").read_text())
     assert {note["name"]: note["licence"] for note in manifest["sources"]}["hotpotqa.dev"] == "CC BY-SA 4.0"
     note = next(note for note in manifest["files"] if note["file"] == "train.jsonl")
@@ -184,7 +180,7 @@ def test_files_of_the_hub_are_read_where_they_were_downloaded(
     monkeypatch.chdir(tmp_path)
     assert rlsys("data", "prepare", "bamboogle", "--partial")[0] == 0
     assert asked == [("RUC-NLPIR/FlashRAG_datasets:bamboogle", "test")]
-    assert len(lines(tmp_path / "data" / "bamboogle" / "test.jsonl")) == 1
+    assert len(records(tmp_path / "data" / "bamboogle" / "test.jsonl")) == 1
 
 
 def test_a_second_time_makes_nothing_and_a_change_makes_what_it_is_about(
@@ -205,7 +201,7 @@ def test_a_second_time_makes_nothing_and_a_change_makes_what_it_is_about(
     write(downloads / "FlashRAG_datasets" / "bamboogle" / "test.jsonl", [flash("Where?"), flash("Who made thing 1?")])
     _, out, _ = rlsys(*ask)
     assert out.count(": kept, ") == 5  # train.jsonl is kept apart from the new question
-    assert len(lines(made / "train.jsonl")) == 5
+    assert len(records(made / "train.jsonl")) == 5
     manifest = json.loads((made / "manifest.json").read_text()) | {"version": 1}  # rows had fewer fields then
     (made / "manifest.json").write_text(json.dumps(manifest))
     _, out, _ = rlsys(*ask)
@@ -237,10 +233,10 @@ def test_parts_are_drawn_by_the_seed_and_in_shares(downloads: Path, tmp_path: Pa
     drawn = {}
     for name, more in (("a", ["--tasks", "8"]), ("b", ["--tasks", "20"]), ("c", ["--tasks", "8", "--seed", "5"])):
         assert rlsys(*ask, "--output", tmp_path / name, *more)[0] == 0
-        drawn[name] = {row["question"] for row in lines(tmp_path / name / "train.jsonl")}
+        drawn[name] = {row["question"] for row in records(tmp_path / name / "train.jsonl")}
     assert len(drawn["a"]) == 8 and drawn["a"] < drawn["b"] and drawn["a"] != drawn["c"]
     rlsys(*ask, "--output", tmp_path / "d", "--tasks", "8", "--stratify", "level")
-    found = sorted(row["level"] for row in lines(tmp_path / "d" / "train.jsonl"))
+    found = sorted(row["level"] for row in records(tmp_path / "d" / "train.jsonl"))
     assert found == sorted(2 * [f"Level {number}" for number in (1, 2, 3, 4)])
     code, _, err = rlsys(*ask, "--output", tmp_path / "e", "--tasks", "8", "--stratify", "subject")
     assert code == 2 and "--stratify subject: a row without it, which has" in err
@@ -256,9 +252,9 @@ def test_levels_of_long_cot_and_the_problems_of_math_500(downloads: Path, tmp_pa
     write(downloads / "MATH-500" / "test.jsonl", [{"problem": "test 4", "solution": "s", "answer": "1"}])
     made = tmp_path / "made"
     assert rlsys("data", "prepare", "long_cot", "--from", downloads, "--output", made, "--partial")[0] == 0
-    found = [row["question"] for row in lines(made / "train_level3to5.jsonl")]
+    found = [row["question"] for row in records(made / "train_level3to5.jsonl")]
     assert found == ["train 2", "train 3", "train 4", "test 2", "test 3"]
-    assert len(lines(made / "train.jsonl")) == 5
+    assert len(records(made / "train.jsonl")) == 5
 
 
 def test_near_duplicates_are_left_out_on_request(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
@@ -268,9 +264,9 @@ def test_near_duplicates_are_left_out_on_request(downloads: Path, tmp_path: Path
     write(musique / "dev.jsonl", [flash(words + " reason")])
     ask = ("data", "prepare", "musique", "--from", downloads, "--partial", "--output", tmp_path / "made")
     rlsys(*ask)
-    assert len(lines(tmp_path / "made" / "train.jsonl")) == 2
+    assert len(records(tmp_path / "made" / "train.jsonl")) == 2
     _, out, _ = rlsys(*ask, "--near", "0.8")
-    assert "left out 1 near" in out and len(lines(tmp_path / "made" / "train.jsonl")) == 1
+    assert "left out 1 near" in out and len(records(tmp_path / "made" / "train.jsonl")) == 1
     code, _, err = rlsys(*ask, "--near", "1.5")
     assert code == 2 and "--near 1.5: expected above 0 and at most 1" in err
 
@@ -295,18 +291,18 @@ def test_graph_rl_has_graphs_apart_and_real_sets_with_their_rests(tmp_path: Path
     write(root / "blocksworld_plan.jsonl", [block])
     code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", made, "--partial")
     assert code == 0 and "warning: real/blocksworld_plan.jsonl: 1 tasks, 500 expected" in out
-    assert [row["target"] for row in lines(made / "train.jsonl")] == [1, 2]  # not the graph of the test
+    assert [row["target"] for row in records(made / "train.jsonl")] == [1, 2]  # not the graph of the test
     data = {"data": str(made / "train.jsonl"), "eval_data": str(made / "test.jsonl")}
     assert len(new_world(GraphConfig(**data)).tasks("train")) == 2
-    held = {row["question"] for row in lines(made / "real" / "strategyqa.jsonl")}
-    rest = {row["question"] for row in lines(made / "real" / "rest" / "strategyqa.jsonl")}
+    held = {row["question"] for row in records(made / "real" / "strategyqa.jsonl")}
+    rest = {row["question"] for row in records(made / "real" / "rest" / "strategyqa.jsonl")}
     assert (len(held), len(rest), held & rest) == (1_000, 4, set())
-    shown = lines(made / "real" / "sft_300.jsonl")
+    shown = records(made / "real" / "sft_300.jsonl")
     assert {row["question"] for row in shown} == rest
     example = read_answer(shown[0], "line 1")
     assert example.answers[0].messages[0].content in ("yes", "no")
     assert example.prompt[0].content.startswith("Please think step by step and then answer")
-    single = lines(made / "real" / "single" / "strategyqa.jsonl")
+    single = records(made / "real" / "single" / "strategyqa.jsonl")
     assert len(single) == 1_000 and {row["question"] for row in single} == {"What is odd?"}
     evaluated = QuestionsConfig(data=str(made / "real" / "strategyqa.jsonl"), style="free")
     assert {row["parent"] for row in single} == {task.task_id for task in new_world(evaluated).tasks("all")}
@@ -322,13 +318,13 @@ def test_no_fact_of_wikidyk_is_trained_on_in_one_way_and_evaluated_in_the_other(
     write(root / "wikidyk.jsonl", [{"fact": f"{n} is a.", "eval": json.dumps(ways)} for n, ways in asked.items()])
     code, out, _ = rlsys("data", "prepare", "graph_rl", "--from", root, "--output", made, "--partial")
     assert code == 0
-    held = {way: {row["fact"] for row in lines(made / f"real/wikidyk_{way}.jsonl")} for way in "rf"}
-    rest = {way: lines(made / f"real/rest/wikidyk_{way}.jsonl") for way in "rf"}
+    held = {way: {row["fact"] for row in records(made / f"real/wikidyk_{way}.jsonl")} for way in "rf"}
+    rest = {way: records(made / f"real/rest/wikidyk_{way}.jsonl") for way in "rf"}
     assert [len(held[way]) for way in "rf"] == [1_000, 1_000]
     evaluated, fact_of = held["r"] | held["f"], {row["question"]: row["fact"] for way in "rf" for row in rest[way]}
     assert len(evaluated) <= 1_003 and all(row["fact"] not in evaluated for way in "rf" for row in rest[way])
     for size in (300, 1_200, 6_000):
-        shown = [fact_of[row["question"]] for row in lines(made / f"real/sft_{size}.jsonl")]
+        shown = [fact_of[row["question"]] for row in records(made / f"real/sft_{size}.jsonl")]
         assert shown and not evaluated & set(shown)
 
 
@@ -336,14 +332,14 @@ def test_a_file_of_ones_own_takes_a_splits_place(downloads: Path, tmp_path: Path
     own = jsonl(tmp_path / "mine.jsonl", [flash("Mine?")])
     ask = ("data", "prepare", "bamboogle", "--from", downloads, "--output", tmp_path / "made", "--partial")
     assert rlsys(*ask, "--file", f"bamboogle.test={own}")[0] == 0
-    assert [row["question"] for row in lines(tmp_path / "made" / "test.jsonl")] == ["Mine?"]
+    assert [row["question"] for row in records(tmp_path / "made" / "test.jsonl")] == ["Mine?"]
 
 
 def test_an_evaluation_file_takes_as_many_tasks_as_are_asked_for(downloads: Path, tmp_path: Path, rlsys: Rlsys) -> None:
     own = jsonl(tmp_path / "mine.jsonl", [flash(f"Mine {number}?") for number in range(5)])
     ask = ("data", "prepare", "bamboogle", "--from", downloads, "--output", tmp_path / "made", "--partial")
     assert rlsys(*ask, "--file", f"bamboogle.test={own}", "--eval-tasks", "2")[0] == 0
-    assert len(lines(tmp_path / "made" / "test.jsonl")) == 2
+    assert len(records(tmp_path / "made" / "test.jsonl")) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launch.driver.observe.events import Events
 from rlsys.system.incidents import Incident, warn
 from rlsys.system.supervisor import Supervised
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from tests.made import records
 
 
 def test_rows_are_appended_with_step_and_stage_and_earlier_ones_stay(tmp_path: Path) -> None:
@@ -30,7 +25,7 @@ def test_rows_are_appended_with_step_and_stage_and_earlier_ones_stay(tmp_path: P
     again = Events(path, lambda: (5, "rl"))
     again.add("begin", "continuing from step 5", from_step=5)
     again.close()
-    found = rows(path)
+    found = records(path)
     assert [(row["kind"], row["step"], row["stage"]) for row in found] == [
         ("begin", 0, "sft"),
         ("checkpoint", 7, "rl"),
@@ -38,7 +33,7 @@ def test_rows_are_appended_with_step_and_stage_and_earlier_ones_stay(tmp_path: P
     ]
     assert found[1]["seconds"] == 1.235 and found[2]["from_step"] == 5
     again.add("end", "of a run that is over")  # no error, and no row
-    assert rows(path) == found
+    assert records(path) == found
 
 
 def test_a_row_that_a_crash_tore_is_cut_off(tmp_path: Path) -> None:
@@ -68,7 +63,7 @@ def test_a_full_disk_costs_rows_and_one_line_and_the_file_stays_readable(
     monkeypatch.undo()
     events.add("end", "four")
     events.close()
-    assert [row["text"] for row in rows(path)] == ["one", "four"]
+    assert [row["text"] for row in records(path)] == ["one", "four"]
     assert caplog.text.count("lacks rows") == 1
 
 
@@ -88,7 +83,7 @@ def test_incidents_of_any_part_are_rows_while_it_listens(tmp_path: Path) -> None
     log.warning("a line without an incident")
     events.close()
     warn(log, Incident(kind="stall", who="retriever", text="after"))
-    (row,) = rows(path)
+    (row,) = records(path)
     assert (row["kind"], row["who"], row["text"], row["detected_s"]) == ("lost", "rollout:0", "\\x1b[2Jgone", 5.0)
 
 
@@ -114,7 +109,7 @@ def test_a_death_and_the_return_are_two_rows_with_their_times(tmp_path: Path) ->
 
     asyncio.run(scenario())
     events.close()
-    found = rows(path)
+    found = records(path)
     assert [(row["kind"], row["who"], row.get("groups")) for row in found] == [
         ("lost", "rollout:0", None),
         ("restart", "rollout:0", 4),

@@ -19,6 +19,7 @@ from rlsys.records import unpack_floats
 from rlsys.seals import digest_of
 from rlsys.types import Finding, Group, Reward, Span
 from tests import made
+from tests.made import records
 from tests.run_directory import run_directory
 
 REWARD = Reward(
@@ -44,7 +45,7 @@ def save(files: EpisodeFiles, step: int, *groups: Group, name: str = "", **playe
 
 
 def index(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    return records(folder / "index.jsonl")
 
 
 def follow(folder: Path, row: dict[str, Any]) -> dict[str, Any]:

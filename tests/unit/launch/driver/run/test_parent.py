@@ -16,6 +16,7 @@ from launch.driver.checkpoints.checkpoint import RESERVE
 from launch.driver.run import cleanup, parent
 from launch.driver.run.parent import HEAD, NODE, finish_run, why
 from rlsys.seals import own_digest
+from tests.made import records
 
 DRIVER = """
 import os, signal, subprocess, sys, time
@@ -191,7 +192,7 @@ def test_a_driver_that_ray_ended_gets_its_line_its_summary_and_no_processes(tmp_
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["status"], summary["steps"], HEAD in summary["reason"]) == ("failed", 5, True)
     assert summary["sha256"] == own_digest(summary)
-    (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    (event,) = records(tmp_path / "events.jsonl")
     assert (event["kind"], event["step"], HEAD in event["text"]) == ("end", 5, True)
     assert not child.is_running()
     assert not cleanup.find_owned(f"test-parent:{process.pid}")

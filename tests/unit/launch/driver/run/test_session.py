@@ -28,6 +28,7 @@ from rlsys.seals import own_digest
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditPool
+from tests.made import records
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +79,13 @@ def test_a_run_that_is_done_leaves_a_summary_and_no_reserve(tmp_path: Path, monk
     assert asyncio.run(go_through(run, train, engines=True)) == 0
     assert summary(run)["status"] == "done" and summary(run)["sha256"] == own_digest(summary(run))
     assert not (run.dir.path / RESERVE).exists()
-    events = [json.loads(line) for line in (run.dir.path / "events.jsonl").read_text().splitlines()]
+    events = records(run.dir.path / "events.jsonl")
     kinds = [event["kind"] for event in events]
     assert (kinds[0], kinds[-1]) == ("begin", "end") and events[-1]["text"] == closing_line(run, "done")
     assert kinds.count("stage") == 1 and kinds.count("evaluation") == 2
     saved = [event["step"] for event in events if event["kind"] == "checkpoint"]
     assert saved == sorted(saved) and len(saved) == 4  # of steps 2, 4, 6 and 7, when they were written
-    rows = [json.loads(line) for line in (run.dir.path / "metrics.jsonl").read_text().splitlines()]
+    rows = records(run.dir.path / "metrics.jsonl")
     times = [row["time"] for row in rows]
     assert times == sorted(times) and abs(times[-1] - time.time()) < 600
 

@@ -18,7 +18,7 @@ from rlsys.config.loop import LoopConfig
 from rlsys.errors import RunFailed
 from rlsys.jsonl import decode
 from tests.judge_endpoint import scripted
-from tests.made import jsonl
+from tests.made import jsonl, records
 from tests.refused import refused
 
 
@@ -98,7 +98,7 @@ def test_every_step_and_every_answer_is_judged_once(tmp_path: Path) -> None:
         counts = write_out(tmp_path / "tries.jsonl", output, found)
         assert [counts.sets[name] for name in ("none", "process", "outcome", "both")] == [3, 2, 1, 1]
         assert counts.process_labels == pytest.approx(2 / 3, abs=1e-4)
-        judged = [json.loads(each) for each in output.read_text().splitlines()]
+        judged = records(output)
         assert [(each["judgements"], each["correct"]) for each in judged][0] == (["GOOD", "GOOD"], True)
         assert judged[1]["messages"] == PLAYED[1]["messages"]
 

@@ -33,6 +33,7 @@ from rlsys.journal import Dispatched, HealthNote, Sealed, ledger, read_journal, 
 from rlsys.system.device import DEVICES, resolve_run
 from tests.bandit import bandit_run
 from tests.fakes import BanditLearner, BanditPool
+from tests.made import records
 
 HEAD = """
 name: bandit
@@ -114,7 +115,7 @@ def play(
 
 
 def rows(tmp_path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    return records(tmp_path / "run" / "metrics.jsonl")
 
 
 def test_the_driver_learns_within_the_staleness_bound_and_the_account_closes(tmp_path: Path) -> None:
@@ -616,7 +617,7 @@ class SilentReward:
 
 
 def evaluations(tmp_path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    return records(tmp_path / "run" / "evaluations.jsonl")
 
 
 def sampled_tokens(tmp_path: Path) -> int:

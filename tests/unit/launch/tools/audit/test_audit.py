@@ -27,6 +27,7 @@ from rlsys.errors import RunFailed
 from rlsys.files import REMOVED
 from rlsys.journal import Journal, ledger, read_journal, surviving
 from rlsys.seals import chained, digest_of, links, with_own_digest
+from tests.made import records
 from tests.paths import ROOT
 from tests.run_directory import seal_again
 from tests.unit.launch.driver.stages.test_rl import play
@@ -192,7 +193,7 @@ def test_what_an_interrupted_removal_leaves_is_no_damage(copied: Path) -> None:
 def test_checkpoints_of_before_the_seals_are_taken_as_they_are(copied: Path) -> None:
     """The same rows, by a process that has sealed neither checkpoints nor its summary."""
     path, unknown = copied / "journal.jsonl", ("checkpoints/", "summary.json")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     kept = [row for row in rows if not str(row.get("name", "")).startswith(unknown)]
     chain_again(path, [{key: value for key, value in row.items() if key != "seals"} for row in kept])
     found = broken(copied)
@@ -287,7 +288,7 @@ def test_rows_that_are_missing_at_the_end_are_counted(copied: Path) -> None:
 def edited(run: Path, name: str, change: Callable[[dict[str, Any]], None], which: int = -1) -> None:
     """A row of metrics, sealed as if the run had written it."""
     path = run / name
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     change(rows[which])
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
@@ -326,7 +327,7 @@ def test_a_prompt_that_was_lost_or_exchanged_is_found_in_a_journal_that_was_chai
 ) -> None:
     """As a program would leave it that does not account for a prompt, and makes no mistake with its digests."""
     path = copied / "journal.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     kept = surviving(read_journal(path))
     last = max(at for at, row in enumerate(rows) if row["event"] == event and row["lineage"] == kept[-1].lineage)
     rows[last : last + 1] = [] if change is None else [rows[last] | change]
@@ -345,7 +346,7 @@ def chain_again(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def test_groups_that_were_started_with_older_weights_than_the_rows_say_are_found(copied: Path) -> None:
     path = copied / "journal.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     chain_again(path, [row | {"version": row["version"] - 5} if row["event"] == "dispatch" else row for row in rows])
     offenders = properties(copied, "lag")["lag"].offenders
     assert offenders and all("(loop.max_policy_lag=1)" in each for each in offenders)
@@ -370,7 +371,7 @@ def test_a_step_in_which_a_run_failed_is_in_no_number(tmp_path: Path) -> None:
 
 def test_a_journal_of_an_earlier_rlsys_is_accounted_for_and_continues_with_digests(copied: Path) -> None:
     path = copied / "journal.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     unknown = ("chain", "seals")
     plain = [{key: value for key, value in row.items() if key not in unknown} for row in rows if row["event"] != "seal"]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in plain))
@@ -404,7 +405,7 @@ def test_long_episodes_may_be_left_out_by_the_algorithm_and_not_by_failing(copie
 
     def change_all(fails: bool) -> None:
         for path in (copied / "trajectories").glob("step-*.jsonl"):
-            episodes = [json.loads(line) for line in path.read_text().splitlines()]
+            episodes = records(path)
             for episode in episodes:
                 change(episode, fails)
             path.write_text("".join(f"{json.dumps(episode)}\n" for episode in episodes))
@@ -422,7 +423,7 @@ def test_lengths_are_those_of_the_files_and_not_of_their_index(copied: Path) -> 
     """Which has no digest: reports take lists from it."""
     before = properties(copied, "lengths")["lengths"].says
     index = copied / "trajectories" / "index.jsonl"
-    rows = [json.loads(line) for line in index.read_text().splitlines()]
+    rows = records(index)
     index.write_text("".join(f"{json.dumps(row | {'tokens': 1000, 'failure': None})}\n" for row in rows))
     assert properties(copied, "lengths")["lengths"].says == before
     index.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from rlsys.journal import Finished, read_journal, surviving
 from rlsys.metrics import Sum
 from rlsys.types import Failure, FailureKind
 from tests.fakes import BanditLearner, BanditPool
+from tests.made import records
 from tests.unit.launch.driver.stages.test_rl import Outcome, play, rows
 from tests.unit.launch.tools.audit.test_audit import broken, chain_again, edited, leave_summary
 
@@ -102,7 +102,7 @@ def test_a_group_that_another_process_trained_into_a_step_is_found(left_over: Pa
     run = Path(shutil.copytree(left_over, tmp_path / "run"))
     late = late_outcomes(run)[0]
     path = run / "journal.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = records(path)
     is_late = {"event": "outcome", "sequence": late.sequence, "lineage": late.lineage}.items()
     chain_again(path, [row | {"outcome": "trained"} if is_late <= row.items() else row for row in lines])
     assert any(each.startswith(f"step {late.step}: ('rl', {late.sequence})") for each in offenders(run, "prompts"))

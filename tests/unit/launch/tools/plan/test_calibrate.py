@@ -16,6 +16,7 @@ from launch.cli import run
 from launch.tools.plan.calibrate import Calibration, answers_of, calibrate, fit_engine, predict
 from launch.tools.plan.trace import COLUMNS, CUMULATIVE, Trace, TraceSetting, read_trace
 from rlsys.errors import BadInput
+from tests.made import records
 from tests.paths import ROOT
 
 KEPT = ROOT / "tests" / "data" / "plan"
@@ -167,7 +168,7 @@ def test_a_run_directory_is_read_with_the_keys_of_its_stage(tmp_path: Path) -> N
 
 def test_a_counter_that_falls_or_is_missing_is_not_known(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run") / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = records(path)
     for row in rows[4:]:
         row["engine/cpu_s"] -= 35.0  # a worker that was started again
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

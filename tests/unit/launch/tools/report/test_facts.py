@@ -21,7 +21,7 @@ from launch.tools.report.packing import make_pack
 from launch.tools.report.redact import redact
 from launch.tools.report.verdict import Verdict, judge, tasks_needed
 from launch.tools.report.words import number, p_value, round_count, share
-from tests.made import jsonl
+from tests.made import jsonl, records
 from tests.run_directory import episode, result, run_directory
 
 STAGES = [{"name": "sft", "kind": "sft", "steps": 3}, {"name": "rl", "kind": "rl", "steps": 20}]
@@ -93,7 +93,7 @@ def average(values: list[float]) -> float:
 def test_every_number_of_the_first_screen_is_that_of_the_raw_lines(tmp_path: Path) -> None:
     run = opened(tmp_path)
     report = build_report([run], [None])
-    raw = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    raw = records(run.path / "metrics.jsonl")
     rl = [each for each in raw if each["stage"] == "rl"]
     tiles = {each["label"]: (each["value"], each["note"]) for each in report["tiles"]}
     reward = [each["reward/mean"] for each in rl]
@@ -123,7 +123,7 @@ def test_the_lag_of_a_step_is_compared_with_the_bound_that_it_had(
     lags: list[int], bounds: list[int], level: str, tmp_path: Path
 ) -> None:
     run = whole(tmp_path / "run", loop=LOOP | {"max_policy_lag": 1})
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = records(run / "metrics.jsonl")
     for line, lag, bound in zip([each for each in lines if each["stage"] == "rl"], lags, bounds, strict=False):
         line |= {"lag/max": lag, "lag/bound": bound}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

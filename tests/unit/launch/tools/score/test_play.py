@@ -13,6 +13,7 @@ from launch.cli import run
 from launch.tools.score.play import Lines, PlayerMessage, completion_of, lines_of, next_message
 from rlsys.errors import BadInput
 from rlsys.types import TurnStop
+from tests.made import records
 
 TASK = "Hugo has 55 cards and then gives away 24 of them to a friend. How many cards does Hugo have left?"
 DATA = [{"question": TASK, "answer": "#### 31"}, {"question": "What is 2 + 3?", "answer": "#### 5"}]
@@ -76,7 +77,7 @@ def test_episodes_add_up_in_a_file(play: Played, tmp_path: Path) -> None:
     out = tmp_path / "played.jsonl"
     for task in ("2", "data.jsonl:2"):
         assert play("--output", str(out), "--task", task, said="<answer>5</answer>")[0] == 0
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = records(out)
     assert [(line["sequence"], line["parts"]["correct"]) for line in lines] == [(1, 0.0), (0, 1.0)]
 
 
@@ -166,7 +167,7 @@ def test_a_world_from_elsewhere_says_where_it_stands(
         code, shown, err = play("--output", str(out), said=said, config="corridor.yaml")
         assert code == 0, err
     assert 'state {"place": 2, "way": [0, 1, 2]}' in shown or '"way": [0, 1, 0, 1, 2]' in shown
-    lines: list[Any] = [json.loads(line) for line in out.read_text().splitlines()]
+    lines: list[Any] = records(out)
     assert [(line["state"]["place"], line["reward"]) for line in lines] == [(2, 1.0), (2, 0.8)]
     assert run(["score", "corridor.yaml", "--input", str(out)]) == 0
     assert [json.loads(line)["reward"] for line in capsys.readouterr().out.splitlines()] == [1.0, 0.8]

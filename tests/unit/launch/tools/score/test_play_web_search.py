@@ -14,7 +14,7 @@ import pytest
 
 from envs.services.retriever.config import KINDS
 from launch.cli import run
-from tests.made import jsonl
+from tests.made import jsonl, records
 
 KEY = "k3y-of-a-test"
 FOUND = {"title": "Emma", "link": "https://example.org/emma", "snippet": "Written by Jane Austen."}
@@ -72,7 +72,7 @@ def played(tmp_path: Path, *keys: str) -> tuple[int, list[dict[str, Any]]]:
     own = [f"env.data={data}", "env.protocol=icrl", "env.topk=2", "reward.name=icrl"]
     code = run(["play", "worlds/search", *own, *keys, *files])
     output = tmp_path / "played.jsonl"
-    return code, [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
+    return code, records(output) if output.exists() else []
 
 
 @pytest.mark.parametrize("api", ["serper", "serpapi"])

@@ -1,7 +1,6 @@
 """What a run leaves behind is scored again by `rlsys score`: the same rewards and parts, to the last digit."""
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from rlsys.config.output import TrajectoriesConfig
 from rlsys.rollout import transcript_of
 from rlsys.types import EpisodeEnd, Failure, FailureKind, Message, Task, Trajectory
 from tests.judge_endpoint import scripted
-from tests.made import group, ticket, trajectory, turn
+from tests.made import group, records, ticket, trajectory, turn
 
 PARIS = Task(task_id="q:1", question="The capital of France?", answers=("Paris",), record={"source": "hand"})
 SURD = Task(task_id="m:1", question="?", answers=("\\sqrt{8}",))
@@ -138,7 +137,7 @@ def left_behind(folder: Path, played: list[Trajectory]) -> Path:
 def scored(source: Path, *overrides: str) -> list[dict[str, Any]]:
     output = source.with_name("scored.jsonl")
     assert run(["score", "quickstart", "--input", str(source), "--output", str(output), *overrides]) == 0
-    return [json.loads(line) for line in output.read_text().splitlines()]
+    return records(output)
 
 
 @pytest.mark.parametrize(("config", "task", "said", "overrides"), EPISODES)
