@@ -39,19 +39,21 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
     if stopped and inside_ray_job():
         return f"no report of a stopped job: {by_hand}"
     limit_s = limit_s or (STOP_S if stopped else END_S)
-    try:
-        made = subprocess.Popen(
-            [*command, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        return f"no report ({error.strerror}): {by_hand}"
-    with made, _ended_by_signals(made):
+    with _ended_by_signals() as end_by_signals:
         try:
-            _, wrong = made.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            made.kill()
-            return f"no report within {limit_s:g} s: {by_hand}"
+            made = subprocess.Popen(
+                [*command, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            return f"no report ({error.strerror}): {by_hand}"
+        with made:
+            end_by_signals(made)
+            try:
+                _, wrong = made.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                made.kill()
+                return f"no report within {limit_s:g} s: {by_hand}"
     if made.returncode == 0:
         return f"report: {path / 'report.html'}"
     if made.returncode == -signal.SIGKILL:
@@ -61,13 +63,29 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
 
 
 @contextmanager
-def _ended_by_signals(made: subprocess.Popen[bytes]) -> Iterator[None]:
-    """By Ctrl-C and SIGTERM, which a run that is tidying up ignores."""
+def _ended_by_signals() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """By Ctrl-C and SIGTERM, which a run that is tidying up ignores; also by one that comes while the process starts.
+
+    Yields what is told of the process.
+    """
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    started: list[subprocess.Popen[bytes]] = []
+    came: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        came.append(number)
+        for process in started:
+            process.kill()
+
+    def add(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        if came:
+            process.kill()
+
     try:
         for each in before:
-            signal.signal(each, lambda *_: made.kill())
-        yield
+            signal.signal(each, end)
+        yield add
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

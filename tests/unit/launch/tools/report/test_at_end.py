@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launch.driver.run.rundir import RunDir
 from launch.run_dir.directory import read_directory
+from launch.tools.report import at_end
 from launch.tools.report.at_end import make_report, reporting
 from tests.run_directory import run_directory
 
@@ -36,10 +39,23 @@ def test_a_signal_ends_it_at_once(tmp_path: Path) -> None:
     program = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGTERM); time.sleep(60)"
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        line = make_report(tmp_path, (sys.executable, "-S", "-c", program), 30.0)
+        line = make_report(tmp_path, (sys.executable, "-S", "-c", program), 300.0)
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+    assert line.startswith("no report (it was stopped)")
+
+
+def test_a_signal_while_it_starts_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def interrupted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*command, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(at_end.subprocess, "Popen", interrupted)
+    line = make_report(tmp_path, (sys.executable, "-S", "-c", "import time; time.sleep(60)"), 300.0)
     assert line.startswith("no report (it was stopped)")
 
 
