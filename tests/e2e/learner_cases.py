@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from learners import policy
 from learners.meeting import RankSpec
+from learners.proofs import require_packing
 from learners.rank import LearnerRank
 from learners.scratch import build
 from rlsys.config.model import ScratchModel
@@ -48,10 +50,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_model(tmp_path_factory.mktemp("scratch") / "model")
 
 
+def make_prover() -> Callable[[Any], None]:
+    """Proofs of packing are half of what a stage's start takes; here hundreds begin, of a few models."""
+    proved: set[str] = set()
+
+    def prove(model: Any) -> None:
+        key = f"{model.dtype} {model.device} {type(model).__name__} {model.config.to_json_string()}"
+        if key not in proved:
+            require_packing(model)
+            proved.add(key)
+
+    return prove
+
+
 @pytest.fixture(scope="module")
 def learner() -> Iterator[LearnerRank]:
     rank = LearnerRank(spec())
-    yield rank
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(policy, "require_packing", make_prover())
+        yield rank
     rank.close()
 
 
@@ -70,6 +87,7 @@ def spawn(run: Callable[..., None], world_size: int, *arguments: Any, deadline_s
 
 def bare_process(rank: int) -> None:
     """Of every rank, before its learner."""
+    policy.require_packing = make_prover()
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if name() == "cuda":

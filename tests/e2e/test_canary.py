@@ -1,5 +1,5 @@
-"""The start-up canary with a real engine and a real learner: it passes while the engine is healthy, before and after
-two ways of being silently broken, which do not.
+"""The start-up canary with real engines and a real learner: it passes while an engine is healthy, and not once the
+engine is silently broken.
 
 The model has a tied head, which vLLM's reload on a CPU leaves stale unless the learner sends it under its own name.
 """
@@ -82,29 +82,28 @@ def test_the_canary_passes_a_healthy_engine_and_catches_one_that_keeps_old_weigh
 
     async def play() -> None:
         learner, config = wire.learner(recipe(), device()), recipe()
-        pool = make_pool(model_path, tmp_path / "weights", fault)
+        pools = [make_pool(model_path, tmp_path / "weights", fault) for _ in FAULTS]
 
         async def begin() -> None:
             await learner.start()
             await learner.begin(str(model_path), config.learner, config.algorithm, total_steps=1, temperature=1.0)
 
         try:
-            await asyncio.gather(begin(), pool.start())
-            sync = make_sync(learner, pool)
-            await sync.canary()
-            assert close(sync)
-            await sync.publish(await sync.export(0))  # and back
-            assert close(sync)
-            for what in FAULTS:
+            for what, pool in zip(FAULTS, pools, strict=True):  # in turn: on two cores that is faster
+                await asyncio.gather(pool.start(), *([begin()] if pool is pools[0] else []))
+                sync = make_sync(learner, pool)
+                await sync.canary()
+                assert close(sync)
+                await sync.publish(await sync.export(0))  # and back
+                assert close(sync)
                 fault.write_text(what)
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
                     await make_sync(learner, pool).canary()
                     pytest.fail(f"an engine that {what} passed")
-                pool._roster.failure = None  # which ended the run
-            fault.write_text("")
-            await make_sync(learner, pool).canary()
+                fault.write_text("")
+                await pool.stop()  # its GPU is for the next one
         finally:
-            await pool.stop()
+            await asyncio.gather(*(pool.stop() for pool in pools))
             await learner.stop()
 
     asyncio.run(play())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -19,7 +18,6 @@ import pytest
 from envs.problems.procedural.entries import PROGRAM, Part, make_entries
 from envs.problems.procedural.families import FAMILIES
 from envs.problems.procedural.tasks import FamilyConfig
-from envs.services.guard import ToolFailed
 from envs.tasks.splits import is_held_out
 from envs.tools.gym_scorer import GymScorer, How, Scored
 from envs.tools.sandbox import SandboxConfig
@@ -28,6 +26,7 @@ from tests.e2e.runs import rlsys
 from tests.made import records
 from tests.paths import ROOT
 from tests.refused import refused
+from tests.sandboxed import run_closing
 
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, timeout_s=5.0)
@@ -43,20 +42,7 @@ WRONG = ("", "zzz not an answer", "0", "1", "-1", "nan", "inf", "1e999", "[]", "
 
 
 def in_scorer(plan: Callable[[GymScorer], Awaitable[T]], sandbox: SandboxConfig = SANDBOX) -> T:
-    """Run with a scorer of its own; skip where the host forbids a sandbox."""
-
-    async def run() -> T:
-        scorer = GymScorer(sandbox)
-        try:
-            return await plan(scorer)
-        except ToolFailed as failed:
-            if "docs/sandbox.md" in failed.failure.detail:
-                pytest.skip(failed.failure.detail)
-            raise
-        finally:
-            await scorer.close()
-
-    return asyncio.run(run())
+    return run_closing(lambda: GymScorer(sandbox), plan)
 
 
 def asked(family: str, entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from tests.made import jsonl, plan
 from tests.paths import DATA, needs_data
 from tests.played import episode, tokenizer_in
 from tests.refused import refused
+from tests.sandboxed import run_closing
 
 T = TypeVar("T")
 SANDBOX = SandboxConfig(workers=1, preload=["math"], timeout_s=30.0)
@@ -48,20 +49,7 @@ def shown(text: str) -> Message:
 
 
 def in_sandbox(plan: Callable[[PythonMathWorld], Awaitable[T]], config: PythonMathConfig = SMALL) -> T:
-    """Run with a world of its own, for a sandbox lives in one event loop; skip where the host forbids one."""
-
-    async def run() -> T:
-        world = PythonMathWorld(config)
-        try:
-            return await plan(world)
-        except ToolFailed as failed:
-            if "docs/sandbox.md" in failed.failure.detail:
-                pytest.skip(failed.failure.detail)
-            raise
-        finally:
-            await world.close()
-
-    return asyncio.run(run())
+    return run_closing(lambda: PythonMathWorld(config), plan)
 
 
 def steps(*texts: str, config: PythonMathConfig = SMALL, turns_left: int = 9) -> list[Step]:
