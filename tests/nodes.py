@@ -23,7 +23,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -99,7 +98,6 @@ class Cluster:
         self, argv: Sequence[str], *, timeout: float = 300, node: int = 1, env: Mapping[str, str] | None = None
     ) -> Result:
         """Run a command in the project's folder; the machine's `rlsys` and `python` are those of this test."""
-        begun = time.monotonic()
         with tempfile.NamedTemporaryFile("w+") as output:
             process = self.start(argv, node=node, env=env, output=output.fileno())
             try:
@@ -108,7 +106,7 @@ class Cluster:
                 self.signal(process, signal.SIGKILL)
                 said = Path(output.name).read_text()[-3000:]
                 raise AssertionError(f"{' '.join(argv)}: not done after {timeout:g} s; it said: {said}") from None
-            return Result(process.returncode, Path(output.name).read_text(), time.monotonic() - begun)
+            return Result(process.returncode, Path(output.name).read_text())
 
     def start(
         self,

@@ -350,7 +350,10 @@ def expected(paths):
     }
 
 
-@pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+SLOW = pytest.mark.slow  # one rank is what two are compared with in test_learner_rank
+
+
+@pytest.mark.parametrize("world_size", [pytest.param(1, marks=SLOW), 2, pytest.param(4, marks=SLOW)])
 def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_path) -> None:
     need_gpus(world_size)
     spawn(run_rank, world_size, paths, str(tmp_path / "found.pt"), deadline_s=300)

@@ -42,6 +42,7 @@ def run_rank(rank: int, world_size: int, port: int, path: str, zero_stage: int, 
     learner.close()
 
 
+@pytest.mark.slow
 def test_two_ranks_of_zero_3_give_the_weights_of_one(tmp_path: Path) -> None:
     path = save(tmp_path / "model")
     spawn(run_rank, 1, path, 2, str(tmp_path / "one"), deadline_s=200)
