@@ -22,10 +22,10 @@ class PolicyGradient(Algorithm):
         self.reduction, self.truncated = terms.reduction, terms.truncated
         self.epochs, self.minibatches, self.entropy_coef = terms.epochs, terms.minibatches, terms.entropy_coef
         if kl_of(terms) is not None:
-            self.needs |= {REFERENCE}
+            self.needs = self.needs | {REFERENCE}
         # Only where several steps follow: in the first the proximal policy is the one that is being trained.
         if self.clipped and terms.epochs * terms.minibatches > 1 and terms.is_correction != "none":
-            self.needs |= {PROXIMAL}
+            self.needs = self.needs | {PROXIMAL}
 
 
 def with_signal(credit: list[float]) -> list[float] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from learners.algorithms.base import VALUES, Moments
 from learners.algorithms.objective import add_terms, clipped
 from learners.algorithms.policy_gradient import PolicyGradient, raw_scores
-from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, TokenCredit, check_dual_clip
+from learners.algorithms.terms import Clip, PolicyGradientConfig, TokenCredit, check_dual_clip
 from rlsys.errors import require, require_bounds
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(TokenCredit, Clip, KLTerm, PolicyGradientConfig):
+class PPOConfig(TokenCredit, Clip, PolicyGradientConfig):
     name: str = "ppo"
     dual_clip: Optional[float] = None
     """Bound on the loss of a token with a negative advantage, as a multiple of |advantage|; 3 is usual. null: none."""

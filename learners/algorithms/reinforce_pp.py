@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from learners.algorithms.base import Moments
 from learners.algorithms.objective import add_terms, clipped
 from learners.algorithms.policy_gradient import PolicyGradient, raw_scores, relative_to_group
-from learners.algorithms.terms import Clip, KLTerm, PolicyGradientConfig, TokenCredit
+from learners.algorithms.terms import Clip, PolicyGradientConfig, TokenCredit
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReinforcePPConfig(TokenCredit, Clip, KLTerm, PolicyGradientConfig):
+class ReinforcePPConfig(TokenCredit, Clip, PolicyGradientConfig):
     name: str = "reinforce_pp"
     group_baseline: bool = False
     """Whether the group's mean is subtracted from each reward first (REINFORCE++-baseline). For groups of at least

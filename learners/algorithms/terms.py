@@ -76,8 +76,8 @@ class Clip:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenCredit:
-    """The credit of each token, which the learner finds (`learners.algorithms.credit`). Before `KLTerm` among bases."""
+class TokenCredit(KLTerm):
+    """The credit of each token, which the learner finds (`learners.algorithms.credit`), with the KL penalty in it."""
 
     discount: float = 1.0
     """Discount (gamma) of the trajectory's reward per sampled token. Token rewards, such as Long CoT's, have their

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from rlsys.system import memory, orphans
 from tests.made import records
 
 ROOT = Path(__file__).resolve().parents[2]
+STOP_S = 300.0  # from a signal to the end
 DEADLINE_S = 1200  # three times what the longest takes on two cores of its own: those of a shared machine are slower
 TIDY_S = 60  # in which a run ends what a killed one has left
 WORKER = "PYTEST_XDIST_WORKER"  # the name of the process that pytest handed this test to
@@ -64,6 +66,10 @@ def rlsys(
                 time.sleep(0.05)
             if process.poll() is None and send is not None:
                 process.send_signal(send)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_S)
+                if process.poll() is None:  # it hangs, and the exit code says so
+                    process.kill()
 
         watcher = threading.Thread(target=watch)
         if send is not None:

@@ -350,7 +350,7 @@ def expected(paths):
     }
 
 
-SLOW = pytest.mark.slow  # one rank is what two are compared with in test_learner_rank
+SLOW = pytest.mark.slow  # two ranks are compared with the same plain loop
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(1, marks=SLOW), 2, pytest.param(4, marks=SLOW)])

@@ -17,6 +17,14 @@ SHORT = ["stages.sft.steps=6", "stages.rl.steps=20", "loop.groups_per_step=8", "
 SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.loop.groups_per_step=8"]
 
 
+def test_a_run_that_is_terminated_while_ray_starts_leaves_nothing(tmp_path: Path) -> None:
+    """Ray takes the signal's handler away."""
+    command = ["train", "quickstart", "--run-dir", str(tmp_path / "run"), *SHORT]
+    early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
+    assert early.code == 143, early.output[-2000:]
+    assert left_behind() == []
+
+
 @pytest.mark.slow
 def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_path: Path) -> None:
     run = tmp_path / "run"

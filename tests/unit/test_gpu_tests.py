@@ -38,6 +38,6 @@ def test_what_the_canary_starts_at_a_time_can_be_placed(monkeypatch: pytest.Monk
     monkeypatch.setenv(device.VARIABLE, "cuda")
     recipe = test_canary.recipe()
     asked = wire.engine_needs(recipe, wire.services([]), device.device()) + wire.rank_needs(recipe, device.device())
-    assert {need.gpus for need in asked} == {1} and len(asked) == 2  # of the healthy engine; the others come in turn
+    assert {need.gpus for need in asked} == {1} and len(asked) == 2  # of one engine; the other comes after it
     assert 8 < sum(need.cpus for need in asked) <= device.RAY_CPUS
     assert resolve(recipe, device.device()) == recipe

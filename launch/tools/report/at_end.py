@@ -13,6 +13,7 @@ from pathlib import Path
 from launch.checks.machine import inside_ray_job
 from launch.driver.run.rundir import RunDir
 
+STOPPED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 END_S, STOP_S = 60.0, 10.0  # seconds that it may take; after a stop the caller waits for the process to end
 REPORT = (sys.executable, "-m", "launch", "report")
 
@@ -39,7 +40,7 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
     if stopped and inside_ray_job():
         return f"no report of a stopped job: {by_hand}"
     limit_s = limit_s or (STOP_S if stopped else END_S)
-    with _ended_by_signals() as end_by_signals:
+    with _ended_by_signals() as signals:
         try:
             made = subprocess.Popen(
                 [*command, str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -48,7 +49,7 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
         except OSError as error:
             return f"no report ({error.strerror}): {by_hand}"
         with made:
-            end_by_signals(made)
+            signals.end(made)
             try:
                 _, wrong = made.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
@@ -56,36 +57,39 @@ def make_report(path: Path, command: Sequence[str] = REPORT, limit_s: float | No
                 return f"no report within {limit_s:g} s: {by_hand}"
     if made.returncode == 0:
         return f"report: {path / 'report.html'}"
-    if made.returncode == -signal.SIGKILL:
+    if signals.came or made.returncode in STOPPED:
         return f"no report (it was stopped): {by_hand}"
     said = wrong.decode("utf-8", "replace").strip().splitlines()
     return f"no report ({said[-1] if said else f'exit code {made.returncode}'}): {by_hand}"
 
 
+class _Signals:
+    """Ctrl-C and SIGTERM, of which each ends the process, also where it starts only then."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def take(self, *_: object) -> None:
+        self.came = True
+        if self._process is not None:
+            self._process.kill()
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self.came:
+            process.kill()
+
+
 @contextmanager
-def _ended_by_signals() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """By Ctrl-C and SIGTERM, which a run that is tidying up ignores; also by one that comes while the process starts.
-
-    Yields what is told of the process.
-    """
+def _ended_by_signals() -> Iterator[_Signals]:
+    """While a run that is tidying up ignores both."""
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    started: list[subprocess.Popen[bytes]] = []
-    came: list[int] = []
-
-    def end(number: int, _: object) -> None:
-        came.append(number)
-        for process in started:
-            process.kill()
-
-    def add(process: subprocess.Popen[bytes]) -> None:
-        started.append(process)
-        if came:
-            process.kill()
-
+    signals = _Signals()
     try:
         for each in before:
-            signal.signal(each, end)
-        yield add
+            signal.signal(each, signals.take)
+        yield signals
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
