@@ -1,7 +1,5 @@
-"""The keys that policy-gradient algorithms share, in groups: an algorithm's config inherits those that its loss reads.
-
-class GRPOConfig(Clip, KLTerm, PolicyGradientConfig)
-"""
+"""The keys that policy-gradient algorithms share, in groups: an algorithm's config inherits those that its loss reads,
+as `GRPOConfig(Clip, KLTerm, PolicyGradientConfig)` does."""
 
 from __future__ import annotations
 
