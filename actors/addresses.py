@@ -51,10 +51,10 @@ def interfaces() -> dict[str, str]:
     import psutil
 
     return {
-        name: each.address
-        for name, found in psutil.net_if_addrs().items()
-        for each in found
-        if each.family == socket.AF_INET
+        name: address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        for address in addresses
+        if address.family == socket.AF_INET
     }
 
 
@@ -62,8 +62,8 @@ def free_port(place: Listening, earlier: str) -> int:
     """The port of the `earlier` url where it was here and is free again, else 0: any. Raises BadInput where this
     machine does not have the address.
     """
-    asked = urlsplit(earlier).port if earlier else None
-    port = asked if asked is not None and place.url(asked) == earlier else 0
+    earlier_port = urlsplit(earlier).port if earlier else None
+    port = earlier_port if earlier_port is not None and place.url(earlier_port) == earlier else 0
     with socket.socket(socket.AF_INET6 if ":" in place.bind else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,9 +72,9 @@ def free_port(place: Listening, earlier: str) -> int:
         except OSError as error:
             if error.errno == errno.EADDRINUSE and port:
                 return 0
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise BadInput(
-                f"{place.bind} on node {place.announce}: {said}",
+                f"{place.bind} on node {place.announce}: {reason}",
                 where=KEY,
                 expected="an interface or an address of the node, or 0.0.0.0",
             ) from error

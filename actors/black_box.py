@@ -130,8 +130,8 @@ def place(stack: str) -> str:
     if not frames:
         return ""
     inner, outer = frames[0], frames[-1]
-    said = _line(*inner)
-    return said if len(frames) == 1 else f"{said}, called from {_line(*outer)}"
+    location = _line(*inner)
+    return location if len(frames) == 1 else f"{location}, called from {_line(*outer)}"
 
 
 def _line(file: str, number: int, name: str) -> str:

@@ -56,8 +56,8 @@ def chat_form(messages: Sequence[Message], *, texts: bool) -> list[dict[str, Any
 
 
 def _call_form(call: ToolCall, texts: bool) -> dict[str, Any]:
-    given = json.dumps(call.arguments, ensure_ascii=False) if texts else dict(call.arguments)
-    return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": given}}
+    arguments = json.dumps(call.arguments, ensure_ascii=False) if texts else dict(call.arguments)
+    return {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": arguments}}
 
 
 def fold_inline(messages: Sequence[Message]) -> list[Message]:
@@ -97,8 +97,8 @@ def map_texts(message: Message, change: Callable[[str], str]) -> Message:
         if isinstance(value, str):
             return change(value)
         if isinstance(value, Mapping):
-            return {change(key): inside(each) for key, each in value.items()}
-        return [inside(each) for each in value] if isinstance(value, list) else value
+            return {change(key): inside(child) for key, child in value.items()}
+        return [inside(child) for child in value] if isinstance(value, list) else value
 
     calls = tuple(
         replace(call, name=change(call.name), arguments=inside(call.arguments), call_id=change(call.call_id))
@@ -126,20 +126,20 @@ def write_said(render: Render, message: Message, offer: ToolOffer) -> str:
     Raises ValueError where what stands around it does not say so, and what the template raises.
     """
     results = [Message(role="tool", content=".", tool=call.name, call_id=call.call_id) for call in message.calls]
-    shown = render([ASKED, message, *results], open_turn=True, offer=offer)
+    full_text = render([ASKED, message, *results], open_turn=True, offer=offer)
     plain = Message(role="assistant", content=MARK)
     before, _, after = render([ASKED, plain, *results], open_turn=True, offer=offer).partition(MARK)
     # The turn that is opened may begin with an empty thought, which history lacks; a text may begin with a space.
-    for seen in (before, render([ASKED], open_turn=True, offer=offer)):
-        if shown.startswith(seen) and after and shown.endswith(after):
-            return shown[len(seen) : len(shown) - len(after)]
+    for prefix in (before, render([ASKED], open_turn=True, offer=offer)):
+        if full_text.startswith(prefix) and after and full_text.endswith(after):
+            return full_text[len(prefix) : len(full_text) - len(after)]
     raise ValueError("the chat template shows calls in another turn than the one that it opens")
 
 
 def require_tools(render: Render, offer: ToolOffer, family: Family | None) -> None:
     """Raises BadInput, with what to do, where the policy would not see its tools or could not be read."""
-    other = f"a model whose template writes calls as one of {', '.join(FAMILIES)}, or env.protocol=hermes"
+    expected = f"a model whose template writes calls as one of {', '.join(FAMILIES)}, or env.protocol=hermes"
     if family is None:
-        raise BadInput("the chat template writes no calls of tools that can be read", expected=other)
+        raise BadInput("the chat template writes no calls of tools that can be read", expected=expected)
     if offer.schemas and render([ASKED], open_turn=True) == render([ASKED], open_turn=True, offer=offer):
-        raise BadInput("the chat template shows no tools", expected=other)
+        raise BadInput("the chat template shows no tools", expected=expected)

@@ -58,21 +58,21 @@ class ChatTemplate:
         system = Message(role="system", content=MARK)
         if self._moves([ASKED], "."):
             return ("turns",)
-        found = ["thoughts"] if self._moves([ASKED], f"{THOUGHT_OPEN}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
-        for what, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
+        parts = ["thoughts"] if self._moves([ASKED], f"{THOUGHT_OPEN}\n{MARK}\n{THOUGHT_CLOSE}\n\n.") else []
+        for part, prompt, offer in (("the system text", [system, ASKED], None), ("tools", [ASKED], PROBE_OFFER)):
             with contextlib.suppress(Exception):  # many templates know no system, or no tools: none can be played
-                found += [what] if self._moves(prompt, ".", offer) else []
-        return tuple(found)
+                parts += [part] if self._moves(prompt, ".", offer) else []
+        return tuple(parts)
 
     def _moves(self, prompt: Sequence[Message], text: str, offer: ToolOffer | None = None) -> bool:
         """Whether a made-up conversation of three turns is not the one of two, continued. A thought that the template
         opens itself stands in no history, and neither does the role that it leaves to the model to write."""
-        chat, said = list(prompt), Message(role="assistant", content=text)
+        chat, answer = list(prompt), Message(role="assistant", content=text)
         for _ in range(2):
-            seen = self.render(chat, open_turn=True, offer=offer).removesuffix(self.opened_thought)
-            chat += [said, ASKED]
-            shown = self.render(chat, open_turn=True, offer=offer)
-            if not _continues(shown, seen, text if self.opening else ""):
+            prefix = self.render(chat, open_turn=True, offer=offer).removesuffix(self.opened_thought)
+            chat += [answer, ASKED]
+            full_text = self.render(chat, open_turn=True, offer=offer)
+            if not _continues(full_text, prefix, text if self.opening else ""):
                 return True
         return False
 
@@ -80,10 +80,10 @@ class ChatTemplate:
         """Whether the chat template, with the replies there, shows something else than what was seen and then said."""
         if not self.rewrites:
             return False
-        *before, said = fold_inline(messages)
-        seen = self.render(before, open_turn=True, offer=offer)
-        shown = self.render([*messages, *replies], open_turn=True, offer=offer)
-        return not _continues(shown, seen, said.content)
+        *before, answer = fold_inline(messages)
+        prefix = self.render(before, open_turn=True, offer=offer)
+        full_text = self.render([*messages, *replies], open_turn=True, offer=offer)
+        return not _continues(full_text, prefix, answer.content)
 
     def around(self) -> tuple[str, str]:
         """What the chat template writes before and after a message of the model's, between two of the user."""
@@ -94,7 +94,7 @@ class ChatTemplate:
     @cached_property
     def opening(self) -> str:
         """What the chat template writes to open a turn of the model's. Empty: it has no generation prompt."""
-        closed, opened = (self.render([ASKED], open_turn=each) for each in (False, True))
+        closed, opened = (self.render([ASKED], open_turn=open_turn) for open_turn in (False, True))
         return opened.removeprefix(closed)
 
     @cached_property
@@ -107,8 +107,8 @@ class ChatTemplate:
     def lead(self) -> str:
         """White space that the template writes between the opening of the model's turn and what it says: the model has
         to write it itself (Vicuna's `ASSISTANT:` and ` 5`)."""
-        before, seen = self.around()[0], self.render([ASKED], open_turn=True)
-        lead = before.removeprefix(seen) if before.startswith(seen) else ""
+        before, prefix = self.around()[0], self.render([ASKED], open_turn=True)
+        lead = before.removeprefix(prefix) if before.startswith(prefix) else ""
         return "" if lead.strip() else lead
 
     def family(self, offer: ToolOffer) -> Family | None:
@@ -147,23 +147,23 @@ class ChatTemplate:
         key = tuple((message.role, message.inline, bool(message.calls)) for message in messages), offer
         role = self._left_out.get(key)
         if role is None:
-            marked = [replace(each, content=f"{MARK}{at}{MARK}") for at, each in enumerate(messages)]
+            chat = [replace(message, content=f"{MARK}{at}{MARK}") for at, message in enumerate(messages)]
             role = ""
             with contextlib.suppress(Exception):  # one that reads what it shows: the messages themselves will tell
-                shown = self.render(marked, open_turn=True, offer=offer)
-                role = next((each.role for each in marked if each.content not in shown and not each.calls), "")
+                text = self.render(chat, open_turn=True, offer=offer)
+                role = next((message.role for message in chat if message.content not in text and not message.calls), "")
             self._left_out[key] = role
         if role:
-            what = f"the chat template leaves out a message of the {role}"
+            reason = f"the chat template leaves out a message of the {role}"
             roles = ", ".join(message.role for message in messages)
-            raise BadInput(what, where=f"a conversation of {roles}", expected="none, or another model.chat_template")
+            raise BadInput(reason, where=f"a conversation of {roles}", expected="none, or another model.chat_template")
 
 
-def _continues(shown: str, seen: str, said: str) -> bool:
-    return shown.startswith(seen) and shown[len(seen) :].lstrip().startswith(said.strip())
+def _continues(full_text: str, prefix: str, answer: str) -> bool:
+    return full_text.startswith(prefix) and full_text[len(prefix) :].lstrip().startswith(answer.strip())
 
 
 @lru_cache(64)  # offers of tools: a world has one or a few
 def read_schemas(schemas: tuple[str, ...]) -> list[dict[str, Any]]:
     """As templates take them. Not to be changed."""
-    return [json.loads(each) for each in schemas]
+    return [json.loads(schema) for schema in schemas]

@@ -13,21 +13,21 @@ FILES = ("generation_config.json", "config.json")
 def read_ends(model_path: str, eos_token_id: int | None) -> frozenset[int]:
     """Of a folder or hub name, whose files are taken from the hub's cache, or fetched into it. Raises BadInput for a
     file that cannot be read."""
-    found: set[int | None] = {eos_token_id}
+    ids: set[int | None] = {eos_token_id}
     for name in FILES:
         file = _find(model_path, name)
         try:
-            read = json.loads(file.read_text()) if file is not None else {}
-            texts = read.get("text_config") or {}  # of a model that reads more than text
-            named = read.get("eos_token_id", texts.get("eos_token_id"))
+            config = json.loads(file.read_text()) if file is not None else {}
+            texts = config.get("text_config") or {}  # of a model that reads more than text
+            eos = config.get("eos_token_id", texts.get("eos_token_id"))
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"its {name} is no readable JSON object", key="model.path", found=model_path) from error
-        listed = named if isinstance(named, list) else [named]
-        if not all(one is None or type(one) is int for one in listed):
+        listed = eos if isinstance(eos, list) else [eos]
+        if not all(token_id is None or type(token_id) is int for token_id in listed):
             expected = "a whole number, or a list of them"
-            raise BadInput(where=f"{model_path}/{name}", key='"eos_token_id"', found=str(named)[:40], expected=expected)
-        found |= set(listed)
-    return frozenset(one for one in found if one is not None)
+            raise BadInput(where=f"{model_path}/{name}", key='"eos_token_id"', found=str(eos)[:40], expected=expected)
+        ids |= set(listed)
+    return frozenset(token_id for token_id in ids if token_id is not None)
 
 
 def _find(model_path: str, name: str) -> Path | None:
@@ -37,5 +37,5 @@ def _find(model_path: str, name: str) -> Path | None:
     from transformers.utils import cached_file  # seconds to import, and the tokenizer has done it by then
 
     missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    found = cached_file(model_path, name, _raise_exceptions_for_gated_repo=False, **missing)
-    return None if found is None else Path(found)
+    cache_path = cached_file(model_path, name, _raise_exceptions_for_gated_repo=False, **missing)
+    return None if cache_path is None else Path(cache_path)

@@ -104,7 +104,7 @@ class Engine:
         orphans.tag_own()
         engine_start.enter(engine_start.SPAWNING)
         gauges = Gauges()
-        others = set(multiprocessing.active_children())
+        other_children = set(multiprocessing.active_children())
         os.environ[PARENT_VARIABLE] = str(os.getpid())
         try:
             with naming_holders(any_error=True):  # of its process the error says nothing
@@ -112,7 +112,7 @@ class Engine:
         finally:
             del os.environ[PARENT_VARIABLE]
         leave_out_token_texts(llm.output_processor)
-        processes = [child for child in multiprocessing.active_children() if child not in others]
+        processes = [child for child in multiprocessing.active_children() if child not in other_children]
         engine = cls(spec, llm, processes, gauges, own_sockets)
         try:
             await engine._ask(llm.update_weight_version("0"))
@@ -129,7 +129,7 @@ class Engine:
     async def _start_adapter(self, folder: Path) -> None:
         adapter = read_adapter(folder)
         assert adapter is not None, f"{folder} holds no adapter"
-        await self._call("rl_load_adapter", str(folder), asdict(adapter), what=f"the adapter of {folder}")
+        await self._call("rl_load_adapter", str(folder), asdict(adapter), label=f"the adapter of {folder}")
         self._adapter = adapter_request()
         await self.generate([0], TurnRequest(max_tokens=2, temperature=1.0, top_p=1.0, seed=0), "warm-up-adapter")
 
@@ -164,7 +164,7 @@ class Engine:
         cutting = asyncio.ensure_future(self.llm.abort(request_id))
         self._cutting.add(cutting)
         cutting.add_done_callback(self._cutting.discard)
-        cutting.add_done_callback(lambda done: done.cancelled() or done.exception())  # of a dead one its callers hear
+        cutting.add_done_callback(lambda task: task.cancelled() or task.exception())  # of a dead one its callers hear
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token after the first ([L-1]) under the current weights, at temperature 1."""
@@ -202,39 +202,39 @@ class Engine:
         Where an adapter comes or goes, all of them: a request keeps to the end what it was sent with.
         """
         states = self.llm.output_processor.request_states.values()
-        again = [state.external_req_id for state in states if state.is_prefilling or not waiting_alone]
-        self._again.update(again)
-        await self.llm.abort(again)
+        request_ids = [state.external_req_id for state in states if state.is_prefilling or not waiting_alone]
+        self._again.update(request_ids)
+        await self.llm.abort(request_ids)
 
     async def _reload(self, published: WeightManifest) -> None:
-        what, adapter = f"version {published.version}", published.adapter
+        label, adapter = f"version {published.version}", published.adapter
         if adapter is not None and adapter.base != self._base:
-            await self._reload_base(adapter, what)
-        for loaded in await self._call("rl_load", asdict(published), what=what):
+            await self._reload_base(adapter, label)
+        for loaded in await self._call("rl_load", asdict(published), label=label):
             if loaded != published.tensors:
-                raise WeightsRejected(f"{what}: {loaded} tensors loaded, {published.tensors} were published")
+                raise WeightsRejected(f"{label}: {loaded} tensors loaded, {published.tensors} were published")
         self._adapter = None if adapter is None else adapter_request()
         if adapter is None:
             self._base = None
 
-    async def _reload_base(self, adapter: Adapter, what: str) -> None:
+    async def _reload_base(self, adapter: Adapter, label: str) -> None:
         """The weights under an adapter, where this engine has others."""
-        await self._call("rl_load_base", adapter.base, what=f"{what}: the model under its adapter, {adapter.base}")
+        await self._call("rl_load_base", adapter.base, label=f"{label}: the model under its adapter, {adapter.base}")
         self._base = adapter.base
 
-    async def _call(self, method: str, *arguments: Any, what: str) -> list[int]:
+    async def _call(self, method: str, *arguments: Any, label: str) -> list[int]:
         """Have the workers load something. Returns how many tensors each has read; raises WeightsRejected."""
         try:
             answers = await self._ask(self.llm.collective_rpc(method, args=arguments))
         except EngineFailed:
             raise
         except Exception as error:  # fault boundary: a worker's exception arrives as text
-            raise WeightsRejected(f"{what}: the reload failed: {error}") from error
+            raise WeightsRejected(f"{label}: the reload failed: {error}") from error
         for _, missing in answers:
             if missing:
                 names = ", ".join(missing[:5])
                 raise WeightsRejected(
-                    f"{what}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
+                    f"{label}: {len(missing)} layers not refreshed whole ({names}); send tied heads too"
                 )
         return [loaded for loaded, _ in answers]
 
@@ -292,7 +292,7 @@ class Engine:
         """Await the EngineCore's answer. Raises EngineFailed when it dies before: vLLM would wait on."""
         answer = asyncio.ensure_future(call)
         # It is not awaited when the death comes first: without this the loop would complain of an error not retrieved.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             with self._translate_errors():
                 await asyncio.wait({answer, self._death}, return_when=asyncio.FIRST_COMPLETED)

@@ -107,6 +107,6 @@ class PhaseHandler(logging.Handler):
 
 def _write(file: Path, phase: str) -> None:
     with suppress(OSError):
-        other = file.with_name(f"{PHASE}.{os.getpid()}")
-        other.write_text(phase)
-        other.rename(file)
+        draft = file.with_name(f"{PHASE}.{os.getpid()}")
+        draft.write_text(phase)
+        draft.rename(file)

@@ -79,24 +79,24 @@ class ReloadExtension:
 
             PunicaWrapperCPU.add_lora_linear = add_adapter
         manager = self.model_runner.lora_manager
-        inner, seen = manager._adapter_manager, set[str]()
+        inner, names = manager._adapter_manager, set[str]()
         helper = PEFTHelper.from_dict(adapter.peft_config())
         helper.validate_legal(manager.lora_config)
         mapper = getattr(inner.model, "hf_to_vllm_mapper", None)
-        own = {name: tensor.clone() for name, tensor in once(iter(tensors), seen)}  # vLLM scales them in place
+        copies = {name: tensor.clone() for name, tensor in once(iter(tensors), names)}  # vLLM scales them in place
         loaded = LoRAModel.from_lora_tensors(
-            ADAPTER, own, helper, device="cpu", dtype=manager.lora_config.lora_dtype,
+            ADAPTER, copies, helper, device="cpu", dtype=manager.lora_config.lora_dtype,
             model_vocab_size=manager.vocab_size, weights_mapper=mapper and mapper.get_rename_mapper(),
         )  # fmt: skip
-        places = {each for name in inner.modules for each in inner.packed_modules.get(name, [name])}
+        places = {place for name in inner.modules for place in inner.packed_modules.get(name, [name])}
         missing = [f"{name}: the engine has no adapter there" for name in loaded.loras if name not in places]
-        halves = [name for name, each in loaded.loras.items() if each.lora_a is None or each.lora_b is None]
+        halves = [name for name, layer in loaded.loras.items() if layer.lora_a is None or layer.lora_b is None]
         missing += [f"{name}: half of it" for name in halves]
         if not missing:
             inner.remove_adapter(ADAPTER)
             inner.add_adapter(loaded)
             inner.activate_adapter(ADAPTER)
-        return len(seen), missing
+        return len(names), missing
 
     def rl_reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> tuple[int, list[str]]:
         import torch
@@ -106,16 +106,16 @@ class ReloadExtension:
         # Its warnings name the rotary embedding at every reload, which has no weights; what counts is checked here.
         logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         model = self.model_runner.get_model()
-        seen: set[str] = set()
+        names: set[str] = set()
         device = next(model.parameters()).device
         wrapped = getattr(self.model_runner, "lora_manager", None) is not None
         plain = without_adapters(model) if wrapped else nullcontext()
         with torch.no_grad(), device, set_current_vllm_config(self.vllm_config), plain:
             initialize_layerwise_reload(model)
-            model.load_weights(once(tensors, seen))
+            model.load_weights(once(tensors, names))
             missing = self.rl_missing(model)
             finalize_layerwise_reload(model, self.model_config)
-        return len(seen), missing
+        return len(names), missing
 
     def rl_tensors(self, published: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
         """The version's tensors under their checkpoint names. vLLM carries the record of it as a dict."""
@@ -188,10 +188,10 @@ def read_file(file: Path) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, opened.get_tensor(name)
 
 
-def once(tensors: Iterator[tuple[str, torch.Tensor]], seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
+def once(tensors: Iterator[tuple[str, torch.Tensor]], names: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
     """Pass tensors on and collect their names; a second one of the same name would stand in for a missing one."""
     for name, tensor in tensors:
-        if name in seen:
+        if name in names:
             raise ValueError(f"tensor {name} comes twice")
-        seen.add(name)
+        names.add(name)
         yield name, tensor

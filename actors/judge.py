@@ -136,12 +136,12 @@ def make_service(config: JudgeServiceConfig, *, host: str, port: int, token: str
 
 
 def engine_spec(config: JudgeServiceConfig, model: str) -> EngineSpec:
-    asked = config.engine.max_model_len
+    max_model_len = config.engine.max_model_len
     device = choose(config.device, torch.cuda.device_count())
     ways = max(config.engine.tensor_parallel, config.judge.gpus * device.gpus_per_actor)
     engine = replace(resolve_engine(config.engine, device), tensor_parallel=ways)
     return make_engine_spec(
-        replace(engine, max_model_len=min(asked, longest_context(model) or asked)),
+        replace(engine, max_model_len=min(max_model_len, longest_context(model) or max_model_len)),
         device,
         model_path=str(Path(model).resolve()) if Path(model).is_dir() else model,
         dtype=config.dtype,
@@ -155,7 +155,7 @@ def longest_context(model: str) -> int | None:
     from transformers import PretrainedConfig
 
     try:
-        found, _ = PretrainedConfig.get_config_dict(model)
+        config, _ = PretrainedConfig.get_config_dict(model)
     except OSError:  # no such model: opening its tokenizer reports that in one line
         return None
-    return positions_of(found)
+    return positions_of(config)

@@ -154,10 +154,10 @@ def create(worker: type, options: PoolOptions, member: WorkerRecord) -> Any:
     return placed.remote(member.spec)
 
 
-async def await_start(member: WorkerRecord, ref: Any, what: str, timeout_s: float, key: str) -> Any:
+async def await_start(member: WorkerRecord, ref: Any, label: str, timeout_s: float, key: str) -> Any:
     """The answer to a call without which a worker does not serve."""
     try:
-        return await call(ref, f"{member.spec.name} {what}", timeout_s, key)
+        return await call(ref, f"{member.spec.name} {label}", timeout_s, key)
     except RayError as error:
         raise RunFailed(f"{member.spec.name} could not start: {reason(error)}") from error
 
@@ -188,17 +188,17 @@ class WorkerRegistry:
 
         Raises RunFailed when the run cannot continue.
         """
-        given: asyncio.Future[Assignment] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Assignment] = asyncio.get_running_loop().create_future()
         queue = self._suspects if company is not None else self._priority if priority else self._waiting
         if company is not None and not self._suspects:
             self._since = asyncio.get_running_loop().time()
-        queue.append((Assignment(episodes=episodes, company=company), given))
+        queue.append((Assignment(episodes=episodes, company=company), future))
         self._serve()
         try:
-            return await given
+            return await future
         except asyncio.CancelledError:
-            if given.done() and not given.cancelled() and given.exception() is None:
-                await self.leave(given.result())  # it came at the moment at which the caller was cancelled
+            if future.done() and not future.cancelled() and future.exception() is None:
+                await self.leave(future.result())  # it came at the moment at which the caller was cancelled
             raise
 
     async def leave(self, play: Assignment) -> None:
@@ -217,7 +217,7 @@ class WorkerRegistry:
         if not (self._priority or self._waiting) or self._kept is not None:
             # Not only the first: those of a company that is playing may join it.
             waited = len(self._suspects)
-            self._suspects = deque(each for each in self._suspects if not self._try_serve(*each))
+            self._suspects = deque(entry for entry in self._suspects if not self._try_serve(*entry))
             if len(self._suspects) < waited:
                 self._since = asyncio.get_running_loop().time()
 
@@ -231,12 +231,12 @@ class WorkerRegistry:
             late = waited_s > SUSPECTS_WAIT_S and open_to
             self._kept = min(open_to, key=lambda member: member.in_flight) if late else None
 
-    def _try_serve(self, play: Assignment, given: asyncio.Future[Assignment]) -> bool:
+    def _try_serve(self, play: Assignment, future: asyncio.Future[Assignment]) -> bool:
         """Whether it waits no more."""
-        if given.done():  # its caller has gone
+        if future.done():  # its caller has gone
             return True
         if self.failure is not None:
-            given.set_exception(self.failure)
+            future.set_exception(self.failure)
             return True
         best: WorkerRecord | None = None
         for member in self.members:  # of a thousand most are looked at no further than their load
@@ -246,7 +246,7 @@ class WorkerRegistry:
             return False
         play.member, play.handle = best, best.handle
         best.add(play)
-        given.set_result(play)
+        future.set_result(play)
         return True
 
     def _has_room(self, member: WorkerRecord, play: Assignment) -> bool:

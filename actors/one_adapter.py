@@ -27,16 +27,16 @@ def add_adapter(
     index is negative, get none: vLLM's would give them that of the last place. Raises ValueError for more adapters
     than one.
     """
-    if any(len(each) != 1 for each in down):
+    if any(len(lora_a) != 1 for lora_a in down):
         raise ValueError(f"{len(down[0])} adapters: an engine of ours has one")
     output, inputs = output.view(-1, output.shape[-1]), inputs.view(-1, inputs.shape[-1])
     none = wrapper.token_lora_indices < 0
-    some = bool(none.any())
+    has_none = bool(none.any())
     begin = 0
-    for half, other, width in zip(down, up, widths, strict=True):
-        inner = inputs.float() @ half[0, 0].float().T * scale
-        part = inner.to(output.dtype) @ other[0, 0].to(output.dtype).T
-        if some:
+    for lora_a, lora_b, width in zip(down, up, widths, strict=True):
+        inner = inputs.float() @ lora_a[0, 0].float().T * scale
+        part = inner.to(output.dtype) @ lora_b[0, 0].to(output.dtype).T
+        if has_none:
             part = part.masked_fill(none.unsqueeze(1), 0.0)
         output[:, begin : begin + width] += part
         begin += width

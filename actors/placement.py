@@ -42,7 +42,7 @@ async def place(needs: Sequence[ResourceRequest], *, timeout_s: float, run: str 
     from ray.util.placement_group import placement_group, remove_placement_group
 
     bundles = pack_bundles(needs, free_nodes(), all_nodes())
-    resources = [{"CPU": each.cpus} | ({"GPU": each.gpus} if each.gpus else {}) for each in bundles]
+    resources = [{"CPU": bundle.cpus} | ({"GPU": bundle.gpus} if bundle.gpus else {}) for bundle in bundles]
     why = shortage(bundles, free_nodes())
     if why:
         log.warning("%s; waiting up to %g s for it", why, timeout_s)
@@ -80,7 +80,7 @@ def _strategy(group: Any, index: int) -> Any:
 
 def all_nodes() -> list[Node]:
     """Those that live, with what they have when idle."""
-    return [_node(each, each["Resources"]) for each in _alive()]
+    return [_node(node, node["Resources"]) for node in _alive()]
 
 
 def free_nodes() -> list[Node]:
@@ -88,7 +88,7 @@ def free_nodes() -> list[Node]:
     from ray._private.state import available_resources_per_node  # Ray offers no other way per node
 
     free = available_resources_per_node()
-    return [_node(each, free.get(each["NodeID"], {})) for each in _alive()]
+    return [_node(node, free.get(node["NodeID"], {})) for node in _alive()]
 
 
 def _alive() -> list[dict[str, Any]]:
@@ -117,13 +117,13 @@ def has_place(where: Any) -> bool:
     return node_of(where) in {node["NodeID"] for node in _alive()}
 
 
-async def while_placed(work: Awaitable[T], where: Any, what: str) -> T:
+async def while_placed(work: Awaitable[T], where: Any, label: str) -> T:
     """Await `work` for as long as the actor that does it has a node. Raises NoPlace when that is gone."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=supervisor.PING_EVERY_S))[0]:
             if not await asyncio.to_thread(has_place, where):
-                raise NoPlace(f"{what}: its node is gone")
+                raise NoPlace(f"{label}: its node is gone")
         return task.result()
     finally:
         task.cancel()
@@ -165,12 +165,12 @@ def pack_bundles(needs: Sequence[ResourceRequest], *nodes: Sequence[Node]) -> li
 
     nodes: the same machines as they are now, as they are when no other job computes there, ...
     """
-    sizes = range(_most(needs, (node for each in nodes for node in each)), 0, -1)
-    for each in nodes:
+    sizes = range(_most(needs, (node for snapshot in nodes for node in snapshot)), 0, -1)
+    for snapshot in nodes:
         for size in sizes:
-            found = list(_cut(needs, size))
-            if not shortage(found, each):
-                return found
+            bundles = list(_cut(needs, size))
+            if not shortage(bundles, snapshot):
+                return bundles
     return list(_cut(needs, sizes[0]))
 
 
@@ -179,11 +179,11 @@ def _most(needs: Sequence[ResourceRequest], nodes: Iterable[Node]) -> int:
     gathering = [need for need in needs if need.gathers]
     if not gathering:
         return 1
-    need, held = gathering[0], 0
+    need, capacity = gathering[0], 0
     for node in nodes:
-        asked = [(node.cpus, need.cpus), (node.gpus, need.gpus)]
-        held = max(held, int(min((has // wants for has, wants in asked if wants), default=len(gathering))))
-    return min(held or USUAL_NODE, len(gathering))
+        amounts = [(node.cpus, need.cpus), (node.gpus, need.gpus)]
+        capacity = max(capacity, int(min((has // wants for has, wants in amounts if wants), default=len(gathering))))
+    return min(capacity or USUAL_NODE, len(gathering))
 
 
 def _cut(needs: Sequence[ResourceRequest], size: int) -> Iterator[Bundle]:
@@ -191,8 +191,8 @@ def _cut(needs: Sequence[ResourceRequest], size: int) -> Iterator[Bundle]:
         count, most = len(list(group)), size if need.gathers else 1
         for first in range(0, count, most):
             actors = min(most, count - first)
-            what = need.what if actors == 1 else f"{actors} x {need.what}"
-            yield Bundle(what=what, actors=actors, cpus=actors * need.cpus, gpus=actors * need.gpus, lower=need.lower)
+            label = need.what if actors == 1 else f"{actors} x {need.what}"
+            yield Bundle(what=label, actors=actors, cpus=actors * need.cpus, gpus=actors * need.gpus, lower=need.lower)
 
 
 def shortage(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
@@ -200,23 +200,23 @@ def shortage(bundles: Sequence[Bundle], nodes: Sequence[Node]) -> str:
 
     The largest first, each where it leaves least: nodes with GPUs stay free for what needs them.
     """
-    left = list(nodes)
+    free = list(nodes)
     for bundle in sorted(bundles, key=lambda bundle: (bundle.gpus, bundle.cpus), reverse=True):
-        fitting = [node for node in left if node.gpus >= bundle.gpus and node.cpus >= bundle.cpus]
+        fitting = [node for node in free if node.gpus >= bundle.gpus and node.cpus >= bundle.cpus]
         if not fitting:
-            return f"no node has room for {bundle.what} ({_amount(bundle.gpus, bundle.cpus)}): {_nearest(bundle, left)}"
+            return f"no node has room for {bundle.what} ({_amount(bundle.gpus, bundle.cpus)}): {_nearest(bundle, free)}"
         best = min(fitting, key=lambda node: (node.gpus, node.cpus))
-        rest = replace(best, gpus=best.gpus - bundle.gpus, cpus=best.cpus - bundle.cpus)
-        left[left.index(best)] = rest
+        remainder = replace(best, gpus=best.gpus - bundle.gpus, cpus=best.cpus - bundle.cpus)
+        free[free.index(best)] = remainder
     return ""
 
 
-def _nearest(bundle: Bundle, left: Sequence[Node]) -> str:
+def _nearest(bundle: Bundle, free: Sequence[Node]) -> str:
     lower = f"; lower {bundle.lower}, or wait for other jobs" if bundle.lower else ""
-    if not left:
+    if not free:
         return "no node is alive"
-    lacks = {node: (max(0, bundle.gpus - node.gpus), max(0, bundle.cpus - node.cpus)) for node in left}
-    nearest = min(left, key=lacks.__getitem__)
+    lacks = {node: (max(0, bundle.gpus - node.gpus), max(0, bundle.cpus - node.cpus)) for node in free}
+    nearest = min(free, key=lacks.__getitem__)
     return f"{nearest.address} comes closest and lacks {_amount(*lacks[nearest])} next to the other actors{lower}"
 
 

@@ -62,7 +62,7 @@ def completion_of(renderer: ChatRenderer, choice: Choice, request: TurnRequest) 
 
     A thought that came apart stands before the text, and ends nothing.
     """
-    ends = [choice.text.find(each) + len(each) for each in request.stop if each in choice.text]
+    ends = [choice.text.find(stop) + len(stop) for stop in request.stop if stop in choice.text]
     text = write_thought(choice.thought, request.stop) + (choice.text[: min(ends)] if ends else choice.text)
     how = TurnStop.STOP if ends else TurnStop.LENGTH if choice.truncated else TurnStop.EOS
     ids = list(renderer.text_ids(text))
@@ -88,15 +88,15 @@ async def playing_here(
     started: dict[str, Any] = {}
     worlds = EnvWorkerPool(spec)
     try:
-        for each in services:
-            if each.name not in started:
-                served = await asyncio.to_thread(each.start, each.config, host="127.0.0.1", port=0, token=token)
-                started[each.name] = served
-        worlds.connect({name: service.url for name, service in started.items()})
+        for service in services:
+            if service.name not in started:
+                served = await asyncio.to_thread(service.start, service.config, host="127.0.0.1", port=0, token=token)
+                started[service.name] = served
+        worlds.connect({name: server.url for name, server in started.items()})
         yield worlds
     finally:
         await worlds.stop()
         await model.close()
         del os.environ[SERVICE_TOKEN]
-        for service in started.values():
-            await asyncio.to_thread(service.stop)
+        for server in started.values():
+            await asyncio.to_thread(server.stop)

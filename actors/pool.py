@@ -125,8 +125,8 @@ class RolloutPool:
 
     async def _phase(self, member: WorkerRecord) -> str:
         try:
-            asked = member.handle.start_phase.remote()
-            return str(await call(asked, f"{member.spec.name} telling its phase", PHASE_S, FIXED))
+            ref = member.handle.start_phase.remote()
+            return str(await call(ref, f"{member.spec.name} telling its phase", PHASE_S, FIXED))
         except (AttributeError, RayError, RunFailed):  # it is not there yet, or dies: its start says so
             return ""
 
@@ -137,8 +137,8 @@ class RolloutPool:
 
     async def _connect(self, member: WorkerRecord, handle: Any) -> None:
         try:
-            what = f"{member.spec.name} hearing of the services"
-            await call(handle.connect.remote(self._addresses), what, self.options.call_timeout_s, WORKER_CALL)
+            label = f"{member.spec.name} hearing of the services"
+            await call(handle.connect.remote(self._addresses), label, self.options.call_timeout_s, WORKER_CALL)
         except (RayError, RunFailed) as error:
             self.mark_dead(member, handle, error)
 
@@ -165,10 +165,10 @@ class RolloutPool:
             assert member is not None
             try:
                 # Both are results of the call, so that the driver owns them: what a worker puts itself dies with it.
-                seen, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
-                summaries: tuple[TrajectorySummary, ...] = await self._played(member, handle, seen, ticket, plan)
+                ref, source = handle.run_group.options(num_returns=2).remote(ticket, plan)
+                summaries: tuple[TrajectorySummary, ...] = await self._played(member, handle, ref, ticket, plan)
                 member.life.note_progress()
-                member.delivered += sum(each.num_sampled + each.discarded_tokens for each in summaries)
+                member.delivered += sum(summary.num_sampled + summary.discarded_tokens for summary in summaries)
                 return GroupRef(ticket=ticket, summaries=summaries, source=source)
             except (RayError, RunFailed) as error:
                 if isinstance(error, RayTaskError) and not isinstance(error.cause, (EngineFailed, MemoryError)):
@@ -183,13 +183,13 @@ class RolloutPool:
                 await self._roster.leave(play)
             ticket = replace(ticket, attempt=ticket.attempt + 1)
             on_retry(ticket)
-        what = f"task {ticket.task.task_id} of {getattr(plan.env, 'name', plan.env)}"
-        detail = f"{what} was alone when its worker ended; {last}" if play.by_itself else last
+        label = f"task {ticket.task.task_id} of {getattr(plan.env, 'name', plan.env)}"
+        detail = f"{label} was alone when its worker ended; {last}" if play.by_itself else last
         if play.by_itself:
             log.warning("%s; it was started %d times and fails", detail, starts)
         return refer_to(failed_group(ticket, plan, Failure(kind=FailureKind.INFRA, where="rollout", detail=detail)))
 
-    async def _played(self, member: WorkerRecord, handle: Any, seen: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
+    async def _played(self, member: WorkerRecord, handle: Any, ref: Any, ticket: Ticket, plan: RolloutPlan) -> Any:
         """The group's summaries. Raises RunFailed once nothing goes on in it any more.
 
         Its episodes' own deadlines end what is late: this finds what hangs without one. No time limits the whole, which
@@ -197,19 +197,19 @@ class RolloutPool:
         """
         patience = hung_s(plan.timeout_s, self.options.start_timeout_s)
         call_s = self.options.call_timeout_s
-        answer, wait_s, over = asyncio.ensure_future(seen), patience.value, False
-        what = f"{member.spec.name} playing group {ticket.sequence}"
+        answer, wait_s, over = asyncio.ensure_future(ref), patience.value, False
+        label = f"{member.spec.name} playing group {ticket.sequence}"
         try:
             while not (await asyncio.wait({answer}, timeout=wait_s))[0]:
-                asked = handle.idle_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
-                idle = await call(asked, f"{what}, and telling how far it is", call_s, WORKER_CALL)
+                idle_ref = handle.idle_s.remote(plan.purpose, ticket.sequence, ticket.attempt)
+                idle = await call(idle_ref, f"{label}, and telling how far it is", call_s, WORKER_CALL)
                 if answer.done():
                     break
                 if idle is None and over:
-                    raise RunFailed(f"{what}: over there, but its answer did not come in {call_s:g} s ({WORKER_CALL})")
+                    raise RunFailed(f"{label}: over there, but its answer did not come in {call_s:g} s ({WORKER_CALL})")
                 if idle is not None and idle >= patience.value:
                     nothing = f"no episode got a token, a reply or a reward for {patience.value:g} s"
-                    raise RunFailed(f"{what}: {nothing} ({patience.said})")
+                    raise RunFailed(f"{label}: {nothing} ({patience.said})")
                 over = idle is None
                 wait_s = call_s if idle is None else max(patience.value - idle, LEAST_LOOK_S)
             return answer.result()
@@ -220,9 +220,9 @@ class RolloutPool:
         """Play one group and bring it here; play it again where it is lost on the way."""
         for _ in range(self.options.infra_attempts):
             group = await self.run(ticket, plan, on_retry)
-            found = await self.whole(group)
-            if found is not None:
-                return found
+            full_group = await self.whole(group)
+            if full_group is not None:
+                return full_group
             ticket = replace(group.ticket, attempt=group.ticket.attempt + 1)
         lost = Failure(kind=FailureKind.INFRA, where="rollout", detail="lost with the node that held it")
         return failed_group(ticket, plan, lost)
@@ -232,9 +232,9 @@ class RolloutPool:
         if isinstance(group.source, Group):
             return group.source
         try:
-            what = f"group {group.ticket.sequence} coming to the driver"
-            found: Group = await call(group.source, what, self.options.call_timeout_s, WORKER_CALL)
-            return found
+            label = f"group {group.ticket.sequence} coming to the driver"
+            full_group: Group = await call(group.source, label, self.options.call_timeout_s, WORKER_CALL)
+            return full_group
         except (RayError, RunFailed) as error:
             text = f"group {group.ticket.sequence} is lost ({reason(error)})"
             warn(log, Incident(kind="lost", who=f"group {group.ticket.sequence}", text=text))
@@ -256,10 +256,10 @@ class RolloutPool:
 
     async def _ping(self, member: WorkerRecord, handle: Any) -> None:
         try:
-            what = f"{member.spec.name} answering a ping"
-            status: WorkerStatus = await call(handle.ping.remote(), what, self.options.call_timeout_s, WORKER_CALL)
-            known = len(member.last_status.worlds_lost) if member.last_status is not None else 0
-            for why in status.worlds_lost[known:]:
+            label = f"{member.spec.name} answering a ping"
+            status: WorkerStatus = await call(handle.ping.remote(), label, self.options.call_timeout_s, WORKER_CALL)
+            num_reported = len(member.last_status.worlds_lost) if member.last_status is not None else 0
+            for why in status.worlds_lost[num_reported:]:
                 text = f"{member.spec.name}: {why}; the other episodes are played again"
                 warn(log, Incident(kind="lost", who=f"{member.spec.name} environments", text=text))
             self._say_quiet(member, status)
@@ -313,7 +313,7 @@ class RolloutPool:
         return [m.last_status for m in self.members if m.last_status is not None]
 
     def _say_quiet(self, member: WorkerRecord, status: WorkerStatus) -> None:
-        """Once, of an engine that takes no step."""
+        """Warn, once, of an engine that takes no step."""
         before = member.last_status.idle_s if member.last_status is not None else 0.0
         if before < QUIET_S <= status.idle_s:
             name, hung = member.spec.name, f"after {member.spec.stall_s:g} s it is started again ({WORKER_CALL})"

@@ -112,17 +112,17 @@ def engine_spec(config: ReferenceServiceConfig) -> EngineSpec:
 
 
 def make_reference_app(engine: Engine, token: str | None) -> Starlette:
-    async def answer(asked: LogprobsRequest) -> bytes:
-        if not all(asked.sequences):
+    async def answer(request: LogprobsRequest) -> bytes:
+        if not all(request.sequences):
             raise invalid("empty", ("sequences",), "a sequence without tokens")
         try:
-            found = await asyncio.gather(*map(engine.prompt_logprobs, asked.sequences))
+            logprobs = await asyncio.gather(*map(engine.prompt_logprobs, request.sequences))
         except PromptTooLong as error:
             why = f"a sequence of {error.length} tokens, expected {error.limit} at most"
             raise HttpRefusal(400, why) from error
         except EngineFailed as error:
             raise unavailable(str(error), RETRY_AFTER_S) from error
-        return json.dumps({"logprobs": found}).encode()
+        return json.dumps({"logprobs": logprobs}).encode()
 
     def health() -> Response:
         status = "unhealthy" if engine.failure is not None else "healthy"

@@ -147,23 +147,23 @@ class ChatRenderer:
         too where the chat template rewrites what stands earlier (Qwen3's drops thoughts). Results that are the
         user's, as an offer with a form of its own has them, become one message after each is cut.
         """
-        said = tuple(replies)
+        feedback = tuple(replies)
         if max_tokens is not None:
-            said = tuple(replace(reply, content=self.text.cut(reply.content, max_tokens)) for reply in said)
-        said = _shown(said, offer)
-        if all(reply.inline for reply in said):
-            added = self.text.inner_ids("".join(reply.content for reply in said))
+            feedback = tuple(replace(reply, content=self.text.cut(reply.content, max_tokens)) for reply in feedback)
+        feedback = _shown(feedback, offer)
+        if all(reply.inline for reply in feedback):
+            ids = self.text.inner_ids("".join(reply.content for reply in feedback))
             sampled = completion.token_ids[:-1] if completion.stop is TurnStop.EOS else completion.token_ids
-            return Continuation(context_ids=_join(context, sampled, added), replies=said, num_reply_tokens=len(added))
-        delta = self._delta(said, offer)
-        if self.chat.has_rewritten(messages, said, offer):
-            rewritten = self.text.encode_shown(*self._render_marked([*messages, *said], offer))
-            return Continuation(context_ids=_join(rewritten), replies=said, num_reply_tokens=len(delta))
+            return Continuation(context_ids=_join(context, sampled, ids), replies=feedback, num_reply_tokens=len(ids))
+        delta = self._delta(feedback, offer)
+        if self.chat.has_rewritten(messages, feedback, offer):
+            rewritten = self.text.encode_shown(*self._render_marked([*messages, *feedback], offer))
+            return Continuation(context_ids=_join(rewritten), replies=feedback, num_reply_tokens=len(delta))
         at = self._end_at(delta)
         if completion.stop is TurnStop.EOS and at is not None and completion.token_ids[-1] == delta[at]:
             delta = delta[at + 1 :]  # sampled already: the model ended its turn itself, with this one of its end tokens
         return Continuation(
-            context_ids=_join(context, completion.token_ids, delta), replies=said, num_reply_tokens=len(delta)
+            context_ids=_join(context, completion.token_ids, delta), replies=feedback, num_reply_tokens=len(delta)
         )
 
     def _delta(self, replies: tuple[Message, ...], offer: ToolOffer | None) -> Ints:
@@ -171,9 +171,9 @@ class ChatRenderer:
         key = (replies, offer)
         delta = self.deltas.get(key)
         if delta is None:
-            shown, marks = self._render_marked([ASKED, Message(role="assistant", content=MARK), *replies], offer)
-            _, found, after = shown.partition(MARK)
-            if not found:
+            full_text, marks = self._render_marked([ASKED, Message(role="assistant", content=MARK), *replies], offer)
+            _, mark, after = full_text.partition(MARK)
+            if not mark:
                 raise BadInput("the tokenizer's chat template drops assistant messages from history: it cannot be used")
             self.chat.require_shown([ASKED, Message(role="assistant", content=MARK), *replies], offer)
             delta = np.asarray(self.text.encode_shown(after, marks, inside=True), np.int32)
@@ -185,9 +185,9 @@ class ChatRenderer:
         """A conversation with the next turn opened, where a letter stands for each chat mark that its messages or its
         tools hold: what a server says of its tools is as hostile as what they say."""
         hidden, schemas, marks = self.text.hide_marks(messages, offer.schemas if offer is not None else ())
-        shown = None if offer is None else replace(offer, schemas=schemas)
+        hidden_offer = None if offer is None else replace(offer, schemas=schemas)
         try:
-            return self.chat.render(hidden, open_turn=True, offer=shown), marks
+            return self.chat.render(hidden, open_turn=True, offer=hidden_offer), marks
         except Exception as error:
             # A template may refuse a role, two turns of one side, or a prompt without a question.
             roles = ", ".join(message.role for message in messages)
@@ -219,19 +219,19 @@ class ChatRenderer:
         new_turn = not all(message.inline for message in messages[:num_prompt])  # that the template has opened
         open_turn = False  # of the model's, which it has to end itself
         self._require_closed(messages[num_prompt:], chat=new_turn, truncated=truncated)
-        kinds = groupby(messages[num_prompt:], lambda each: (each.role == "assistant", each.inline))
-        for (of_model, inline), found in kinds:
+        kinds = groupby(messages[num_prompt:], lambda message: (message.role == "assistant", message.inline))
+        for (of_model, inline), part in kinds:
             if of_model:
-                for message in found:
-                    begun = self._begun(message) if new_turn else message
-                    add(self._said_ids(begun, offer, self.chat.opening if new_turn else ""), True)
+                for message in part:
+                    answer = self._begun(message) if new_turn else message
+                    add(self._said_ids(answer, offer, self.chat.opening if new_turn else ""), True)
                     open_turn, new_turn = not message.content.endswith(tuple(stop)), False
                 continue
             new_turn = not inline
             if inline:
-                add(self.text.inner_ids("".join(each.content for each in found)), False)
+                add(self.text.inner_ids("".join(message.content for message in part)), False)
             else:
-                delta = self._delta(_shown(tuple(found), offer), offer).tolist()
+                delta = self._delta(_shown(tuple(part), offer), offer).tolist()
                 if open_turn:
                     end = self._ending_of(delta)
                     add(end, True)
@@ -252,9 +252,9 @@ class ChatRenderer:
             if _is_reply(turn[0]) or (before and before[-1].role == "tool"):  # behind a result R1 opens no thought
                 continue
             if not any(THOUGHT_CLOSE in message.content for message in turn):
-                what = "no end of the thought that the chat template opens"
+                reason = "no end of the thought that the chat template opens"
                 expected = f"a thought and {THOUGHT_CLOSE} before the answer, or another model.chat_template"
-                raise BadInput(what, where="an answer", expected=expected)
+                raise BadInput(reason, where="an answer", expected=expected)
 
     def _begun(self, message: Message) -> Message:
         """What the model says after the opening of its turn: after a thought that the template has opened, whose tag
@@ -268,11 +268,11 @@ class ChatRenderer:
             if closed and message.content.startswith(closed):
                 return replace(message, content=message.content.removeprefix(closed).lstrip("\n"))
             if closed:
-                what = "a thought behind the one that the chat template has closed"
-                raise BadInput(what, where="an answer", expected="none, or other env.template_args (enable_thinking)")
+                reason = "a thought behind the one that the chat template has closed"
+                raise BadInput(reason, where="an answer", expected="none, or other env.template_args (enable_thinking)")
             if opened:
-                rest = message.content.removeprefix(THOUGHT_OPEN).removeprefix(opened.removeprefix(THOUGHT_OPEN))
-                return replace(message, content=rest)
+                content = message.content.removeprefix(THOUGHT_OPEN).removeprefix(opened.removeprefix(THOUGHT_OPEN))
+                return replace(message, content=content)
         lead = "" if message.calls or message.content[:1].isspace() else self.chat.lead
         return replace(message, content=lead + message.content)
 

@@ -51,10 +51,10 @@ class RewardService:
 
         Raises EpisodeBroken for what broke on the way, BadInput for a task that cannot be scored.
         """
-        given = transcript.judgements
+        judgements = transcript.judgements
         transcript = await resolve_requests(reward, transcript, self._grader, self._judge)
-        if given is None:
-            self._ruled += sum(each.startswith(RULED) for each in transcript.judgements or ())
+        if judgements is None:
+            self._ruled += sum(judgement.startswith(RULED) for judgement in transcript.judgements or ())
         scored = score_and_explain(reward, transcript)
         return replace(
             scored,
@@ -76,8 +76,8 @@ class RewardService:
 
     def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of judge and grader, as of tools: see `errors_unparsable` of the judge, and `errors_hopeless`."""
-        asked = merge(judge.stats() for judge in self._judges.values())
-        stats = {"judge": replace(asked, ruled=self._ruled)} if self._judges else {}
+        judge_stats = merge(judge.stats() for judge in self._judges.values())
+        stats = {"judge": replace(judge_stats, ruled=self._ruled)} if self._judges else {}
         return stats | ({"grader": self._grader.stats()} if self._grader.asked else {})
 
     async def close(self) -> None:

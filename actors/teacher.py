@@ -45,14 +45,14 @@ class TeacherPlays:
 
     def _patience_s(self, turns: int) -> float:
         """Of an episode. Raises BadInput where a chain of thought would be constructed over several messages."""
-        one = turns == 1 or not self._config.constructs
-        require(one, "generate.teacher.constructs", True, "false in an environment of several messages")
+        supported = turns == 1 or not self._config.constructs
+        require(supported, "generate.teacher.constructs", True, "false in an environment of several messages")
         return turns * (self._config.max_steps if self._config.constructs else 1) * self.teacher.patience_s
 
     async def generate(self, context: Ints, request: TurnRequest) -> Completion:
         question = question_of(request)
         if self._config.constructs:
-            problem = "\n\n".join(each.content for each in question.messages)
+            problem = "\n\n".join(message.content for message in question.messages)
             choice = Choice(
                 text=await construct(self.teacher, self._prompts, problem, question, self._config.max_steps)
             )
@@ -69,8 +69,8 @@ async def teaching(
 
     log: what the teacher has said.
     """
-    asked = recipe.generate.concurrency or SERVED_AT_ONCE
-    concurrency = max(asked, recipe.generate.samples)  # one group at least is under way
+    calls_at_once = recipe.generate.concurrency or SERVED_AT_ONCE
+    concurrency = max(calls_at_once, recipe.generate.samples)  # one group at least is under way
     teacher = Teacher(recipe.generate.teacher, concurrency=concurrency, log=log)
     async with playing_here(teacher, spec, services) as worlds:
         yield TeacherPlays(recipe.generate.teacher, teacher, worlds, renderer, recipe.seed)

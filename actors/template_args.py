@@ -21,14 +21,14 @@ def check_arguments(tokenizer: Any, arguments: Mapping[str, Any]) -> None:
     """Raises BadInput for an argument without effect, and for one that would change what rlsys itself decides."""
     if not arguments:
         return
-    own = {*inspect.signature(tokenizer.apply_chat_template).parameters, *tokenizer.special_tokens_map} | GIVEN
-    read = names_read(tokenizer.chat_template) - own
+    reserved = {*inspect.signature(tokenizer.apply_chat_template).parameters, *tokenizer.special_tokens_map} | GIVEN
+    template_names = names_read(tokenizer.chat_template) - reserved
     for name in arguments:
-        if name in own:
+        if name in reserved:
             raise BadInput("rlsys or the tokenizer sets it", key=f"{KEY}.{name}", found=arguments[name])
-        if name not in read:
-            known = nearest(name, sorted(read)) if read else " (it reads none)"
-            raise BadInput(f"the chat template never reads it{known}", key=f"{KEY}.{name}", found=arguments[name])
+        if name not in template_names:
+            hint = nearest(name, sorted(template_names)) if template_names else " (it reads none)"
+            raise BadInput(f"the chat template never reads it{hint}", key=f"{KEY}.{name}", found=arguments[name])
 
 
 def names_read(template: str | Mapping[str, str]) -> set[str]:

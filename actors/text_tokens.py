@@ -41,7 +41,7 @@ class TextTokens:
         if self._mark_ids.isdisjoint(ids):
             return tuple(ids)
         pieces = re.split(f"({'|'.join(map(re.escape, self.marks))})", text)  # a vocabulary that has marks as words
-        halves = chain.from_iterable((each[:1], each[1:]) if each in self.marks else (each,) for each in pieces)
+        halves = chain.from_iterable((piece[:1], piece[1:]) if piece in self.marks else (piece,) for piece in pieces)
         return tuple(chain.from_iterable(map(self.encode, halves)))
 
     def inner_ids(self, text: str, before: str = "") -> tuple[int, ...]:
@@ -79,9 +79,9 @@ class TextTokens:
         self, messages: Sequence[Message], schemas: tuple[str, ...] = ()
     ) -> tuple[list[Message], tuple[str, ...], dict[str, str]]:
         """Both with a letter for each chat mark in them, and which mark each letter stands for."""
-        held = "".join([*map(texts_in, messages), *schemas])
-        letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in held)
-        marks = {next(letters): mark for mark in self.marks if mark in held}
+        full_text = "".join([*map(texts_in, messages), *schemas])
+        letters = (chr(code) for code in _PRIVATE_USE if chr(code) not in full_text)
+        marks = {next(letters): mark for mark in self.marks if mark in full_text}
 
         def hide(text: str) -> str:
             for letter, mark in marks.items():
@@ -92,12 +92,12 @@ class TextTokens:
             return list(messages), schemas, marks
         return [map_texts(message, hide) for message in messages], tuple(map(hide, schemas)), marks
 
-    def encode_shown(self, shown: str, marks: Mapping[str, str], *, inside: bool = False) -> tuple[int, ...]:
+    def encode_shown(self, text: str, marks: Mapping[str, str], *, inside: bool = False) -> tuple[int, ...]:
         """Its tokens: the template's own marks are special tokens, those that messages hold are only text. inside: it
         stands behind other text."""
         encode = self.encode_inside if inside else self.encode
         if not marks:
-            return encode(shown)
-        first, *rest = re.split(f"([{''.join(marks)}])", shown)
-        pieces = (self.text_ids(marks[each]) if each in marks else self.encode_inside(each) for each in rest)
+            return encode(text)
+        first, *rest = re.split(f"([{''.join(marks)}])", text)
+        pieces = (self.text_ids(marks[piece]) if piece in marks else self.encode_inside(piece) for piece in rest)
         return tuple(chain(encode(first), *pieces))

@@ -54,15 +54,15 @@ OWN: dict[str, str | None] = {
 }
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Raises BadInput for a name that rlsys sets, and for one that vLLM does not have, where it is installed."""
-    for name in given:
+    for name in arguments:
         if name in OWN:
             key = OWN[name]
             raise BadInput(f"say {key}" if key else "rlsys relies on the value that it sets", key=f"engine.vllm.{name}")
-        known = known_arguments()
-        if known and name not in known:
-            raise BadInput(f"no argument of vLLM's{nearest(name, known, otherwise='')}", key=f"engine.vllm.{name}")
+        names = known_arguments()
+        if names and name not in names:
+            raise BadInput(f"no argument of vLLM's{nearest(name, names, otherwise='')}", key=f"engine.vllm.{name}")
 
 
 @cache
@@ -72,6 +72,6 @@ def known_arguments() -> frozenset[str]:
     if package is None or package.origin is None:
         return frozenset()
     tree = ast.parse((Path(package.origin).parent / SOURCE).read_text())
-    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name.endswith("EngineArgs")]
-    fields = [each for found in classes for each in found.body if isinstance(each, ast.AnnAssign)]
-    return frozenset(each.target.id for each in fields if isinstance(each.target, ast.Name))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("EngineArgs")]
+    fields = [node for definition in classes for node in definition.body if isinstance(node, ast.AnnAssign)]
+    return frozenset(field.target.id for field in fields if isinstance(field.target, ast.Name))

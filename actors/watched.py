@@ -113,7 +113,7 @@ class EnvWorker:
             group, self._askers[asker.number] = asker.number, asker
         self._send((number, group, method, (group, *arguments) if asker is not None else arguments))
         self._calls[number] = _Call(answer, asker, method)
-        answer.add_done_callback(lambda done: self._forget(number, done))
+        answer.add_done_callback(lambda future: self._forget(number, future))
         return answer
 
     def end_group(self, asker: CallOwner) -> None:
@@ -123,11 +123,11 @@ class EnvWorker:
 
     async def fresh_stats(self) -> Mapping[str, ToolStats]:
         """What its tools have counted, as of its last answer where it is busy."""
-        asked = self.ask(None, "tool_stats")
-        await asyncio.wait({asked}, timeout=FRESH_S)
-        if asked.done():
-            self._keep(asked)
-        asked.cancel()
+        answer = self.ask(None, "tool_stats")
+        await asyncio.wait({answer}, timeout=FRESH_S)
+        if answer.done():
+            self._keep(answer)
+        answer.cancel()
         return self.stats
 
     def _keep(self, stats: asyncio.Future[Any]) -> None:
@@ -249,11 +249,11 @@ class EnvWorker:
         elif call is not None and call.method == "prepare":
             self._up, detail = False, f"making the world or its reward {did}{at}"
         else:
-            there = list(self._askers.values())
-            self._alone = len(there) == 1
-            for asker in there:
+            askers = list(self._askers.values())
+            self._alone = len(askers) == 1
+            for asker in askers:
                 asker.suspect = True
-            where = f"{there[0].what}, alone in its process," if self._alone else "the process of the environments"
+            where = f"{askers[0].what}, alone in its process," if self._alone else "the process of the environments"
             detail = f"something in {where} {did}{at}"
         self._end(detail)
         self._lost(self)

@@ -276,8 +276,8 @@ def _is_engine(process: psutil.Process) -> bool:
 
 def _cpu_s(processes: Sequence[psutil.Process]) -> tuple[float, float]:
     """Of the engine's, and of the first: the actor's own."""
-    actor, *others = processes
-    return sum(map(_used_s, filter(_is_engine, others))), _used_s(actor)
+    actor, *children = processes
+    return sum(map(_used_s, filter(_is_engine, children))), _used_s(actor)
 
 
 def _used_s(process: psutil.Process) -> float:

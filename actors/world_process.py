@@ -76,7 +76,7 @@ class EnvServer:
         if key not in self._worlds:
             self._worlds[key] = new_player(env)  # before the first await: many groups come at once
             self._connect(self._worlds[key])
-            for idle in [self._worlds.pop(other) for other in list(self._worlds) if other not in playing | {key}]:
+            for idle in [self._worlds.pop(name) for name in list(self._worlds) if name not in playing | {key}]:
                 await idle.close()
         world = self._worlds[key]
         with suppress(Exception, SystemExit):  # the episodes that are scored with it fail by what it raises
@@ -95,16 +95,16 @@ class EnvServer:
         opened = self._envs[group, episode] = await self._worlds[env].open_env(task)
         return tuple(opened.first_messages()), tuple(opened.stop_strings), offer_of(opened)
 
-    async def step(self, group: int, episode: int, text: str, about: Mapping[str, Any]) -> Step:
-        """about: what `Env.step` takes by name."""
-        return await self._envs[group, episode].step(text, **about)
+    async def step(self, group: int, episode: int, text: str, kwargs: Mapping[str, Any]) -> Step:
+        """kwargs: what `Env.step` takes by name."""
+        return await self._envs[group, episode].step(text, **kwargs)
 
     async def state(self, group: int, episode: int) -> Mapping[str, Any] | None:
         """Where the episode stands at its end, for the reward and for the trajectory's line."""
         return await final_state(self._envs[group, episode])
 
     async def score(self, group: int, key: str, transcript: Transcript) -> tuple[Reward, bool]:
-        """With it, whether the group's rewards have to be compared."""
+        """(the reward, whether the rewards of the group have to be compared)."""
         reward = self._reward(key)
         return await self.rewards.score(reward, transcript), isinstance(reward, Compares)
 
@@ -121,11 +121,11 @@ class EnvServer:
 
     async def tool_stats(self) -> Mapping[str, ToolStats]:
         """Of every world made here, worlds of different stages added up."""
-        found = {tool: [stats] for tool, stats in self.rewards.tool_stats().items()}
+        by_tool = {tool: [stats] for tool, stats in self.rewards.tool_stats().items()}
         for world in self._worlds.values():
             for tool, stats in world.tool_stats().items():
-                found.setdefault(tool, []).append(stats)
-        return {tool: merge(all_stats) for tool, all_stats in found.items()}
+                by_tool.setdefault(tool, []).append(stats)
+        return {tool: merge(all_stats) for tool, all_stats in by_tool.items()}
 
     async def close(self) -> None:
         for world in self._worlds.values():

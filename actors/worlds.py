@@ -67,8 +67,8 @@ class EnvWorkerPool:
         if self._addresses:
             process.ask(None, "connect", self._addresses).add_done_callback(self._told)
 
-    def _told(self, done: asyncio.Future[Any]) -> None:
-        error = None if done.cancelled() else done.exception()
+    def _told(self, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, (EpisodeBroken, CannotStart)):  # of a process that is over
             log.warning("%s: a world does not go where its service is: %s", self.spec.worker, error)
 
@@ -80,8 +80,8 @@ class EnvWorkerPool:
         process = self.start()
         if keys not in process.plans:
             playing = frozenset((*plan.together, *(world for world, groups in self._playing.items() if groups)))
-            for other in [other for other in process.plans if other[0] not in playing | {keys[0]}]:
-                del process.plans[other]  # its world is closed for this one: a later group asks for it again
+            for stale_keys in [pair for pair in process.plans if pair[0] not in playing | {keys[0]}]:
+                del process.plans[stale_keys]  # its world is closed for this one: a later group asks for it again
             process.plans[keys] = process.ask(None, "prepare", keys, plan.env, plan.reward, playing)
         return process, await asyncio.shield(process.plans[keys])
 
@@ -134,11 +134,11 @@ class EnvWorkerPool:
         current = await process.fresh_stats() if process is not None else {}
         if self.process is not process:
             current = {}  # it ended meanwhile, and what it had counted stands among the others
-        found: defaultdict[str, list[ToolStats]] = defaultdict(list)
+        by_tool: defaultdict[str, list[ToolStats]] = defaultdict(list)
         for counted in [*self._retired, current, apart]:
             for tool, stats in counted.items():
-                found[tool].append(stats)
-        return {tool: merge(all_stats) for tool, all_stats in found.items()}
+                by_tool[tool].append(stats)
+        return {tool: merge(all_stats) for tool, all_stats in by_tool.items()}
 
     async def stop(self) -> None:
         process, self.process = self.process, None
@@ -155,7 +155,7 @@ class EnvWorkerPool:
         self._retire(process)
 
     def _retire(self, process: EnvWorker) -> None:
-        """What it counted, of now nothing."""
+        """Keep the counters of a process that ended, with its gauges (queued, in flight, outage) at zero."""
         counted = {
             tool: replace(s, breaker_open=False, queued=0, in_flight=0, outage="") for tool, s in process.stats.items()
         }
@@ -257,9 +257,9 @@ class RemoteEnv:
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt
 
-    async def step(self, text: str, **about: Any) -> Step:
-        """about: `turns_left`, and with an offer the `calls` in the text."""
-        step: Step = await self._process.ask(self._group, "step", self._episode, text, about)
+    async def step(self, text: str, **kwargs: Any) -> Step:
+        """kwargs: `turns_left`, and with an offer the `calls` in the text."""
+        step: Step = await self._process.ask(self._group, "step", self._episode, text, kwargs)
         return step
 
     async def final_state(self) -> Mapping[str, Any] | None:

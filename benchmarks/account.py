@@ -71,9 +71,9 @@ def busy(rl: list[Row]) -> float:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("run", type=Path, help="a run directory")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("run", type=Path, help="a run directory")
+    options = cli.parse_args()
     rows, summary = load(options.run)
     with Report(options) as report:
         report.head("what", "measured")

@@ -75,15 +75,15 @@ PREDICTIONS: tuple[tuple[str, Callable[[Points, float], bool]], ...] = (
     ("lag 4 has at least 0.9 of the ceiling", lambda of, ceiling: ceiling >= 0.9 * of["4"]["step_s"]),
     (
         "the simulation is within 15 % at every point",
-        lambda of, _: all(abs(error(each)) <= 0.15 for each in of.values()),
+        lambda of, _: all(abs(error(point)) <= 0.15 for point in of.values()),
     ),
     ("no step of any point is beyond its lag", lambda of, _: all(of[name]["lag"] <= LAGS[name] for name in of)),
-    ("generated tokens are accounted for to the last one", lambda of, _: all(each["closes"] for each in of.values())),
+    ("generated tokens are accounted for to the last one", lambda of, _: all(point["closes"] for point in of.values())),
     (
         f"lengths of trained and of other episodes do not differ (p >= {CERTAIN:g})",
-        lambda of, _: all(each["p"] >= CERTAIN for each in of.values()),
+        lambda of, _: all(point["p"] >= CERTAIN for point in of.values()),
     ),
-    ("the audit finds nothing", lambda of, _: not any(each["offenders"] for each in of.values())),
+    ("the audit finds nothing", lambda of, _: not any(point["offenders"] for point in of.values())),
 )
 
 
@@ -142,8 +142,8 @@ def predict(script: Script) -> list[float]:
 
 
 def measure(script: Script, variant: type[SlotBuffer] | None = None) -> Point:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
         with mock.patch("launch.driver.stages.rl_loop.SlotBuffer", variant or SlotBuffer):
             run = make_run(script, folder)
             asyncio.run(go(run))
@@ -152,7 +152,7 @@ def measure(script: Script, variant: type[SlotBuffer] | None = None) -> Point:
         rows = study.rows(folder / "run", "metrics")
         seconds = [row["time/step"] for row in rows]
         offenders = [
-            f"{each.name}: {offender}" for each in audit(read_run(folder / "run")) for offender in each.offenders
+            f"{check.name}: {offender}" for check in audit(read_run(folder / "run")) for offender in check.offenders
         ]
         predicted = predict(script)
         return {
@@ -169,26 +169,26 @@ def measure(script: Script, variant: type[SlotBuffer] | None = None) -> Point:
 def account(script: Script, folder: Path, rows: list[dict[str, Any]]) -> Point:
     """What became of each token that the script has sampled, and of which lengths the trained episodes are."""
     journal = list(read_surviving(folder / "journal.jsonl"))
-    begun = {row.sequence for row in journal if isinstance(row, Dispatched)}
+    dispatched = {row.sequence for row in journal if isinstance(row, Dispatched)}
     ended = {row.sequence for row in journal if isinstance(row, Finished)}
-    known = {(sequence, place): length for sequence in begun for place, length in enumerate(script.lengths(sequence))}
-    broken = {key: broken_tokens(length) for key, length in known.items() if key[1] % 2 and script.fails(*key)}
+    lengths = {(sequence, i): length for sequence in dispatched for i, length in enumerate(script.lengths(sequence))}
+    broken = {key: broken_tokens(length) for key, length in lengths.items() if key[1] % 2 and script.fails(*key)}
     fates = {says: sum(row[f"tokens/{name}"] for row in rows) for name, says in FATES.items()}
     fates["discarded"] = sum(row["tokens/discarded"] for row in rows)
-    open_ones = {key for key in known if key[0] not in ended}
-    fates["in flight or thrown away"] = sum(known[key] + broken.get(key, 0) for key in open_ones)
-    generated = sum(known.values()) + sum(broken.values())
+    open_ones = {key for key in lengths if key[0] not in ended}
+    fates["in flight or thrown away"] = sum(lengths[key] + broken.get(key, 0) for key in open_ones)
+    generated = sum(lengths.values()) + sum(broken.values())
     trained = {
-        (each["sequence"], each["sibling"]): each["num_tokens"]
-        for each in study.episodes(folder, "step-*")
-        if each["advantage"] is not None and "failure" not in each
+        (episode["sequence"], episode["sibling"]): episode["num_tokens"]
+        for episode in study.episodes(folder, "step-*")
+        if episode["advantage"] is not None and "failure" not in episode
     }
-    left = [length for key, length in known.items() if key not in trained]
-    test = compare_lengths(list(trained.values()), left)
+    untrained = [length for key, length in lengths.items() if key not in trained]
+    test = compare_lengths(list(trained.values()), untrained)
     return {
         "generated": generated,
         "fates": {says: round(tokens) for says, tokens in fates.items() if tokens},
-        "closes": generated == sum(fates.values()) and all(known[key] == each for key, each in trained.items()),
+        "closes": generated == sum(fates.values()) and all(lengths[key] == tokens for key, tokens in trained.items()),
         "p": test.p,
         "trained_mean": test.trained_mean,
         "played_mean": test.played_mean,
@@ -203,10 +203,10 @@ def scripts_of(script: Script) -> dict[str, Script]:
 
 
 def tell_prediction(report: Report, script: Script) -> None:
-    ceiling, found = ceiling_of(script), {name: predict(each) for name, each in scripts_of(script).items()}
-    first = middle(found["0"], script)
+    ceiling, predicted = ceiling_of(script), {name: predict(setting) for name, setting in scripts_of(script).items()}
+    first = middle(predicted["0"], script)
     report.head("loop.max_policy_lag", "a step, simulated, s", "to lag 0", "of the ceiling", "whole stage, s")
-    for name, seconds in found.items():
+    for name, seconds in predicted.items():
         step = middle(seconds, script)
         report.row(name, step, f"{first / step:.2f}x", ceiling / step, sum(seconds))
     report.note(f"The ceiling is {ceiling:.2f} s a step.")
@@ -225,8 +225,8 @@ def own_cluster() -> Iterator[None]:
 def sweep(script: Script) -> dict[str, Any]:
     points = {}
     with own_cluster():
-        for name, each in scripts_of(script).items():
-            points[name] = measure(each)
+        for name, setting in scripts_of(script).items():
+            points[name] = measure(setting)
             print(f"  lag {name}: {points[name]['step_s']:.2f} s a step", file=sys.stderr, flush=True)
     ceiling = ceiling_of(script)
     return {
@@ -239,50 +239,50 @@ def sweep(script: Script) -> dict[str, Any]:
     }
 
 
-def measure_variants(found: Mapping[str, Any], names: Sequence[str]) -> Points:
+def measure_variants(results: Mapping[str, Any], names: Sequence[str]) -> Points:
     """With the setting of the results that they join."""
-    script = Script(**found["setting"])
+    script = Script(**results["setting"])
     with own_cluster():
         return {name: measure(replace(script, lag=1, steps=VARIANTS[name][1]), VARIANTS[name][0]) for name in names}
 
 
-def tell(report: Report, found: Mapping[str, Any]) -> None:
-    ceiling, points = found["ceiling_s"], found["points"]
+def tell(report: Report, results: Mapping[str, Any]) -> None:
+    ceiling, points = results["ceiling_s"], results["points"]
     first = points["0"]["step_s"]
     report.head(
         "loop.max_policy_lag", "a step, s", "to lag 0", "of the ceiling", "simulated, s", "error", "whole stage, s",
         "simulated", "largest lag",
     )  # fmt: skip
-    for name, each in points.items():
-        took, whole = each["step_s"], (each["whole_s"], each["predicted_whole_s"])
+    for name, point in points.items():
+        took, stage_s = point["step_s"], (point["whole_s"], point["predicted_whole_s"])
         report.row(
-            name, took, f"{first / took:.2f}x", ceiling / took, each["predicted_s"], f"{error(each):+.0%}", *whole,
-            str(each["lag"]),
+            name, took, f"{first / took:.2f}x", ceiling / took, point["predicted_s"], f"{error(point):+.0%}", *stage_s,
+            str(point["lag"]),
         )  # fmt: skip
     report.note(f"The ceiling is {ceiling:.2f} s a step.")
     report.head("lag", "tokens generated", "are", "closes", "episodes left out", "p", "trained, tokens", "all", "audit")
-    for name, each in {**points, **found["variants"]}.items():
-        parts = " + ".join(f"{tokens:,} {says}" for says, tokens in each["fates"].items())
-        lengths = (f"{each['trained_mean']:.1f}", f"{each['played_mean']:.1f}")
-        closes = "yes" if each["closes"] else "no"
-        audited = f"{len(each['offenders'])} offenders" if each["offenders"] else "ok"
-        report.row(name, each["generated"], parts, closes, each["left_out"], f"{each['p']:.2g}", *lengths, audited)
+    for name, point in {**points, **results["variants"]}.items():
+        parts = " + ".join(f"{tokens:,} {says}" for says, tokens in point["fates"].items())
+        lengths = (f"{point['trained_mean']:.1f}", f"{point['played_mean']:.1f}")
+        closes = "yes" if point["closes"] else "no"
+        audited = f"{len(point['offenders'])} offenders" if point["offenders"] else "ok"
+        report.row(name, point["generated"], parts, closes, point["left_out"], f"{point['p']:.2g}", *lengths, audited)
     report.head("predicted before the runs", "holds")
-    for prediction in found["predictions"]:
+    for prediction in results["predictions"]:
         report.row(prediction["text"], "yes" if prediction["holds"] else "no")
 
 
-def draw(found: Mapping[str, Any], path: Path) -> None:
-    names, points = list(LAGS), found["points"]
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    names, points = list(LAGS), results["points"]
     note = "scripted engines and learner; lognormal lengths, p99 is ten times the median; dashed: the ceiling"
     with study.picture(path, "What loop.max_policy_lag saves", note) as (left, right):
         at = range(len(names))
         left.bar(at, [points[name]["step_s"] for name in names], color=COLOURS[0], width=0.6, label="measured")
         predicted = [points[name]["predicted_s"] for name in names]
         left.scatter(at, predicted, color=COLOURS[1], zorder=3, label="simulated")
-        left.axhline(found["ceiling_s"], color="#555", linestyle="--", linewidth=1)
+        left.axhline(results["ceiling_s"], color="#555", linestyle="--", linewidth=1)
         left.set(ylabel="seconds of a step", xticks=at, xticklabels=[name.replace(", ", ",\n") for name in names])
-        share = [found["ceiling_s"] / points[name]["step_s"] for name in names]
+        share = [results["ceiling_s"] / points[name]["step_s"] for name in names]
         right.bar(at, share, color=COLOURS[2], width=0.6)
         right.axhline(1, color="#555", linestyle="--", linewidth=1)
         right.set(ylabel="share of the ceiling's speed", ylim=(0, 1.05), xticks=at)
@@ -290,15 +290,15 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--smallest", action="store_true", help="few and short steps: a minute, and nothing to publish")
-    given.add_argument("--variant", nargs="+", default=[], choices=VARIANTS, help="buffers that do not keep the rule")
-    given.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where the numbers are written")
-    given.add_argument("--draw", action="store_true", help="run nothing, take what the results have")
-    given.add_argument("--predict", action="store_true", help="the simulation alone, in seconds")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--smallest", action="store_true", help="few and short steps: a minute, and nothing to publish")
+    cli.add_argument("--variant", nargs="+", default=[], choices=VARIANTS, help="buffers that do not keep the rule")
+    cli.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where the numbers are written")
+    cli.add_argument("--draw", action="store_true", help="run nothing, take what the results have")
+    cli.add_argument("--predict", action="store_true", help="the simulation alone, in seconds")
+    options = cli.parse_args()
     if options.draw and options.variant:
-        given.error("--draw runs nothing: give --variant without it")
+        cli.error("--draw runs nothing: give --variant without it")
     script = SMALLEST if options.smallest else DEFAULT
     if options.predict:
         with Report(options) as report:
@@ -307,14 +307,14 @@ def main() -> None:
     joins = options.draw or options.variant
     if joins and not options.results.is_file():
         sys.exit(f"error: {options.results}: no results; expected: those of a run without --draw and --variant")
-    found = json.loads(options.results.read_text()) if joins else sweep(script)
+    results = json.loads(options.results.read_text()) if joins else sweep(script)
     if options.variant:
-        found["variants"] |= measure_variants(found, options.variant)
+        results["variants"] |= measure_variants(results, options.variant)
     if not options.draw:
-        replace_file(options.results, json.dumps(found, indent=1) + "\n")
-    draw(found, options.results.with_suffix(".svg"))
+        replace_file(options.results, json.dumps(results, indent=1) + "\n")
+    draw(results, options.results.with_suffix(".svg"))
     with Report(options) as report:
-        tell(report, found)
+        tell(report, results)
 
 
 if __name__ == "__main__":

@@ -89,11 +89,11 @@ class OneEngine:
 
     async def publish(self, update: WeightUpdate) -> list[LoadCheck]:
         await self.engine.load(update.published)
-        said = tuple([tuple(await self.engine.prompt_logprobs(ids)) for ids in update.probe])
-        found = measure(LoadResult(version=update.version, seconds=0.0, probe_logprobs=said), update)
-        self.checks.append((update, found))
+        logprobs = tuple([tuple(await self.engine.prompt_logprobs(ids)) for ids in update.probe])
+        check = measure(LoadResult(version=update.version, seconds=0.0, probe_logprobs=logprobs), update)
+        self.checks.append((update, check))
         shutil.rmtree(Path(update.published.places[0]).parent)
-        return [found]
+        return [check]
 
 
 def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[int, ...]]]:
@@ -110,11 +110,11 @@ def prompts_of(path: str, draw: random.Random, windows: int) -> list[list[tuple[
 
 @contextmanager
 def changed(change: Callable[[], object], items: list[Weight]) -> Iterator[None]:
-    kept = [item.tensor.detach().clone() for item in items]
+    originals = [item.tensor.detach().clone() for item in items]
     with torch.no_grad():
         change()
         yield
-        for item, tensor in zip(items, kept, strict=True):
+        for item, tensor in zip(items, originals, strict=True):
             item.tensor.copy_(tensor)
 
 
@@ -152,9 +152,9 @@ class Bench:
                 print(f"{number + 1} of {count}", file=sys.stderr)
             rows["true weights"].append(await self.deliver(long if number % long_every == 0 else ()))
         for name, checks in rows.items():
-            shares = [found.gap_mean / update.limit for update, found in checks]
+            shares = [check.gap_mean / update.limit for update, check in checks]
             limits = [update.limit for update, _ in checks]
-            refused = sum(bool(found.refusal) for _, found in checks)
+            refused = sum(bool(check.refusal) for _, check in checks)
             mean, limit = sum(shares) / len(shares), sum(limits) / len(limits)
             report.row(name, len(checks), refused, mean, max(shares), limit, noises.get(name))
 
@@ -172,12 +172,12 @@ class Bench:
             for number in range(0, len(items), step):
                 item = items[number]
                 with changed(partial(item.tensor.copy_, originals[number]), [item]):
-                    found = await self._load_as_it_is(update)
+                    check = await self._load_as_it_is(update)
                 tried, bytes_tried = tried + 1, bytes_tried + item.num_bytes
-                if found.refusal:
+                if check.refusal:
                     caught, bytes_caught = caught + 1, bytes_caught + item.num_bytes
                 else:
-                    missed.append(f"{item.names[0]} {found.gap_mean:.3g}")
+                    missed.append(f"{item.names[0]} {check.gap_mean:.3g}")
         report.head("stale", "tensors", "caught", "share", "share of bytes", "good gap", "limit", "noise")
         report.row(
             "one at a time",
@@ -204,12 +204,12 @@ class Bench:
         report.row("none", good.gap_mean, update.limit, good.refusal)
         for name, items, change in breaks(model):
             with changed(change, items):
-                found = await self._load_as_it_is(update)
-            report.row(name, found.gap_mean, update.limit, found.refusal or "PASSED")
+                check = await self._load_as_it_is(update)
+            report.row(name, check.gap_mean, update.limit, check.refusal or "PASSED")
 
 
 def breaks(model: Any) -> Iterator[tuple[str, list[Weight], Callable[[], object]]]:
-    """One thing wrong in the weights of the middle layer; or in the arithmetic, as far as weights can say it."""
+    """Engines with one fault each: in the weights of the middle layer, or in the arithmetic, imitated by weights."""
     at = model.config.num_hidden_layers // 2
     items = {item.names[0]: item for item in weights(model)}
 
@@ -218,8 +218,8 @@ def breaks(model: Any) -> Iterator[tuple[str, list[Weight], Callable[[], object]
 
     yield "a layer without attention", [of("self_attn.o_proj")], lambda: of("self_attn.o_proj").tensor.zero_()
     yield "a layer without its MLP", [of("mlp.down_proj")], lambda: of("mlp.down_proj").tensor.zero_()
-    other = of("self_attn.k_proj", at - 1)
-    yield "another layer's k_proj", [of("self_attn.k_proj")], lambda: of("self_attn.k_proj").tensor.copy_(other.tensor)
+    donor = of("self_attn.k_proj", at - 1)
+    yield "another layer's k_proj", [of("self_attn.k_proj")], lambda: of("self_attn.k_proj").tensor.copy_(donor.tensor)
     norm = of("input_layernorm")
     yield "a norm of ones", [norm], lambda: norm.tensor.fill_(1.0)
 
@@ -276,8 +276,8 @@ async def play(options: argparse.Namespace, report: Report, folder: Path) -> Non
                 ("RoPE x 1.25", {"rope_type": "linear", "factor": 1.25}),
             ):
                 begin(rank, with_rope(path, dict(change), folder / name.replace(" ", "-")))
-                update, found = await bench.deliver(bench.take(0))
-                report.row(name, found.gap_mean, update.limit, found.refusal or "PASSED")
+                update, check = await bench.deliver(bench.take(0))
+                report.row(name, check.gap_mean, update.limit, check.refusal or "PASSED")
         if options.stale:
             begin(rank, path)
             await bench.try_stale(options.stale, report)
@@ -286,17 +286,17 @@ async def play(options: argparse.Namespace, report: Report, folder: Path) -> Non
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("model", help="a Hugging Face folder, or scratch")
-    given.add_argument("--device", choices=list(DEVICES), default="cpu")
-    given.add_argument("--dtype", default="bfloat16")
-    given.add_argument("--window", type=int, help="engine.max_model_len; default: the quickstart's")
-    given.add_argument("--good", type=int, default=5, help="canaries and true deliveries of a good engine")
-    given.add_argument("--long-every", type=int, default=5, help="deliveries of which one has the long sample too")
-    given.add_argument("--broken", action="store_true", help="try the broken engines")
-    given.add_argument("--stale", type=int, default=0, help="leave every so-manieth tensor stale; 0: none")
-    given.add_argument("--seed", type=int, default=0)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("model", help="a Hugging Face folder, or scratch")
+    cli.add_argument("--device", choices=list(DEVICES), default="cpu")
+    cli.add_argument("--dtype", default="bfloat16")
+    cli.add_argument("--window", type=int, help="engine.max_model_len; default: the quickstart's")
+    cli.add_argument("--good", type=int, default=5, help="canaries and true deliveries of a good engine")
+    cli.add_argument("--long-every", type=int, default=5, help="deliveries of which one has the long sample too")
+    cli.add_argument("--broken", action="store_true", help="try the broken engines")
+    cli.add_argument("--stale", type=int, default=0, help="leave every so-manieth tensor stale; 0: none")
+    cli.add_argument("--seed", type=int, default=0)
+    options = cli.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Report(options) as report:
         asyncio.run(play(options, report, Path(folder)))
 

@@ -32,7 +32,7 @@ EVERY = 3  # steps
 def curve(folder: Path) -> list[dict[str, float]]:
     """By evaluation: held-out accuracy of sampled answers, and what the steps up to there took."""
     steps = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
-    found = []
+    points = []
     for row in study.rows(folder, "evaluations"):
         if row["stage"] == "rl":
             before = [step for step in steps if step["step"] <= row["step"]]
@@ -40,12 +40,12 @@ def curve(folder: Path) -> list[dict[str, float]]:
             point = {"accuracy": row["sampled/accuracy"], "steps": len(before)} | costs
             if before:
                 point[SIGNAL] = sum(step["groups/trained"] for step in before) / len(before)
-            found.append(point)
-    return found
+            points.append(point)
+    return points
 
 
 def reach(points: list[dict[str, float]], target: float, cost: str) -> float | None:
-    """What it took to the first evaluation at that accuracy, between two of them in proportion. None: never."""
+    """The cost until the curve reaches that accuracy, interpolated between two evaluations; None if it never does."""
     for before, after in zip([None, *points], points, strict=False):
         if after["accuracy"] >= target:
             if before is None:  # it began there
@@ -62,16 +62,16 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
 
 
 def _mean_of_all(costs: list[float | None]) -> float | None:
-    """None where a run never came there."""
-    known = [cost for cost in costs if cost is not None]
-    return statistics.mean(known) if len(known) == len(costs) else None
+    """None where a run never reached the target."""
+    reached = [cost for cost in costs if cost is not None]
+    return statistics.mean(reached) if len(reached) == len(costs) else None
 
 
-def ratio(found: study.Found, name: str, target: float, cost: str) -> str | None:
+def ratio(by_seed: study.Found, name: str, target: float, cost: str) -> str | None:
     """To `uniform` of the same seed: the geometric mean, with its 95 % interval over seeds. None: a run never did."""
     logs = []
-    for arms in found.values():
-        ours, theirs = (reach(arms[each], target, cost) for each in (name, FIRST))
+    for arms in by_seed.values():
+        ours, theirs = (reach(arms[arm], target, cost) for arm in (name, FIRST))
         if ours is None or theirs is None:
             return None
         logs.append(math.log(ours / theirs))
@@ -81,30 +81,30 @@ def ratio(found: study.Found, name: str, target: float, cost: str) -> str | None
     return f"{math.exp(mean.mean):.2f} ({math.exp(mean.low):.2f} to {math.exp(mean.high):.2f})"
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     costs = ["steps", *COSTS]
     report.head("at the end", "accuracy", SIGNAL, *costs)
     for name in RUNS:
-        last = [arms[name][-1] for arms in found.values()]
+        last = [arms[name][-1] for arms in by_seed.values()]
         report.row(name, *(spread([point[key] for point in last]) for key in ("accuracy", SIGNAL, *costs)))
     for target in TARGETS:
         report.head(f"to {target:g}", *costs, *(f"{cost}, of uniform's" for cost in costs))
         for name in RUNS:
-            each = {cost: [reach(arms[name], target, cost) for arms in found.values()] for cost in costs}
-            means = [_mean_of_all(each[cost]) for cost in costs]
-            ratios = [None if name == FIRST else ratio(found, name, target, cost) for cost in costs]
+            totals = {cost: [reach(arms[name], target, cost) for arms in by_seed.values()] for cost in costs}
+            means = [_mean_of_all(totals[cost]) for cost in costs]
+            ratios = [None if name == FIRST else ratio(by_seed, name, target, cost) for cost in costs]
             report.row(name, *means, *ratios)
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     """What each setting costs until the target is reached: a dot for each seed, a line at their mean."""
     target = TARGETS[-1]
-    note = f"dots: {len(found)} seeds; line: their mean; sampled answers"
+    note = f"dots: {len(by_seed)} seeds; line: their mean; sampled answers"
     title = f"Cost of {target:.0%} held-out accuracy"
     with study.picture(path, title, note, sharey=True) as grid:
         for axis, cost in zip(grid, COSTS, strict=True):
             for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
-                reached = [reach(arms[name], target, cost) for arms in found.values()]
+                reached = [reach(arms[name], target, cost) for arms in by_seed.values()]
                 values = [value for value in reached if value is not None]
                 axis.plot(values, [place] * len(values), "o", color=colour)
                 axis.vlines(statistics.mean(values), place - 0.3, place + 0.3, color=colour)

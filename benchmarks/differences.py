@@ -39,14 +39,14 @@ class Setting:
 
 
 SETTINGS = (
-    *(Setting(tasks=500, own=own) for own in (0.0, 0.7, 1.5)),
-    *(Setting(tasks=30, own=own) for own in (0.0, 1.5)),
-    *(Setting(tasks=30, harder=4.0, own=own) for own in (0.0, 1.5)),
-    *(Setting(tasks=10, samples=4, own=own) for own in (0.0, 1.5)),
-    *(Setting(tasks=30, samples=16, own=own) for own in (0.0, 0.7, 1.5)),
-    *(Setting(tasks=30, samples=32, own=own) for own in (0.7, 1.5)),
-    *(Setting(tasks=30, samples=16, harder=4.0, own=own) for own in (0.0, 1.5)),
-    *(Setting(tasks=500, seeds=3, own=own) for own in (0.0, 1.5)),
+    *(Setting(tasks=500, own=deviation) for deviation in (0.0, 0.7, 1.5)),
+    *(Setting(tasks=30, own=deviation) for deviation in (0.0, 1.5)),
+    *(Setting(tasks=30, harder=4.0, own=deviation) for deviation in (0.0, 1.5)),
+    *(Setting(tasks=10, samples=4, own=deviation) for deviation in (0.0, 1.5)),
+    *(Setting(tasks=30, samples=16, own=deviation) for deviation in (0.0, 0.7, 1.5)),
+    *(Setting(tasks=30, samples=32, own=deviation) for deviation in (0.7, 1.5)),
+    *(Setting(tasks=30, samples=16, harder=4.0, own=deviation) for deviation in (0.0, 1.5)),
+    *(Setting(tasks=500, seeds=3, own=deviation) for deviation in (0.0, 1.5)),
 )
 
 
@@ -80,13 +80,13 @@ def by_proportions(setting: Setting, ours: Shares, theirs: Shares) -> tuple[str,
 def false_positives(setting: Setting, test: Callable[[Setting, Shares, Shares], tuple[str, float]]) -> list[str]:
     """Of each level the share, and which tests were made."""
     generator = np.random.default_rng(0)
-    found: list[tuple[str, float]] = []
+    tests: list[tuple[str, float]] = []
     for _ in range(RUNS):
         difficulty = difficulties(setting, generator)
-        found.append(test(setting, *(played(setting, difficulty, generator) for _ in range(2))))
-    names = [name for name, _ in found]
+        tests.append(test(setting, *(played(setting, difficulty, generator) for _ in range(2))))
+    names = [name for name, _ in tests]
     most = sorted(set(names), key=names.count, reverse=True)
-    return [*(f"{np.mean([p < level for _, p in found]):.3f}" for level in LEVELS), ", ".join(most)]
+    return [*(f"{np.mean([p < level for _, p in tests]):.3f}" for level in LEVELS), ", ".join(most)]
 
 
 def covered(setting: Setting, interval: Callable[..., tuple[float, float]], truth: float) -> float:
@@ -113,7 +113,7 @@ def main(report: Report) -> None:
         *paper, _ = false_positives(setting, by_proportions)
         report.row(setting.describe(), f"{setting.own:g}", *paired, by, *paper)
     report.head("95 % interval", "true mean", "shown", "bootstrap alone")
-    for setting in (each for each in SETTINGS if each.own == 1.5 and each.seeds == 1):
+    for setting in (setting for setting in SETTINGS if setting.own == 1.5 and setting.seeds == 1):
         truth = true_mean(setting)
         shares = (f"{covered(setting, interval, truth):.3f}" for interval in (share_interval, bootstrap_interval))
         report.row(setting.describe(), f"{truth:.3f}", *shares)

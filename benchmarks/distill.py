@@ -44,19 +44,19 @@ PREDICTIONS = (
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     """The teacher, the student's beginning, and each way of going on from there."""
-    own, teaching = [f"seed={seed}", f"env.seed={seed}"], runs / f"{seed}-teacher"
-    study.train("quickstart", teaching, [*own, "eval.greedy=false", "checkpoint.keep=9"])
+    seeds, teaching = [f"seed={seed}", f"env.seed={seed}"], runs / f"{seed}-teacher"
+    study.train("quickstart", teaching, [*seeds, "eval.greedy=false", "checkpoint.keep=9"])
     teacher, student = study.weights(teaching, TAUGHT + REINFORCED), study.weights(teaching, TAUGHT)
-    study.train(RECIPE, runs / f"{seed}-tries", [*own, f"model.path={teacher}", *without("sft", "opd", "measure")])
+    study.train(RECIPE, runs / f"{seed}-tries", [*seeds, f"model.path={teacher}", *without("sft", "opd", "measure")])
     solutions = runs / f"{seed}-tries" / "generated" / "tries.jsonl"
-    compared = [*own, f"learner.reference={teacher}", f"model.path={student}"]
+    compared = [*seeds, f"learner.reference={teacher}", f"model.path={student}"]
     study.train(RECIPE, runs / f"{seed}-start", [*compared, *without("tries", "sft", "opd")])
     supervised = [*compared, *without("tries", "opd"), f"stages.sft.data={solutions}"]
     study.train(RECIPE, runs / f"{seed}-sft", supervised)
     study.train(RECIPE, runs / f"{seed}-opd", [*compared, *without("tries", "sft")])
-    found = {name: measured(runs / f"{seed}-{name}") for name in ARMS}
+    arms = {name: measured(runs / f"{seed}-{name}") for name in ARMS}
     ended = study.rows(teaching, "evaluations")[-1]
-    return found | {"teacher": {"accuracy": ended["sampled/accuracy"]}}
+    return arms | {"teacher": {"accuracy": ended["sampled/accuracy"]}}
 
 
 def without(*stages: str) -> list[str]:
@@ -70,32 +70,32 @@ def measured(folder: Path) -> dict[str, float]:
     return {"accuracy": accuracy["sampled/accuracy"], "divergence": -step["advantage/mean"]}
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     report.head("the student, after", "accuracy", "reverse KL from the teacher (nats per token)")
     for name in ARMS:
-        report.row(name, *(spread([arms[name][key] for arms in found.values()]) for key in MEASURES))
-    report.row("the teacher itself", spread([arms["teacher"]["accuracy"] for arms in found.values()]), "0")
+        report.row(name, *(spread([arms[name][key] for arms in by_seed.values()]) for key in MEASURES))
+    report.row("the teacher itself", spread([arms["teacher"]["accuracy"] for arms in by_seed.values()]), "0")
     report.head("opd less", *MEASURES)
     for name in ARMS[:-1]:
-        report.row(name, *(_less(found, name, key) for key in MEASURES))
+        report.row(name, *(_less(by_seed, name, key) for key in MEASURES))
 
 
-def _less(found: study.Found, name: str, key: str) -> str:
-    return study.paired(found, lambda arms: arms["opd"][key] - arms[name][key])
+def _less(by_seed: study.Found, name: str, key: str) -> str:
+    return study.paired(by_seed, lambda arms: arms["opd"][key] - arms[name][key])
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     """Each way of learning: a dot for each seed."""
-    note = f"dots: {len(found)} seeds; dashed: the teachers' mean"
+    note = f"dots: {len(by_seed)} seeds; dashed: the teachers' mean"
     with study.picture(path, "A policy taught by what reinforcement made of it", note) as grid:
         for axis, (key, title) in zip(grid, MEASURES.items(), strict=True):
             for place, (name, colour) in enumerate(zip(ARMS, COLOURS, strict=False)):
-                values = [arms[name][key] for arms in found.values()]
+                values = [arms[name][key] for arms in by_seed.values()]
                 axis.plot([place] * len(values), values, "o", color=colour)
             axis.set(title=title, xlim=(-0.5, len(ARMS) - 0.5))
             axis.set_ylim(bottom=0)
             axis.set_xticks(range(len(ARMS)), list(ARMS))
-        teachers = [arms["teacher"]["accuracy"] for arms in found.values()]
+        teachers = [arms["teacher"]["accuracy"] for arms in by_seed.values()]
         grid[0].axhline(sum(teachers) / len(teachers), linestyle="--", color="grey")
 
 

@@ -64,10 +64,10 @@ def note_time(file: str) -> None:
 
 
 def wait_until(condition: Callable[[], Any]) -> Any:
-    """What it gives once that is not empty."""
-    while not (found := condition()):
+    """Polls the condition, and returns its first value that is not empty."""
+    while not (value := condition()):
         time.sleep(0.001)
-    return found
+    return value
 
 
 class IdleEnv(Env):
@@ -77,10 +77,10 @@ class IdleEnv(Env):
         return (Message(role="user", content=str(os.getpid())),)
 
     async def step(self, text: str, *, turns_left: int) -> Step:
-        what, _, file = text.partition(" ")
-        if what == "block":
+        command, _, file = text.partition(" ")
+        if command == "block":
             block()
-        if what == "wait":
+        if command == "wait":
             try:
                 await asyncio.sleep(3600)
             finally:
@@ -163,8 +163,8 @@ async def call_costs(process: Any, calls: int) -> tuple[float, float, float]:
 
     began, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(many() for _ in range(IN_FLIGHT)))
-    wall, cpu, done = time.perf_counter() - began, time.process_time() - cpu, calls // IN_FLIGHT * IN_FLIGHT
-    return 1e3 * statistics.median(alone), done / wall, 1e3 * cpu / done
+    wall, cpu, num_calls = time.perf_counter() - began, time.process_time() - cpu, calls // IN_FLIGHT * IN_FLIGHT
+    return 1e3 * statistics.median(alone), num_calls / wall, 1e3 * cpu / num_calls
 
 
 async def cancelled_after(process: Any, folder: Path) -> float:
@@ -246,10 +246,10 @@ async def measure(report: Report, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--calls", type=int, default=6400)
-    given.add_argument("--rounds", type=int, default=5)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--calls", type=int, default=6400)
+    cli.add_argument("--rounds", type=int, default=5)
+    options = cli.parse_args()
     sys.path[:0] = ROOTS
     variables = {"PYTHONPATH": os.pathsep.join(ROOTS)}
     ray.init(address="local", include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables})

@@ -59,9 +59,9 @@ def cell(row: str, column: str, table: int = 0) -> Take:
     """Of the row that begins with `row`."""
 
     def take(tables: Tables) -> Cell:
-        found: list[Cell] = next(each for each in tables[table]["rows"] if each[0] == row)
+        cells: list[Cell] = next(line for line in tables[table]["rows"] if line[0] == row)
         at: int = tables[table]["columns"].index(column)
-        return found[at]
+        return cells[at]
 
     return take
 
@@ -81,15 +81,15 @@ def _number(value: Cell) -> float:
 
 def _last(column: str) -> Take:
     def take(tables: Tables) -> Cell:
-        found: Cell = tables[0]["rows"][-1][tables[0]["columns"].index(column)]
-        return found
+        value: Cell = tables[0]["rows"][-1][tables[0]["columns"].index(column)]
+        return value
 
     return take
 
 
 def _share(column: str, good: str, table: int) -> Take:
     def take(tables: Tables) -> Cell:
-        values = [each[tables[table]["columns"].index(column)] for each in tables[table]["rows"]]
+        values = [row[tables[table]["columns"].index(column)] for row in tables[table]["rows"]]
         return f"{values.count(good)} of {len(values)}"
 
     return take
@@ -212,12 +212,12 @@ def describe_machine() -> dict[str, Any]:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    process = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "processor": f"{model}, {os.cpu_count()} cores",
         "memory": f"{memory / 2**30:.0f} GiB",
         "load": f"{os.getloadavg()[0]:.1f} before",
-        "commit": asked.stdout.strip() or None,
+        "commit": process.stdout.strip() or None,
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES if _is_installed(name)),
     }
 
@@ -230,9 +230,9 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def origin_of(found: dict[str, Any]) -> str:
+def origin_of(result: dict[str, Any]) -> str:
     """Where a kept figure is from: the machine of this moment is not its own."""
-    measured = found.get("measured", {})
+    measured = result.get("measured", {})
     return "kept: " + ", ".join(
         [
             f"commit {measured.get('commit') or 'unknown'}",
@@ -244,13 +244,13 @@ def origin_of(found: dict[str, Any]) -> str:
 
 def measure(bench: Bench, out: Path, *, again: bool) -> float | None:
     """Seconds that it took; 0 where it was done before, None where it failed."""
-    found = out / f"{bench.name}.json"
-    if found.is_file() and not again:
+    path = out / f"{bench.name}.json"
+    if path.is_file() and not again:
         return 0.0
-    found.unlink(missing_ok=True)
-    own = ["--results", str(out / f"{bench.name}-results.json")] if bench.name == "asynchrony" else []
+    path.unlink(missing_ok=True)
+    extra = ["--results", str(out / f"{bench.name}-results.json")] if bench.name == "asynchrony" else []
     script = str(ROOT / "benchmarks" / f"{bench.name}.py")
-    command = [sys.executable, script, *bench.arguments, *own, "--json", str(found)]
+    command = [sys.executable, script, *bench.arguments, *extra, "--json", str(path)]
     machine, started = describe_machine(), time.monotonic()
     with (out / f"{bench.name}.log").open("w") as log:
         code = run_script(command, log, bench.needs_s)
@@ -258,9 +258,9 @@ def measure(bench: Bench, out: Path, *, again: bool) -> float | None:
         if code is None:
             log.write(f"given up after {bench.needs_s:.0f} s\n")
     if code != 0:
-        found.unlink(missing_ok=True)  # what it had measured before it failed
+        path.unlink(missing_ok=True)  # what it had measured before it failed
         return None
-    found.write_text(json.dumps(json.loads(found.read_text()) | {"measured": machine}, indent=1) + "\n")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"measured": machine}, indent=1) + "\n")
     return took
 
 
@@ -283,9 +283,9 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     of the group: Ray's own processes are in it, which a run that ends in order still needs."""
     with suppress(psutil.NoSuchProcess):
         script = psutil.Process(process.pid)
-        for each in (*script.children(), script):
+        for member in (*script.children(), script):
             with suppress(psutil.NoSuchProcess):
-                each.terminate()
+                member.terminate()
     if _is_left(process, END_S):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -307,14 +307,12 @@ def _is_left(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    names = [each.name for each in BENCHES]
-    given.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    given.add_argument(
-        "--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="(default: %(default)s)"
-    )
-    given.add_argument("--again", action="store_true", help="measure what is there already, too")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    names = [bench.name for bench in BENCHES]
+    cli.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    cli.add_argument("--out", type=Path, default=ROOT / "build" / "bench", metavar="DIR", help="(default: %(default)s)")
+    cli.add_argument("--again", action="store_true", help="measure what is there already, too")
+    options = cli.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the script has a session of its own
     sys.exit(run(options))
 
@@ -323,9 +321,9 @@ def run(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     options.json = options.json or options.out / "all.json"
     machine, failed, seconds = describe_machine(), [], {}
-    chosen = [each for each in BENCHES if each.name in options.only]
-    for place, bench in enumerate(chosen, start=1):
-        print(f"[{place}/{len(chosen)}] {bench.name} ...", file=sys.stderr, flush=True)
+    benches = [bench for bench in BENCHES if bench.name in options.only]
+    for place, bench in enumerate(benches, start=1):
+        print(f"[{place}/{len(benches)}] {bench.name} ...", file=sys.stderr, flush=True)
         took = seconds[bench.name] = measure(bench, options.out, again=options.again)
         if took is None:
             failed.append(bench.name)
@@ -335,14 +333,14 @@ def run(options: argparse.Namespace) -> int:
         for key, value in machine.items():
             report.row(key, value)
         report.head("benchmark", "figure", "value", "seconds")
-        for bench in chosen:
+        for bench in benches:
             if bench.name in failed:
                 report.row(bench.name, "failed", None, None)
                 continue
-            found = json.loads((options.out / f"{bench.name}.json").read_text())
+            result = json.loads((options.out / f"{bench.name}.json").read_text())
             for figure in bench.figures:
                 report.row(
-                    bench.name, figure.says, figure.take(found["tables"]), seconds[bench.name] or origin_of(found)
+                    bench.name, figure.says, figure.take(result["tables"]), seconds[bench.name] or origin_of(result)
                 )
         report.note("Left out: " + "; ".join(f"{name} ({why})" for name, why in sorted(OTHERS.items())) + ".")
     return 1 if failed else 0

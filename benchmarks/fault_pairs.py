@@ -72,10 +72,10 @@ def _words(kind: str, role: str, at: int) -> list[str]:
 
 def parse_pair(text: str) -> Pair:
     """Of "rollout:kill,weights:hang,7"."""
-    named = {str(pair): pair for pair in list_pairs()}
-    if text not in named:
-        raise argparse.ArgumentTypeError(f"expected ROLE:KIND,ROLE:KIND,SECONDS, such as {next(iter(named))}: {text}")
-    return named[text]
+    pairs = {str(pair): pair for pair in list_pairs()}
+    if text not in pairs:
+        raise argparse.ArgumentTypeError(f"expected ROLE:KIND,ROLE:KIND,SECONDS, such as {next(iter(pairs))}: {text}")
+    return pairs[text]
 
 
 def list_pairs() -> list[Pair]:
@@ -132,38 +132,36 @@ def measure(report: Report, pairs: Sequence[Pair], runs: Path) -> int:
     )
     for number, pair in enumerate(pairs):
         began = time.monotonic()
-        found = play(pair, model, runs / f"pair-{number}")
+        outcome = play(pair, model, runs / f"pair-{number}")
         whole_s = time.monotonic() - began
-        costs = found["costs"] if found is not None else []
-        holds = found is not None and found["holds"]
+        costs = outcome["costs"] if outcome is not None else []
+        holds = outcome is not None and outcome["holds"]
         failed += not holds
         names = [f"{kind} {role}" for role, kind in ((pair.first, pair.first_kind), (pair.second, pair.second_kind))]
-        known, steps = (
+        detections, steps = (
             " / ".join("-" if cost[key] is None else f"{cost[key]:.1f}" for cost in costs)
             for key in ("detected_s", "next_step_s")
         )
-        ended = "done" if found is not None and found["code"] == 0 else "no"
-        report.row(*names, str(pair.gap_s), ended, known, steps, whole_s, "holds" if holds else "NO")
+        ended = "done" if outcome is not None and outcome["code"] == 0 else "no"
+        report.row(*names, str(pair.gap_s), ended, detections, steps, whole_s, "holds" if holds else "NO")
         if holds:
             shutil.rmtree(runs / f"pair-{number}", ignore_errors=True)
     return failed
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--draw", type=int, default=6, metavar="N", help="so many of all pairs (default: %(default)s)")
-    options.add_argument("--seed", type=int, default=0, metavar="N", help="of --draw (default: 0)")
-    options.add_argument(
-        "--pairs", type=parse_pair, nargs="+", metavar="PAIR", help="these: rollout:kill,weights:hang,7"
-    )
-    options.add_argument("--all", action="store_true", help="all of them, in a drawn order")
-    options.add_argument("--runs", type=Path, metavar="DIR", help="keep the runs here; those whose audit holds go")
-    given = options.parse_args()
-    pairs = given.pairs or draw_pairs(given.draw, given.seed)
-    if given.all:
-        pairs = Random(given.seed).sample(list_pairs(), len(list_pairs()))
-    with Report(given) as report, tempfile.TemporaryDirectory() as folder:
-        runs = given.runs or Path(folder)
+    cli = parser(__doc__)
+    cli.add_argument("--draw", type=int, default=6, metavar="N", help="so many of all pairs (default: %(default)s)")
+    cli.add_argument("--seed", type=int, default=0, metavar="N", help="of --draw (default: 0)")
+    cli.add_argument("--pairs", type=parse_pair, nargs="+", metavar="PAIR", help="these: rollout:kill,weights:hang,7")
+    cli.add_argument("--all", action="store_true", help="all of them, in a drawn order")
+    cli.add_argument("--runs", type=Path, metavar="DIR", help="keep the runs here; those whose audit holds go")
+    options = cli.parse_args()
+    pairs = options.pairs or draw_pairs(options.draw, options.seed)
+    if options.all:
+        pairs = Random(options.seed).sample(list_pairs(), len(list_pairs()))
+    with Report(options) as report, tempfile.TemporaryDirectory() as folder:
+        runs = options.runs or Path(folder)
         runs.mkdir(parents=True, exist_ok=True)
         failed = measure(report, pairs, runs)
         report.note(f"{len(pairs) - failed} of {len(pairs)} pairs came to their end with an audit that holds")

@@ -79,7 +79,7 @@ PREDICTIONS = [
     Prediction("30 faults change held-out accuracy by 0.05 at most", lambda arms: abs(gain(arms)) <= 0.05),
     Prediction(
         "every audit is clean, and no prompt is lost or trained twice",
-        lambda arms: all(each["holds"] and not each["lost"] + each["repeated"] for each in arms.values()),
+        lambda arms: all(arm["holds"] and not arm["lost"] + arm["repeated"] for arm in arms.values()),
     ),
     Prediction("at faults in 10 % of the steps 0.9 of the time is effective", lambda arms: effective(arms, 10) >= 0.9),
     Prediction("at faults in 1 % of the steps 0.97 of the time is effective", lambda arms: effective(arms, 1) >= 0.97),
@@ -88,7 +88,7 @@ PREDICTIONS = [
 
 
 def play(seed: int, runs: Path, size: Size) -> Arms:
-    own = [
+    base_changes = [
         f"seed={seed}",
         f"env.seed={seed}",
         *OWN,
@@ -98,8 +98,8 @@ def play(seed: int, runs: Path, size: Size) -> Arms:
     ]
     taught = runs / f"{seed}-taught"
     short = [f"stages.sft.steps={size.taught}", f"stages.sft.checkpoint.every={size.taught}", "stages.rl=null"]
-    train("quickstart", taught, [*own, *short])
-    start = [*own, "stages.sft=null", f"model.path={weights(taught, size.taught)}"]
+    train("quickstart", taught, [*base_changes, *short])
+    start = [*base_changes, "stages.sft=null", f"model.path={weights(taught, size.taught)}"]
 
     def arm(name: str, part: int, every: int, faults: Sequence[str], *more: str) -> dict[str, Any]:
         changes = [f"stages.rl.steps={size.steps[part]}", f"stages.rl.loop.groups_per_step={size.groups[part]}"]
@@ -107,13 +107,13 @@ def play(seed: int, runs: Path, size: Size) -> Arms:
             runs / f"{seed}-{name}", [*start, *changes, *more, f"stages.rl.checkpoint.every={every}"], faults
         )
 
-    drawn = ["--seed", str(seed + 1)]
+    seed_option = ["--seed", str(seed + 1)]
     arms = {"calm": arm("calm", 0, 5, [])}
-    arms["faults"] = arm("faults", 0, 5, ["--random", "15%", "--most", str(size.faults), *drawn])
+    arms["faults"] = arm("faults", 0, 5, ["--random", "15%", "--most", str(size.faults), *seed_option])
     for rate in (0, *size.rates):
-        faults = ["--random", f"{rate}%", *drawn] if rate else []
+        faults = ["--random", f"{rate}%", *seed_option] if rate else []
         arms[f"{rate} %"] = arm(f"rate-{rate}", 1, 1, faults, "rollout.workers=2")
-    killed = ["--random", "2/min", "--roles", "driver", "--most", str(size.kills), *drawn]
+    killed = ["--random", "2/min", "--roles", "driver", "--most", str(size.kills), *seed_option]
     arms["driver"] = arm("driver", 2, 1, killed)
     slow = ["engine.max_num_seqs=16", f"stages.rl.steps={size.slow}", "stages.rl.loop.groups_per_step=8"]
     arms["slow engine"] = arm("slow-engine", 0, 20, ["--kill", "learner:0@12s"], *slow)
@@ -126,7 +126,7 @@ def disturb(folder: Path, changes: Sequence[str], faults: Sequence[str]) -> dict
         train("quickstart", folder, changes)
         rows = Rows(folder, "rl")
         rows.look()
-        found = as_json(settle(Disturbed(code=0, began=rows.began, ended=rows.last), folder))
+        outcome = as_json(settle(Disturbed(code=0, began=rows.began, ended=rows.last), folder))
     else:
         written = folder.with_suffix(".json")
         if not written.is_file():
@@ -136,12 +136,12 @@ def disturb(folder: Path, changes: Sequence[str], faults: Sequence[str]) -> dict
             code = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode
             if code not in (0, 1):
                 raise BadInput(f"`rlsys chaos` ended with exit code {code}", where=str(folder))
-        found = json.loads(written.read_text())
-    found["audit"] = [offender for each in found["audit"] for offender in each["offenders"]]
-    found["redone"] = redone(folder)
-    done = summary(folder)
-    found["accuracy"] = done["eval"]["after"]["sampled"] if done is not None else None
-    return found
+        outcome = json.loads(written.read_text())
+    outcome["audit"] = [offender for check in outcome["audit"] for offender in check["offenders"]]
+    outcome["redone"] = redone(folder)
+    run_summary = summary(folder)
+    outcome["accuracy"] = run_summary["eval"]["after"]["sampled"] if run_summary is not None else None
+    return outcome
 
 
 def redone(folder: Path) -> dict[str, float]:
@@ -149,11 +149,11 @@ def redone(folder: Path) -> dict[str, float]:
     median of all, in which nothing is trained)."""
     names = Counter(row["name"] for row in read_lines(folder / JOURNAL) if row["event"] == "seal")
     rows = read_lines(folder / METRICS)
-    again = [row for row in rows if names[f"{METRICS} {row['step']}"] > 1]
+    repeated = [row for row in rows if names[f"{METRICS} {row['step']}"] > 1]
     saved = [row["time/checkpoint"] for row in rows if row.get("time/checkpoint")]
-    found = {"steps": len(again), "seconds": sum(row["time/step"] for row in again)}
-    found["wait_s"] = sum(row.get("time/wait_rollout", 0.0) for row in again)
-    return found | {"checkpoint_s": median(saved) if saved else math.nan}
+    costs = {"steps": len(repeated), "seconds": sum(row["time/step"] for row in repeated)}
+    costs["wait_s"] = sum(row.get("time/wait_rollout", 0.0) for row in repeated)
+    return costs | {"checkpoint_s": median(saved) if saved else math.nan}
 
 
 def simulated(update_s: float, tokens: float, seats: int, steps: int = 10) -> tuple[float, float, float]:
@@ -176,9 +176,9 @@ def simulated(update_s: float, tokens: float, seats: int, steps: int = 10) -> tu
         return [Episode(tokens=tokens * rng.lognormvariate(0, 0.6)) for _ in range(setting.group_size)]
 
     steady = simulate(setting, group, lambda rng: cost, steps=30, skip=5)
-    again = simulate(setting, group, lambda rng: cost, steps=steps, skip=0)
+    from_start = simulate(setting, group, lambda rng: cost, steps=steps, skip=0)
     kept_s = steps * (cost.build_s + cost.update_s + cost.export_s)
-    return sum(each.seconds for each in steady) / len(steady), sum(each.seconds for each in again), kept_s
+    return sum(step.seconds for step in steady) / len(steady), sum(step.seconds for step in from_start), kept_s
 
 
 def gain(arms: Arms) -> float:
@@ -188,16 +188,16 @@ def gain(arms: Arms) -> float:
 
 def effective(arms: Arms, rate: int) -> float:
     """The seconds of the run without faults, as a share of those of the disturbed one; of as many steps."""
-    found = arms.get(f"{rate} %")
-    if found is None or found["code"]:
+    arm = arms.get(f"{rate} %")
+    if arm is None or arm["code"]:
         return math.nan
-    return float(arms["0 %"]["wall_s"] / found["wall_s"])
+    return float(arms["0 %"]["wall_s"] / arm["wall_s"])
 
 
 def kills(arms: Arms) -> int:
     """Of the driver, in a run that is done."""
-    found = arms["driver"]
-    return sum(each["hit"] for each in found["costs"]) if not found["code"] else 0
+    arm = arms["driver"]
+    return sum(cost["hit"] for cost in arm["costs"]) if not arm["code"] else 0
 
 
 def interval(share: float, count: int) -> str:
@@ -208,8 +208,8 @@ def interval(share: float, count: int) -> str:
     return f"{share:.3f} [{middle - half:.3f}, {middle + half:.3f}]"
 
 
-def tell(report: Report, found: Found, size: Size) -> None:
-    for arms in found.values():
+def tell(report: Report, by_seed: Found, size: Size) -> None:
+    for arms in by_seed.values():
         tell_runs(report, arms, size)
         tell_roles(report, arms["faults"])
         tell_rates(report, arms)
@@ -220,21 +220,21 @@ def tell(report: Report, found: Found, size: Size) -> None:
 def tell_runs(report: Report, arms: Arms, size: Size) -> None:
     report.head("run", "faults", "steps", "again", "seconds", "accuracy", "prompts lost", "trained twice", "audit")
     for name in ("calm", "faults"):
-        each = arms[name]
-        shown = interval(each["accuracy"], size.tasks * SAMPLES) if each["accuracy"] is not None else None
-        hit = sum(cost["hit"] for cost in each["costs"])
-        audit = "clean" if each["holds"] else "; ".join(each["audit"]) or "the run failed"
-        again = each["steps_again"]
-        report.row(name, hit, each["steps"], again, each["wall_s"], shown, each["lost"], each["repeated"], audit)
+        arm = arms[name]
+        accuracy = interval(arm["accuracy"], size.tasks * SAMPLES) if arm["accuracy"] is not None else None
+        hit = sum(cost["hit"] for cost in arm["costs"])
+        audit = "clean" if arm["holds"] else "; ".join(arm["audit"]) or "the run failed"
+        steps_again = arm["steps_again"]
+        report.row(name, hit, arm["steps"], steps_again, arm["wall_s"], accuracy, arm["lost"], arm["repeated"], audit)
 
 
-def tell_roles(report: Report, found: dict[str, Any]) -> None:
+def tell_roles(report: Report, arm: dict[str, Any]) -> None:
     report.head(
         "role", "faults", "known after, s", "serves after, s", "next step after, s", "prompts again", "steps again"
     )
     keys = ("faults", "detected_s", "replaced_s", "next_step_s", "prompts_again", "steps_again")
-    for role, own in found["roles"].items():
-        report.row(role, *(own[key] for key in keys))
+    for role, costs in arm["roles"].items():
+        report.row(role, *(costs[key] for key in keys))
 
 
 def rates_of(arms: Arms) -> list[int]:
@@ -247,33 +247,33 @@ def tell_rates(report: Report, arms: Arms) -> None:
         "in steps that survive",
     )  # fmt: skip
     for rate in rates_of(arms):
-        each = arms[f"{rate} %"]
-        hit = sum(cost["hit"] for cost in each["costs"])
-        step_s, lost_s = each["wall_s"] / max(1, each["steps"]), each["wall_s"] - arms["0 %"]["wall_s"]
-        cells = [rate, hit, step_s, each["steps_again"], each["wall_s"], lost_s / hit if hit else None]
-        report.row(*cells, effective(arms, rate), each["effective"])
+        arm = arms[f"{rate} %"]
+        hit = sum(cost["hit"] for cost in arm["costs"])
+        step_s, lost_s = arm["wall_s"] / max(1, arm["steps"]), arm["wall_s"] - arms["0 %"]["wall_s"]
+        cells = [rate, hit, step_s, arm["steps_again"], arm["wall_s"], lost_s / hit if hit else None]
+        report.row(*cells, effective(arms, rate), arm["effective"])
 
 
-def tell_driver(report: Report, found: dict[str, Any]) -> None:
-    hits = [each for each in found["costs"] if each["hit"]]
-    during = [sum(each["during"] == phase for each in hits) for phase in ("start", "checkpoint", "")]
+def tell_driver(report: Report, arm: dict[str, Any]) -> None:
+    hits = [cost for cost in arm["costs"] if cost["hit"]]
+    during = [sum(cost["during"] == phase for cost in hits) for phase in ("start", "checkpoint", "")]
     report.head("kills of the driver", "while it started", "during a checkpoint", "else", "starts", "run", "audit")
-    state, audit = "failed" if found["code"] else "done", "clean" if found["holds"] else "; ".join(found["audit"])
-    report.row(len(hits), *during, found["starts"], state, audit)
+    state, audit = "failed" if arm["code"] else "done", "clean" if arm["holds"] else "; ".join(arm["audit"])
+    report.row(len(hits), *during, arm["starts"], state, audit)
 
 
 def tell_reuse(report: Report, arms: Arms) -> None:
     report.head("run", "steps again", "their seconds", "waiting for groups", "a checkpoint, s")
     for name in ("faults", "slow engine"):
-        each = arms[name]["redone"]
-        report.row(name, each["steps"], each["seconds"], each["wait_s"], each["checkpoint_s"])
+        costs = arms[name]["redone"]
+        report.row(name, costs["steps"], costs["seconds"], costs["wait_s"], costs["checkpoint_s"])
     report.head("simulated", "s per step", "10 steps again, s", "of kept batches, s")
     report.row("the learner is slow", *simulated(update_s=1.25, tokens=16, seats=256))
     report.row("the engine is slow", *simulated(update_s=0.4, tokens=60, seats=64))
 
 
-def draw(found: Found, path: Path) -> None:
-    arms = next(iter(found.values()))
+def draw(by_seed: Found, path: Path) -> None:
+    arms = next(iter(by_seed.values()))
     rates = rates_of(arms)
     with picture(path, "What faults cost", "quickstart, rl stage, two cores; faults over all roles") as (left, right):
         left.plot(rates, [effective(arms, rate) for rate in rates], marker="o", label="seconds without faults / with")
@@ -282,14 +282,14 @@ def draw(found: Found, path: Path) -> None:
         left.set(xlabel="faults, % of steps", title="effective training time", ylim=(0, 1.05))
         roles = arms["faults"]["roles"]
         for key, shade in (("next_step_s", "#BBBBBB"), ("replaced_s", "#777777"), ("detected_s", "#222222")):
-            right.barh(list(roles), [own[key] or 0.0 for own in roles.values()], color=shade)
+            right.barh(list(roles), [costs[key] or 0.0 for costs in roles.values()], color=shade)
         right.set(title="s until known, serves, next step")
 
 
 def main() -> None:
-    given = add_options(parser(__doc__), RESULTS, (0,))
-    given.add_argument("--smallest", action="store_true", help="few steps and faults: a few minutes")
-    options: argparse.Namespace = given.parse_args()
+    cli = add_options(parser(__doc__), RESULTS, (0,))
+    cli.add_argument("--smallest", action="store_true", help="few steps and faults: a few minutes")
+    options: argparse.Namespace = cli.parse_args()
     size, predictions = (SMALLEST, []) if options.smallest else (FULL, PREDICTIONS)
     if options.smallest:
         options.runs = options.runs / "smallest"
@@ -298,14 +298,14 @@ def main() -> None:
             options.results = options.runs / RESULTS.name
     try:
         planned = plan_of(options, RESULTS, (0,))
-        found = collect(options, lambda seed, runs: play(seed, runs, size), predictions, planned)
+        by_seed = collect(options, lambda seed, runs: play(seed, runs, size), predictions, planned)
     except BadInput as error:
         sys.exit(f"error: {error}")
-    draw(found, options.results.with_suffix(".svg"))
+    draw(by_seed, options.results.with_suffix(".svg"))
     with Report(options) as report:
-        tell(report, found, size)
+        tell(report, by_seed, size)
         if predictions:
-            tell_predictions(report, found, predictions, planned)
+            tell_predictions(report, by_seed, predictions, planned)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ def main() -> None:
         index = faiss.IndexFlatIP(DIMENSION)
         index.add(rng.random((PASSAGES, DIMENSION), np.float32))
         report.head("queries at once", f"faiss {faiss.__version__} as it comes, GFLOP/s", "here, GFLOP/s")
-        own = faiss.cvar.distance_compute_blas_threshold
+        default = faiss.cvar.distance_compute_blas_threshold
         for count in BATCHES:
             queries = rng.random((count, DIMENSION), np.float32)
             flops, rates = 2.0 * PASSAGES * DIMENSION * count, []
-            for threshold in (own, BLAS_FROM):
+            for threshold in (default, BLAS_FROM):
                 faiss.cvar.distance_compute_blas_threshold = threshold
                 rates.append(flops / best(partial(index.search, queries, 5)) / 1e9)
             report.row(str(count), *rates)
@@ -58,12 +58,12 @@ def main() -> None:
 
 def best(work: Callable[[], object]) -> float:
     """Seconds of this thread's processor."""
-    found = []
+    seconds = []
     for _ in range(ROUNDS):
         started = time.thread_time()
         work()
-        found.append(time.thread_time() - started)
-    return min(found)
+        seconds.append(time.thread_time() - started)
+    return min(seconds)
 
 
 if __name__ == "__main__":

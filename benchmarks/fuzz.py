@@ -50,7 +50,7 @@ def rejoined(text: str, inline: Inline) -> None:
 
 
 def readers() -> dict[str, Callable[[str], Any]]:
-    found: dict[str, Callable[[str], Any]] = {f"protocol {name}": each.parse for name, each in PROTOCOLS.items()}
+    table: dict[str, Callable[[str], Any]] = {f"protocol {key}": protocol.parse for key, protocol in PROTOCOLS.items()}
     for kind in (
         "process",
         "outcome",
@@ -62,17 +62,17 @@ def readers() -> dict[str, Callable[[str], Any]]:
         "clarify",
         "decompose",
     ):
-        found[f"judge {kind}"] = getattr(judging, kind)
+        table[f"judge {kind}"] = getattr(judging, kind)
     for encoding in ENCODINGS:
         names = graphs.labels(8, encoding)
-        found[f"graph step, {encoding}"] = partial(graphs.read_step, names=names)
-        found[f"graph path, {encoding}"] = partial(graphs.read_path_answer, names=names)
+        table[f"graph step, {encoding}"] = partial(graphs.read_step, names=names)
+        table[f"graph path, {encoding}"] = partial(graphs.read_path_answer, names=names)
     for inline in (INFORMATION, INTERPRETER, RESULT):
-        found[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
+        table[f"inline {inline.opening.strip()}"] = partial(rejoined, inline=inline)
     plain: list[Any] = [graphs.split_parts, graphs.read_yes_no, read_action, read_plan, read_verdict, last_boxed]
     plain += [maths_text.clean, maths_text.flat, quantity, units.split_unit, words.choice, dates.date, calculate]
     plain += [structure.collection, structure.relation, structure.spans]
-    return found | {each.__name__: each for each in plain}
+    return table | {reader.__name__: reader for reader in plain}
 
 
 def text_of(rng: random.Random) -> str:
@@ -84,10 +84,10 @@ def text_of(rng: random.Random) -> str:
 
 
 def main() -> int:
-    given = parser(__doc__)
-    given.add_argument("--seconds", type=float, default=60.0)
-    given.add_argument("--seed", type=int, default=0)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--seconds", type=float, default=60.0)
+    cli.add_argument("--seed", type=int, default=0)
+    options = cli.parse_args()
     rng, all_readers = random.Random(options.seed), readers()
     slowest: dict[str, tuple[float, int]] = dict.fromkeys(all_readers, (0.0, 0))
     calls, end = 0, time.monotonic() + options.seconds
@@ -104,7 +104,7 @@ def main() -> int:
             calls += 1
     with Report(options) as report:
         report.head("the slowest readers", "ms", "characters")
-        for name, (seconds, length) in sorted(slowest.items(), key=lambda each: -each[1][0])[:5]:
+        for name, (seconds, length) in sorted(slowest.items(), key=lambda entry: -entry[1][0])[:5]:
             report.row(name, seconds * 1e3, length)
         report.note(f"{calls:,} calls of {len(all_readers)} readers, no exception")
     return 0

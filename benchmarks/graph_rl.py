@@ -84,16 +84,16 @@ PREDICTIONS = (
 
 def numbers(folder: Path, counts: Counts = COUNTS) -> dict[str, dict[str, float]]:
     """Before and after the last stage; in the run that teaches also of the `reader`. Only what was counted."""
-    found = {}
+    arm = {}
     for row in study.rows(folder, "evaluations"):
         when = "reader" if row["stage"] == "reader" else row["when"]
-        found[when] = {name: row[f"graphs/{key}"] for name, key in NUMBERS.items() if f"graphs/{key}" in row}
+        arm[when] = {name: row[f"graphs/{key}"] for name, key in NUMBERS.items() if f"graphs/{key}" in row}
         if when != "reader":
-            found[when].setdefault("invented steps", 0.0)  # nothing is counted where no answer has a step
-            found[when] |= {LARGER: row[OF_LARGER]} if OF_LARGER in row else {}
+            arm[when].setdefault("invented steps", 0.0)  # nothing is counted where no answer has a step
+            arm[when] |= {LARGER: row[OF_LARGER]} if OF_LARGER in row else {}
             answers = study.answers(folder, f"eval-{row['stage']}-{when}-graphs-sampled")
-            found[when] |= {name: statistics.mean(map(count, answers)) for name, count in counts.items()}
-    return found
+            arm[when] |= {name: statistics.mean(map(count, answers)) for name, count in counts.items()}
+    return arm
 
 
 def play_seed(seed: int, runs: Path) -> Arms:
@@ -104,7 +104,7 @@ def play_arms(
     arms: Mapping[str, tuple[str, str]], taught: int, numbers: Callable[[Path], Arms], seed: int, runs: Path
 ) -> Arms:
     """Of each arm its numbers; all but the first begin with what its supervised stages left, after `taught` steps."""
-    found: Arms = {}
+    by_arm: Arms = {}
     for name, (config, kind) in arms.items():
         folder = runs / f"{seed}-{name}"
         changes = [f"seed={seed}", f"env.seed={seed}", f"reward.kind={kind}"]
@@ -112,38 +112,38 @@ def play_arms(
             changes += [f"stages.{stage}=null" for stage in TEACHING]
             changes += [f"model.path={study.weights(runs / f'{seed}-{FIRST}', taught)}"]
         study.train(config, folder, changes)
-        found[name] = numbers(folder)
-    return found
+        by_arm[name] = numbers(folder)
+    return by_arm
 
 
-def tell(report: Report, found: Found, others: tuple[str, ...] = (NO, LARGER)) -> None:
+def tell(report: Report, by_seed: Found, extra_columns: tuple[str, ...] = (NO, LARGER)) -> None:
     """Means over the seeds, with the smallest and the largest; then differences, and what was predicted.
 
-    others: columns after those that are always there.
+    extra_columns: columns after those that are always there.
     """
-    columns = (*NUMBERS, *others)
+    columns = (*NUMBERS, *extra_columns)
     report.head("after", *columns)
     rows = {"learning to read": (FIRST, "reader"), "the bad habits": (FIRST, "before")}
     for title, (name, when) in (rows | {name: (name, "after") for name in ARMS}).items():
-        each = [arms[name][when] for arms in found.values()]
-        report.row(title, *(spread([one[column] for one in each]) if column in each[0] else None for column in columns))
+        runs = [arms[name][when] for arms in by_seed.values()]
+        report.row(title, *(spread([run[column] for run in runs]) if column in runs[0] else None for column in columns))
     report.head("mean difference over seeds, and its 95 % interval", *DIFFERENCES)
     for a, b in PAIRS:
-        report.row(f"{a} less {b}", *(study.paired(found, partial(difference, a, b, number)) for number in DIFFERENCES))
+        report.row(f"{a} less {b}", *(study.paired(by_seed, partial(difference, a, b, key)) for key in DIFFERENCES))
 
 
 def difference(a: str, b: str, number: str, arms: Arms) -> float:
     return after(arms, a, number) - after(arms, b, number)
 
 
-def draw(found: Found, path: Path, title: str = "What a reward for each step changes") -> None:
-    note = f"sampled answers; bars: means of {len(found)} seeds; dots: each of them"
+def draw(by_seed: Found, path: Path, title: str = "What a reward for each step changes") -> None:
+    note = f"sampled answers; bars: means of {len(by_seed)} seeds; dots: each of them"
     with study.picture(path, title, note, columns=len(DIFFERENCES), sharey=True) as grid:
         for axis, number in zip(grid, DIFFERENCES, strict=True):
-            before = statistics.mean(arms[FIRST]["before"][number] for arms in found.values())
+            before = statistics.mean(arms[FIRST]["before"][number] for arms in by_seed.values())
             axis.axhline(before, color=DARK, linestyle="--", linewidth=1, label="before")
             for place, name in enumerate(ARMS):
-                values = [after(arms, name, number) for arms in found.values()]
+                values = [after(arms, name, number) for arms in by_seed.values()]
                 reward = "process" if "process" in name else "solution"
                 label = f"{reward} reward" if name.startswith("grpo") else None
                 axis.bar(

@@ -73,8 +73,8 @@ def play_seed(seed: int, runs: Path) -> Arms:
     return graph_rl.play_arms(ARMS, TAUGHT, numbers, seed, runs)
 
 
-def tell(report: Report, found: Found) -> None:
-    graph_rl.tell(report, found, (SILENT,))
+def tell(report: Report, by_seed: Found) -> None:
+    graph_rl.tell(report, by_seed, (SILENT,))
 
 
 if __name__ == "__main__":

@@ -29,29 +29,29 @@ def transcripts(nodes: tuple[int, int], paths: tuple[int, int], group: int) -> l
             demo_error_rate=0.5,
         )
     )
-    made = []
+    batch = []
     for task in world.tasks("train"):
         for seed in range(group):
             reply = world.demonstration(task, seed).messages[-1].content
-            made.append(Transcript(task=task, messages=(Message(role="assistant", content=reply),)))
-    return made
+            batch.append(Transcript(task=task, messages=(Message(role="assistant", content=reply),)))
+    return batch
 
 
 def per_second(action: Callable[[Transcript], object], items: list[Transcript], seconds: float) -> float:
     """Of processor time, so that other work on the machine does not count."""
-    done, started = 0, time.process_time()
+    calls, started = 0, time.process_time()
     while time.process_time() - started < seconds:
         facts.cache_clear()
         for item in items:
             action(item)
-        done += len(items)
-    return done / (time.process_time() - started)
+        calls += len(items)
+    return calls / (time.process_time() - started)
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--seconds", type=float, default=2.0)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--seconds", type=float, default=2.0)
+    options = cli.parse_args()
     with Report(options) as report:
         measure(report, options.seconds)
 

@@ -66,9 +66,9 @@ def alone(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
     theirs.close()
-    found: tuple[float, float, Any] = ours.recv()
+    usage: tuple[float, float, Any] = ours.recv()
     process.join()
-    return found
+    return usage
 
 
 def made_group(sequence: int, tokens: int) -> Group:
@@ -99,7 +99,7 @@ def made_group(sequence: int, tokens: int) -> Group:
 
 
 def make_groups(groups: int, tokens: int) -> None:
-    """What of `write_episodes` is not writing."""
+    """The part of `write_episodes` that makes groups, without writing them."""
     for number in range(groups):
         made_group(number, tokens)
 
@@ -107,8 +107,8 @@ def make_groups(groups: int, tokens: int) -> None:
 def write_episodes(folder: Path, groups: int, tokens: int) -> None:
     """As they come: each group is made, written and forgotten, as the driver gets it from its worker."""
     config, played = TrajectoriesConfig(), Played(step=1, stage="rl")
-    made = (made_group(number, tokens) for number in range(groups))
-    EpisodeFiles(folder).save(f"step-{tokens}", made, {}, config, played)
+    new_groups = (made_group(number, tokens) for number in range(groups))
+    EpisodeFiles(folder).save(f"step-{tokens}", new_groups, {}, config, played)
 
 
 def measure_episodes(report: Report, options: argparse.Namespace) -> None:
@@ -118,9 +118,9 @@ def measure_episodes(report: Report, options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             making_s, _, _ = alone(make_groups, groups, tokens)
             seconds, peak, _ = alone(write_episodes, Path(folder), groups, tokens)
-        whole = groups * GROUP * tokens
+        num_tokens = groups * GROUP * tokens
         seconds -= making_s
-        report.row(tokens, groups * GROUP, seconds, 1e6 * seconds / whole, peak, peak * 2**20 / whole)
+        report.row(tokens, groups * GROUP, seconds, 1e6 * seconds / num_tokens, peak, peak * 2**20 / num_tokens)
 
 
 def make_run(folder: Path, prompts: int) -> None:
@@ -147,7 +147,7 @@ def open_journal(path: Path) -> None:
 def audit_run(folder: Path) -> None:
     looked = read_run(folder)
     for name in ("journal", "prompts", "epochs", "rows"):
-        CHEAP[name](looked, lambda said: None)
+        CHEAP[name](looked, lambda message: None)
 
 
 def measure_journal(report: Report, options: argparse.Namespace) -> None:
@@ -168,9 +168,9 @@ async def admit(workers: int, groups: int, rounds: int) -> float:
     """Milliseconds of the processor for a group that leaves and one that takes its place; all workers are full."""
     nobody: Any = SimpleNamespace(handle=None)
     members = [WorkerRecord(spec=nobody, life=nobody, state=State.READY) for _ in range(workers)]
-    each = -(-groups // workers)
-    registry = WorkerRegistry(members, each * GROUP)
-    playing = [await registry.admit(GROUP) for _ in range(workers * each)]
+    per_worker = -(-groups // workers)
+    registry = WorkerRegistry(members, per_worker * GROUP)
+    playing = [await registry.admit(GROUP) for _ in range(workers * per_worker)]
     began = time.process_time()
     for number in range(rounds):
         await registry.leave(playing[number % len(playing)])
@@ -186,13 +186,13 @@ def measure_admission(report: Report, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--tokens", type=int, nargs="*", default=[8192, 32768, 131072], help="of an answer")
-    given.add_argument("--written", type=int, default=2**23, help="tokens in a file of episodes")
-    given.add_argument("--prompts", type=int, nargs="*", default=[100_000, 1_000_000])
-    given.add_argument("--workers", type=int, nargs="*", default=[8, 64, 256, 1000])
-    given.add_argument("--groups", type=int, default=4000, help="open at the same time")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--tokens", type=int, nargs="*", default=[8192, 32768, 131072], help="of an answer")
+    cli.add_argument("--written", type=int, default=2**23, help="tokens in a file of episodes")
+    cli.add_argument("--prompts", type=int, nargs="*", default=[100_000, 1_000_000])
+    cli.add_argument("--workers", type=int, nargs="*", default=[8, 64, 256, 1000])
+    cli.add_argument("--groups", type=int, default=4000, help="open at the same time")
+    options = cli.parse_args()
     with Report(options) as report:
         measure_episodes(report, options)
         measure_admission(report, options)

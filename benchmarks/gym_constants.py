@@ -42,12 +42,12 @@ PATIENCE_S = 20.0  # with the generator of one family
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("families", nargs="*", metavar="FAMILY", help="families (default: all that are offered)")
+    cli = parser(__doc__)
+    cli.add_argument("families", nargs="*", metavar="FAMILY", help="families (default: all that are offered)")
     help_text = "problems to choose a constant by, and as many to try it on"
-    asked.add_argument("--problems", type=int, default=64, help=help_text)
-    asked.add_argument("--levels", action="store_true", help="at level 0 in the place of the default settings")
-    options = asked.parse_args()
+    cli.add_argument("--problems", type=int, default=64, help=help_text)
+    cli.add_argument("--levels", action="store_true", help="at level 0 in the place of the default settings")
+    options = cli.parse_args()
     try:
         for name in options.families:
             check_family(name)
@@ -62,11 +62,11 @@ def main() -> None:
             balance = Balance(most)
             every = make_problems(name, level, 2 * options.problems * (1 if most == 1 else MORE))
             sides = [every, [entry for entry in every if balance.takes(entry)]]
-            found = [best_constant(name, level, side[: 2 * options.problems]) for side in sides[: 1 + (most < 1)]]
-            shares[name] = (*found[0], *(found[-1] if most < 1 else ("", None)), min(len(every) // 2, options.problems))
+            best = [best_constant(name, level, side[: 2 * options.problems]) for side in sides[: 1 + (most < 1)]]
+            shares[name] = (*best[0], *(best[-1] if most < 1 else ("", None)), min(len(every) // 2, options.problems))
         report.head("family", "constant", "share", "here: constant", "share", "problems")
-        for name, (constant, right, balanced, here, number) in sorted(shares.items(), key=lambda row: -row[1][1]):
-            report.row(name, shown(constant), right, shown(balanced), here, number)
+        for name, (constant, right, balanced, accuracy, number) in sorted(shares.items(), key=lambda row: -row[1][1]):
+            report.row(name, shown(constant), right, shown(balanced), accuracy, number)
 
 
 def shown(constant: str) -> str:
@@ -82,18 +82,18 @@ def best_constant(family: str, level: int | None, entries: Sequence[Entry]) -> t
 
 def make_problems(family: str, level: int | None, count: int) -> list[Entry]:
     """Different ones, as JSON brings them to a scorer; fewer of a family that is slow, or has few."""
-    made: dict[str, Entry] = {}
+    problems: dict[str, Entry] = {}
     until = time.monotonic() + PATIENCE_S
     for seed in range(4 * count // BATCH):
-        if len(made) >= count or (made and time.monotonic() > until):
+        if len(problems) >= count or (problems and time.monotonic() > until):
             break
         with suppress(TypeError):  # codeio has problems that are no JSON
-            asked: dict[str, Any] = {"family": family, "level": level, "options": {}}
-            asked |= {"seed": APART * seed, "count": BATCH}
+            request: dict[str, Any] = {"family": family, "level": level, "options": {}}
+            request |= {"seed": APART * seed, "count": BATCH}
             with redirect_stdout(io.StringIO()):  # some generators print
-                batch = json.loads(json.dumps(entries(asked), default=str))
-            made |= {entry["question"]: entry for entry in batch}
-    return list(made.values())[:count]
+                batch = json.loads(json.dumps(entries(request), default=str))
+            problems |= {entry["question"]: entry for entry in batch}
+    return list(problems.values())[:count]
 
 
 def has_levels(family: str) -> bool:
@@ -104,8 +104,8 @@ def has_levels(family: str) -> bool:
 
 
 def find_constant(family: str, level: int | None, train: Sequence[Entry]) -> str:
-    own = Counter(str(entry["answer"]) for entry in train if entry["answer"] is not None)
-    constants = list(dict.fromkeys([*(answer for answer, _ in own.most_common(OWN)), *USUAL]))
+    answers = Counter(str(entry["answer"]) for entry in train if entry["answer"] is not None)
+    constants = list(dict.fromkeys([*(answer for answer, _ in answers.most_common(OWN)), *USUAL]))
     constants.sort(key=lambda answer: -share(family, level, answer, train[:FIRST]))
     return max(constants[: len(constants) // 2], key=lambda answer: share(family, level, answer, train))
 

@@ -65,8 +65,8 @@ def changes(name: str, seed: int, runs: Path) -> list[str]:
         SKIPPING: (["shots_1"], "stages.shots_2.steps=12"),
         NONE: (["shots_3", "shots_2", "shots_1"], f"stages.shots_0.steps={STEPS}"),
     }[name]
-    gone = [f"stages.{stage}=null" for stage in ("read", "follow", *left_out)]
-    return [*seeds, *gone, longer, f"model.path={taught}"]
+    skipped_stages = [f"stages.{stage}=null" for stage in ("read", "follow", *left_out)]
+    return [*seeds, *skipped_stages, longer, f"model.path={taught}"]
 
 
 def numbers(folder: Path) -> dict[str, Any]:
@@ -87,51 +87,51 @@ def numbers(folder: Path) -> dict[str, Any]:
 def gate(folder: Path) -> dict[str, float]:
     """Whether the policy that examples are shown to can read: of its answers after three, before any reward."""
     played = study.episodes(folder, "eval-shots_3-before-examples_3-sampled")
-    searched = [each for each in played if len(each["messages"]) > 1]
-    right = [each for each in searched if each["parts"]["accuracy"] > 0]
+    searched = [episode for episode in played if len(episode["messages"]) > 1]
+    right = [episode for episode in searched if episode["parts"]["accuracy"] > 0]
     return {"searched": len(searched) / len(played), GATE: len(right) / max(1, len(searched))}
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
-    found = {}
+    arms = {}
     for name in RUNS:
         folder = runs / f"{seed}-{name}"
         study.train("icrl/tiny", folder, changes(name, seed, runs))
-        found[name] = numbers(folder)
-    return found | {"taught": gate(runs / f"{seed}-{FADING}")}
+        arms[name] = numbers(folder)
+    return arms | {"taught": gate(runs / f"{seed}-{FADING}")}
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
-    taught = [arms["taught"] for arms in found.values()]
+    taught = [arms["taught"] for arms in by_seed.values()]
     report.head("taught, three examples in the prompt", "searched", GATE)
-    report.row("before any reward", *(spread([each[key] for each in taught]) for key in ("searched", GATE)))
+    report.row("before any reward", *(spread([run[key] for run in taught]) for key in ("searched", GATE)))
     report.head(f"no example in the prompt, {STEPS} steps", GREEDY, SAMPLED, HALF)
-    before = [arms[FADING]["before"][SAMPLED] for arms in found.values()]
+    before = [arms[FADING]["before"][SAMPLED] for arms in by_seed.values()]
     report.row("supervised alone", None, spread(before), None)
     for name, label in RUNS.items():
-        each = [arms[name] for arms in found.values()]
-        halves = ", ".join(str(one[HALF] or "never") for one in each)
-        report.row(label, *(spread([one["end"][kind] for one in each]) for kind in (GREEDY, SAMPLED)), halves)
-    for other in (SKIPPING, NONE):
-        differences = [_less(found, other, kind) for kind in (GREEDY, SAMPLED)]
-        report.row(f"{RUNS[FADING]}, less {RUNS[other]}", *differences, None)
+        runs = [arms[name] for arms in by_seed.values()]
+        halves = ", ".join(str(run[HALF] or "never") for run in runs)
+        report.row(label, *(spread([run["end"][kind] for run in runs]) for kind in (GREEDY, SAMPLED)), halves)
+    for baseline in (SKIPPING, NONE):
+        differences = [_less(by_seed, baseline, kind) for kind in (GREEDY, SAMPLED)]
+        report.row(f"{RUNS[FADING]}, less {RUNS[baseline]}", *differences, None)
 
 
-def _less(found: study.Found, other: str, kind: str) -> str:
-    return study.paired(found, lambda arms: arms[FADING]["end"][kind] - arms[other]["end"][kind])
+def _less(by_seed: study.Found, baseline: str, kind: str) -> str:
+    return study.paired(by_seed, lambda arms: arms[FADING]["end"][kind] - arms[baseline]["end"][kind])
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     title = "Searches, with examples that fade and without any"
-    note = f"thin lines: {len(found)} seeds; thick line: their mean; sampled episodes of each training step"
+    note = f"thin lines: {len(by_seed)} seeds; thick line: their mean; sampled episodes of each training step"
     with study.picture(path, title, note, columns=len(RUNS), sharey=True) as grid:
         for axis, (name, label), colour in zip(grid, RUNS.items(), COLOURS, strict=False):
-            curves = [arms[name]["searches"] for arms in found.values()]
+            curves = [arms[name]["searches"] for arms in by_seed.values()]
             study.plot_seeds(axis, range(1, 1 + min(map(len, curves))), curves, colour)
-            for step, shown in SHOWN[name]:
+            for step, text in SHOWN[name]:
                 axis.axvline(step, color=GREY, linewidth=0.7, linestyle=":")
-                axis.text(step + 0.5, 1.08, shown, color=DARK, fontsize=8)
+                axis.text(step + 0.5, 1.08, text, color=DARK, fontsize=8)
             axis.set(title=label.capitalize(), xlabel="step", ylabel="searches per episode", ylim=(0, 1.2))
 
 

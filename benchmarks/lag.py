@@ -49,15 +49,15 @@ def end(arms: study.Arms, name: str, lag: int) -> float:
 
 
 def fastest(arms: study.Arms, name: str) -> float:
-    """Seconds in which one of the three has taken all its steps."""
+    """Seconds after which the fastest of the three lags has taken all its steps."""
     return min(float(arms[arm(name, lag)]["curve"][-1]["seconds"]) for lag in LAGS)
 
 
 def then(arms: study.Arms, name: str, lag: int) -> float:
-    """Accuracy at these seconds, between two evaluations in proportion."""
+    """Accuracy after the seconds of `fastest`, interpolated between two evaluations."""
     curve = arms[arm(name, lag)]["curve"]
-    at, found = ([point[key] for point in curve] for key in ("seconds", "accuracy"))
-    return float(np.interp(fastest(arms, name), at, found))
+    at, accuracies = ([point[key] for point in curve] for key in ("seconds", "accuracy"))
+    return float(np.interp(fastest(arms, name), at, accuracies))
 
 
 def step_s(arms: study.Arms, name: str, lag: int) -> float:
@@ -117,31 +117,31 @@ def measure(folder: Path) -> dict[str, Any]:
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
     arms = {}
-    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=1", "eval.greedy=false"]
-    for name, each in MINIATURES.items():
+    base_changes = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=1", "eval.greedy=false"]
+    for name, recipe in MINIATURES.items():
         taught = runs / f"{seed}-{name}-taught"
-        study.train(each.config, taught, [*own, "stages.rl=null"])
-        start = ["stages.sft=null", f"model.path={study.weights(taught, each.taught)}"]
+        study.train(recipe.config, taught, [*base_changes, "stages.rl=null"])
+        start = ["stages.sft=null", f"model.path={study.weights(taught, recipe.taught)}"]
         for lag in LAGS:
             folder = runs / f"{seed}-{name}-lag-{lag}"
-            setting = [f"stages.rl.steps={each.steps}", f"eval.every={EVERY}", f"checkpoint.every={each.steps}"]
-            study.train(each.config, folder, [*own, *start, *setting, f"loop.max_policy_lag={lag}"])
+            setting = [f"stages.rl.steps={recipe.steps}", f"eval.every={EVERY}", f"checkpoint.every={recipe.steps}"]
+            study.train(recipe.config, folder, [*base_changes, *start, *setting, f"loop.max_policy_lag={lag}"])
             arms[arm(name, lag)] = measure(folder)
     return arms
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     columns = ("accuracy after all steps", "after as many seconds", "seconds of a step", "to lag 0", "largest lag")
     report.head("miniature, loop.max_policy_lag", *columns)
     for name in MINIATURES:
         for lag in LAGS:
-            numbers = [[take(arms, name, lag) for arms in found.values()] for take in (end, then, step_s, slowdown)]
-            largest = max(arms[arm(name, lag)]["lag"] for arms in found.values())
+            numbers = [[take(arms, name, lag) for arms in by_seed.values()] for take in (end, then, step_s, slowdown)]
+            largest = max(arms[arm(name, lag)]["lag"] for arms in by_seed.values())
             report.row(arm(name, lag), *map(spread, numbers), largest)
     report.head("to lag 0, paired by seed", "after all steps", "after as many seconds")
     for name in MINIATURES:
         for lag in LAGS[1:]:
-            changes = [study.paired(found, partial(change, take=take, name=name, lag=lag)) for take in (end, then)]
+            changes = [study.paired(by_seed, partial(change, take=take, name=name, lag=lag)) for take in (end, then)]
             report.row(arm(name, lag), *changes)
 
 
@@ -149,12 +149,12 @@ def change(arms: study.Arms, *, take: Any, name: str, lag: int) -> float:
     return float(take(arms, name, lag) - take(arms, name, 0))
 
 
-def draw(found: study.Found, path: Path) -> None:
-    note = f"{len(found)} seeds, a thin line each, and their mean; held-out accuracy of sampled answers"
+def draw(by_seed: study.Found, path: Path) -> None:
+    note = f"{len(by_seed)} seeds, a thin line each, and their mean; held-out accuracy of sampled answers"
     with study.picture(path, "Quality under lag, by steps and by time", note, columns=4, sharey=True) as grid:
         for place, (name, at) in enumerate((name, at) for name in MINIATURES for at in ("steps", "seconds")):
             for lag, colour in zip(LAGS, COLOURS, strict=False):
-                lines = [[*zip(*points(arms, name, lag, at), strict=True)] for arms in found.values()]
+                lines = [[*zip(*points(arms, name, lag, at), strict=True)] for arms in by_seed.values()]
                 for line in lines:
                     grid[place].plot(*line, color=colour, linewidth=0.7, alpha=0.5)
                 grid[place].plot(*np.mean(lines, axis=0), color=colour, linewidth=2, label=f"lag {lag}")
@@ -164,8 +164,8 @@ def draw(found: study.Found, path: Path) -> None:
 
 def points(arms: study.Arms, name: str, lag: int, at: str) -> list[tuple[float, float]]:
     """Seeds may have run on machines of different speed: seconds are divided by those of lag 0 in the same seed."""
-    whole = arms[arm(name, 0)]["curve"][-1]["seconds"] if at == "seconds" else 1
-    return [(point[at] / whole, point["accuracy"]) for point in arms[arm(name, lag)]["curve"]]
+    scale = arms[arm(name, 0)]["curve"][-1]["seconds"] if at == "seconds" else 1
+    return [(point[at] / scale, point["accuracy"]) for point in arms[arm(name, lag)]["curve"]]
 
 
 if __name__ == "__main__":

@@ -112,10 +112,10 @@ class PlainLoop:
         ids, mask = row.token_ids.to(device), row.loss_mask.to(device)
         inputs = row_inputs(self.model, ids, row.position_ids.to(device), row.cu_seqlens.to(device))
         hidden = self.model.base_model(**inputs).last_hidden_state[0]
-        kept = mask.nonzero().squeeze(1)
-        logp = self.model.get_output_embeddings()(hidden[output_positions(inputs, kept - 1)]).float().log_softmax(-1)
-        logp = logp.gather(1, ids[kept, None]).squeeze(1)
-        advantages, behavior = row.advantages.to(device)[kept], row.behavior_logprobs.to(device)[kept]
+        index = mask.nonzero().squeeze(1)
+        logp = self.model.get_output_embeddings()(hidden[output_positions(inputs, index - 1)]).float().log_softmax(-1)
+        logp = logp.gather(1, ids[index, None]).squeeze(1)
+        advantages, behavior = row.advantages.to(device)[index], row.behavior_logprobs.to(device)[index]
         ratio = (logp - behavior).exp()
         (-torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).sum() / denominator).backward()
 
@@ -123,24 +123,24 @@ class PlainLoop:
 def timed(step: Callable[[Batch], object], batch: Batch) -> tuple[Any, float, float]:
     """(what it gave, wall seconds, seconds of the processor): a neighbour on the machine lengthens only the first."""
     started, busy = time.perf_counter(), time.process_time()
-    given = step(batch)
-    return given, time.perf_counter() - started, time.process_time() - busy
+    result = step(batch)
+    return result, time.perf_counter() - started, time.process_time() - busy
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--device", choices=list(DEVICES), default="cpu")
-    given.add_argument("--dtype", default="float32")
-    given.add_argument("--zero", type=int, choices=(1, 2, 3), default=2)
-    given.add_argument("--algorithm", choices=sorted(ALGORITHMS), default="grpo")
-    given.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
-    given.add_argument("--layers", type=int, default=8)
-    given.add_argument("--vocab", type=int, default=4096)
-    given.add_argument("--tokens", type=int, default=6_000, help="of a batch")
-    given.add_argument("--row", type=int, default=2048, help="tokens of a row")
-    given.add_argument("--steps", type=int, default=5)
-    given.add_argument("--threads", type=int, default=os.cpu_count())
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--device", choices=list(DEVICES), default="cpu")
+    cli.add_argument("--dtype", default="float32")
+    cli.add_argument("--zero", type=int, choices=(1, 2, 3), default=2)
+    cli.add_argument("--algorithm", choices=sorted(ALGORITHMS), default="grpo")
+    cli.add_argument("--hidden", type=int, default=256, help="a multiple of 128")
+    cli.add_argument("--layers", type=int, default=8)
+    cli.add_argument("--vocab", type=int, default=4096)
+    cli.add_argument("--tokens", type=int, default=6_000, help="of a batch")
+    cli.add_argument("--row", type=int, default=2048, help="tokens of a row")
+    cli.add_argument("--steps", type=int, default=5)
+    cli.add_argument("--threads", type=int, default=os.cpu_count())
+    options = cli.parse_args()
     torch.set_num_threads(options.threads)
     learner = LearnerConfig(zero_stage=options.zero, tokens_per_row=options.row, threads=options.threads)
     algorithm = ALGORITHMS[options.algorithm]()
@@ -196,14 +196,14 @@ def show(
         name = f"{options.algorithm}, ZeRO-{options.zero}"
         report.row(name, tokens / median(plain_s), tokens / total, median(ratios), median(busy))
         report.head("phase of an update", "share")
-        phases = {name for each in reports for name in each if name.startswith("time/learner_")}
-        shares = {name: median(each[name] for each in reports) / total for name in phases}
+        phases = {name for metrics in reports for name in metrics if name.startswith("time/learner_")}
+        shares = {name: median(metrics[name] for metrics in reports) / total for name in phases}
         for name, share in sorted(shares.items(), key=lambda pair: -pair[1]):
             report.row(name.removeprefix("time/learner_"), share)
         report.row("the rest", 1 - sum(shares.values()))
         if peak is not None:
             report.head("share of the matmul peak", "learner", "plain loop")
-            mfu = median(each["learner/mfu"] for each in reports)
+            mfu = median(metrics["learner/mfu"] for metrics in reports)
             report.row(f"of {peak / 1e12:.0f} TFLOP/s", mfu, flops / median(plain_s) / peak)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         report.note(

@@ -67,19 +67,19 @@ def numbers(folder: Path) -> dict[str, Any]:
 def play_seed(seed: int, runs: Path) -> study.Arms:
     """Every algorithm from the weights that one supervised run left, the same for all seeds."""
     start = study.weights(train(START, runs, "start"), STEPS)
-    found = {}
+    arms = {}
     for name, recipe in recipes().items():
         folder = train({"model": {"path": str(start)}, "seed": seed} | recipe, runs, f"{seed}-{name}")
-        found[name] = numbers(folder)
-    return found
+        arms[name] = numbers(folder)
+    return arms
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     report.head("seed-algorithm", "sampled before", "sampled after", "greedy before", "greedy after", "seconds")
-    for seed, arms in found.items():
-        for name, each in arms.items():
-            scores = [each[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
-            report.row(f"{seed}-{name}", *scores, each["wall_s"])
+    for seed, arms in by_seed.items():
+        for name, arm in arms.items():
+            scores = [arm[when][how] for how in ("sampled", "greedy") for when in ("before", "after")]
+            report.row(f"{seed}-{name}", *scores, arm["wall_s"])
 
 
 if __name__ == "__main__":

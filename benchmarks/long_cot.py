@@ -64,12 +64,12 @@ def of_answers(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def play_seed(seed: int, runs: Path) -> Arms:
     """Three rewards from one start, then one reward from two starts."""
-    found = play_rewards(seed, runs)
+    arms = play_rewards(seed, runs)
     for name, share in STARTS.items():
         folder = folder_of(runs, seed, name)
         study.train("long_cot/tiny", folder, [*own(seed), *OF_STARTS, f"env.demo_column_rate={share}"])
-        found[name] = numbers(folder)
-    return found
+        arms[name] = numbers(folder)
+    return arms
 
 
 def own(seed: int) -> list[str]:
@@ -79,13 +79,13 @@ def own(seed: int) -> list[str]:
 def play_rewards(seed: int, runs: Path, changes: Sequence[str] = ()) -> Arms:
     """The first teaches a policy, from which the others begin."""
     taught = folder_of(runs, seed, FIRST)
-    found = {}
+    arms = {}
     for name, reward in REWARDS.items():
         folder = folder_of(runs, seed, name)
         start = [] if name == FIRST else ["stages.sft=null", f"model.path={study.weights(taught, TAUGHT)}"]
         study.train("long_cot/tiny", folder, [*own(seed), *changes, *start, *reward])
-        found[name] = numbers(folder)
-    return found
+        arms[name] = numbers(folder)
+    return arms
 
 
 def folder_of(runs: Path, seed: int, name: str) -> Path:
@@ -164,52 +164,52 @@ DIFFERENCES: dict[str, Callable[[Arms], float]] = {  # paired by seed
 }
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest; then differences of two arms of the same seed."""
-    tell_rewards(report, found)
+    tell_rewards(report, by_seed)
     report.head("starts: accuracy", "before rl", "after", "gain", "tokens before", "after")
     for name in STARTS:
-        arms = [each[name] for each in found.values()]
+        arms = [seed_arms[name] for seed_arms in by_seed.values()]
         lengths = ([arm["curve"][end]["tokens"] for arm in arms] for end in (0, -1))
         values = [map(before, arms), map(after, arms), map(gain, arms), *lengths]
-        report.row(name, *(spread(list(each)) for each in values))
+        report.row(name, *(spread(list(column)) for column in values))
     report.head("difference over the seeds", "with its 95 % interval")
     for name, difference in DIFFERENCES.items():
-        report.row(name, paired(found, difference))
+        report.row(name, paired(by_seed, difference))
 
 
-def tell_rewards(report: Report, found: study.Found) -> None:
-    steps = [point["step"] for point in next(iter(found.values()))[FIRST]["curve"]]
+def tell_rewards(report: Report, by_seed: study.Found) -> None:
+    steps = [point["step"] for point in next(iter(by_seed.values()))[FIRST]["curve"]]
     spans = [f"{low + 1}-{high}" for low, high in pairwise(steps)]
     report.head("rewards: accuracy", *(f"after {step} steps" for step in steps))
     for name in REWARDS:
-        curves = [[point["accuracy"] for point in arms[name]["curve"]] for arms in found.values()]
+        curves = [[point["accuracy"] for point in arms[name]["curve"]] for arms in by_seed.values()]
         report.row(name, *(spread(values) for values in zip(*curves, strict=True)))
     for number in ("cut off", "tokens", "rechecks", "by columns"):
         report.head(f"training answers: {number}", *(f"steps {span}" for span in spans))
         for name in REWARDS:
             report.row(
                 name,
-                *(spread([arms[name]["parts"][part][number] for arms in found.values()]) for part in range(len(spans))),
+                *(spread([arms[name]["parts"][i][number] for arms in by_seed.values()]) for i in range(len(spans))),
             )
 
 
-def draw(found: study.Found, path: Path) -> None:
-    note = f"lines: means of {len(found)} seeds; dots: each of them; held-out sums, sampled answers"
+def draw(by_seed: study.Found, path: Path) -> None:
+    note = f"lines: means of {len(by_seed)} seeds; dots: each of them; held-out sums, sampled answers"
     with study.picture(path, "Long CoT in miniature", note, columns=3) as (cut, accuracy, starts):
-        draw_rewards(cut, accuracy, found)
+        draw_rewards(cut, accuracy, by_seed)
         for name, style in zip(STARTS, ("-", "--"), strict=True):
-            values = [[before(each[name]), after(each[name])] for each in found.values()]
+            values = [[before(arms[name]), after(arms[name])] for arms in by_seed.values()]
             lines(starts, (0, 1), values, COLOURS[0], name, style)
         starts.set(title="Accuracy by start: long, short (dashed)")
         starts.set_xticks((0, 1), ("before rl", "after"))
         starts.set_ylim(0, 1)
 
 
-def draw_rewards(cut: Any, accuracy: Any, found: study.Found) -> None:
+def draw_rewards(cut: Any, accuracy: Any, by_seed: study.Found) -> None:
     """Two pairs of axes: what was cut off, and how much was right."""
     for name, colour in zip(REWARDS, COLOURS, strict=False):
-        arms = [each[name] for each in found.values()]
+        arms = [seed_arms[name] for seed_arms in by_seed.values()]
         steps = [point["step"] for point in arms[0]["curve"]]
         lines(accuracy, steps, [[point["accuracy"] for point in arm["curve"]] for arm in arms], colour, name)
         middles = [(low + high) / 2 for low, high in pairwise(steps)]
@@ -224,7 +224,7 @@ def lines(
     axis: Any, steps: Sequence[float], seeds: list[list[float]], colour: str, name: str, style: str = "-"
 ) -> None:
     """A line at the mean over seeds, a dot for each."""
-    means = [statistics.mean(each) for each in zip(*seeds, strict=True)]
+    means = [statistics.mean(column) for column in zip(*seeds, strict=True)]
     axis.plot(steps, means, style, color=colour, label=name)
     for values in seeds:
         axis.plot(steps, values, "o", color=colour, markersize=3, alpha=0.5)

@@ -57,18 +57,18 @@ def _less(arms: Arms, first: str, second: str) -> float:
     return after(arms[first]) - after(arms[second])
 
 
-def tell(report: Report, found: Found) -> None:
-    long_cot.tell_rewards(report, found)
+def tell(report: Report, by_seed: Found) -> None:
+    long_cot.tell_rewards(report, by_seed)
     report.head("difference over the seeds, after 40 steps", "with its 95 % interval")
     for first, second in (("cosine", "classic"), (FIRST, "cosine"), (FIRST, "classic")):
-        difference = paired(found, partial(_less, first=first, second=second))
+        difference = paired(by_seed, partial(_less, first=first, second=second))
         report.row(f"accuracy, {first} - {second}", difference)
 
 
-def draw(found: Found, path: Path) -> None:
-    note = f"lines: means of {len(found)} seeds; dots: each of them; held-out sums, sampled answers"
+def draw(by_seed: Found, path: Path) -> None:
+    note = f"lines: means of {len(by_seed)} seeds; dots: each of them; held-out sums, sampled answers"
     with study.picture(path, "Long CoT in miniature, where rechecks help", note) as (cut, accuracy):
-        long_cot.draw_rewards(cut, accuracy, found)
+        long_cot.draw_rewards(cut, accuracy, by_seed)
 
 
 if __name__ == "__main__":

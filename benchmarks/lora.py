@@ -59,26 +59,26 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {name: measure(folder) for name, folder in study.train_from_taught(seed, runs, RUNS, changes)}
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     report.head("trained", "accuracy before", "at the end", "bytes of a version", "of a checkpoint", "seconds")
     for name in RUNS:
-        each = [arms[name] for arms in found.values()]
-        accuracy = [spread([arm["curve"][index]["accuracy"] for arm in each]) for index in (0, -1)]
-        sizes = [spread([arm[key] for arm in each]) for key in ("version", "checkpoint", "seconds")]
+        runs = [arms[name] for arms in by_seed.values()]
+        accuracy = [spread([arm["curve"][index]["accuracy"] for arm in runs]) for index in (0, -1)]
+        sizes = [spread([arm[key] for arm in runs]) for key in ("version", "checkpoint", "seconds")]
         report.row(name, *accuracy, *sizes)
     report.head("rank 16 to all weights, paired by seed", "accuracy at the end")
-    report.row("difference", study.paired(found, lambda arms: end(arms, USUAL) - end(arms, WHOLE)))
+    report.row("difference", study.paired(by_seed, lambda arms: end(arms, USUAL) - end(arms, WHOLE)))
 
 
-def draw(found: study.Found, path: Path) -> None:
-    note = f"{len(found)} seeds, a line each; left: by step of the rl stage; right: bytes of a version"
+def draw(by_seed: study.Found, path: Path) -> None:
+    note = f"{len(by_seed)} seeds, a line each; left: by step of the rl stage; right: bytes of a version"
     with study.picture(path, "An adapter or all weights, held-out accuracy of sampled answers", note) as grid:
         for place, (name, colour) in enumerate(zip(RUNS, COLOURS, strict=False)):
-            for index, arms in enumerate(found.values()):
+            for index, arms in enumerate(by_seed.values()):
                 curve = arms[name]["curve"]
                 steps = [point["step"] - curve[0]["step"] for point in curve]
                 grid[0].plot(steps, [point["accuracy"] for point in curve], color=colour, label=None if index else name)
-            grid[1].barh(place, next(iter(found.values()))[name]["version"] / 1e6, color=colour)
+            grid[1].barh(place, next(iter(by_seed.values()))[name]["version"] / 1e6, color=colour)
         grid[0].set(xlabel="step", ylim=(0, 1))
         grid[1].set(xlabel="MB", yticks=range(len(RUNS)), yticklabels=list(RUNS))
         grid[1].invert_yaxis()

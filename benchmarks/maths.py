@@ -81,7 +81,7 @@ def pairs(table: Path = TABLE) -> list[Pair]:
 
 def cases(folder: Path) -> list[Pair]:
     """The literal cases of another grader's tests, with a test function as their family; each pair once."""
-    found: dict[tuple[str, str], Pair] = {}
+    unique_pairs: dict[tuple[str, str], Pair] = {}
     for file in sorted(folder.rglob("test_*.py")):
         for function in ast.walk(ast.parse(file.read_text("utf-8"))):
             for gold, pred, expected in _parameters(function) if isinstance(function, ast.FunctionDef) else ():
@@ -92,8 +92,8 @@ def cases(folder: Path) -> list[Pair]:
                     equal=bool(expected),
                     blind=True,
                 )
-                found.setdefault((pair.given, pair.gold), pair)
-    return list(found.values())
+                unique_pairs.setdefault((pair.given, pair.gold), pair)
+    return list(unique_pairs.values())
 
 
 def _parameters(function: ast.FunctionDef) -> Iterator[tuple[str, str, object]]:
@@ -109,8 +109,8 @@ def _parameters(function: ast.FunctionDef) -> Iterator[tuple[str, str, object]]:
 
 def answer_of(text: str) -> str:
     """What an episode would hand over: the text itself, or the last mathematics in a sentence without a box."""
-    found = list(_MATHS.finditer(text)) if "boxed" not in text and is_prose(clean(text)) else []
-    return next(part for part in found[-1].groups() if part) if found else text
+    matches = list(_MATHS.finditer(text)) if "boxed" not in text and is_prose(clean(text)) else []
+    return next(part for part in matches[-1].groups() if part) if matches else text
 
 
 def wrong(table: Iterable[Pair]) -> list[Pair]:
@@ -139,23 +139,23 @@ def rates(table: list[Pair], wrongly: list[Pair]) -> list[Rates]:
 
 
 def copies(name: str, tasks: Iterable[Task], grader: Grader) -> Copies:
-    counts = dict.fromkeys([each.name for each in fields(Copies) if each.name != "set"], 0)
+    counts = dict.fromkeys([field.name for field in fields(Copies) if field.name != "set"], 0)
     for task in tasks:
         formulas = [next(part for part in match.groups() if part) for match in _MATHS.finditer(task.question)]
-        picked = (max(formulas, key=len), formulas[-1], formulas[0]) if formulas else ()
+        candidates = (max(formulas, key=len), formulas[-1], formulas[0]) if formulas else ()
         counts["questions"] += 1
         counts["with_formula"] += bool(formulas)
         counts["keys"] += any(_is_right(grader, rf"\boxed{{{gold}}}", gold) for gold in task.answers)
-        for which, formula in zip(("longest", "last", "first"), picked, strict=False):
+        for kind, formula in zip(("longest", "last", "first"), candidates, strict=False):
             itself = any(clean(formula) == clean(gold) for gold in task.answers)
             refused = itself or decide(formula, task.answers, task.question) is False
-            counts[which] += not refused and any(_is_right(grader, formula, gold) for gold in task.answers)
+            counts[kind] += not refused and any(_is_right(grader, formula, gold) for gold in task.answers)
     return Copies(set=name, **counts)
 
 
-def _is_right(grader: Grader, given: str, gold: str) -> bool:
+def _is_right(grader: Grader, answer: str, gold: str) -> bool:
     try:
-        return grader.grade_blocking(given, gold)
+        return grader.grade_blocking(answer, gold)
     except EpisodeBroken:  # nothing is paid for a key that cannot be graded
         return False
 
@@ -168,28 +168,26 @@ def shares(every: Rates) -> str:
 def main() -> None:
     from report import Report, parser  # not in the tests, which import this file for its rates
 
-    given = parser(__doc__)
-    given.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
-    given.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
-    given.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
-    given.add_argument("--fresh", action="store_true", help="the pairs of a writer who had read no rule and no table")
-    given.add_argument(
-        "--newest", action="store_true", help="the pairs of another such writer, and what was wrong first"
-    )
-    given.add_argument("--typed", action="store_true", help="the pairs in plain text, and copied questions")
-    given.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
-    given.add_argument("--copies", type=Path, nargs="+", help="public question sets: what copying the question earns")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--blind", action="store_true", help="only the pairs that were written before the rules")
+    cli.add_argument("--show", action="store_true", help="also each pair that is judged wrong")
+    cli.add_argument("--held-out", action="store_true", help="the pairs on which no rule was tuned")
+    cli.add_argument("--fresh", action="store_true", help="the pairs of a writer who had read no rule and no table")
+    cli.add_argument("--newest", action="store_true", help="the pairs of another such writer, and what was wrong first")
+    cli.add_argument("--typed", action="store_true", help="the pairs in plain text, and copied questions")
+    cli.add_argument("--cases", type=Path, help="the folder of another grader's tests, in place of the tables here")
+    cli.add_argument("--copies", type=Path, nargs="+", help="public question sets: what copying the question earns")
+    options = cli.parse_args()
     if options.copies:
         with Report(options) as report, Grader() as grader:
-            report.head(*(each.name for each in fields(Copies)))
+            report.head(*(field.name for field in fields(Copies)))
             for file in options.copies:
                 try:
                     tasks = read_source(str(file))
                 except BadInput as error:
                     sys.exit(f"error: {error}")
                 copied = copies(file.stem, tasks, grader)
-                report.row(*(getattr(copied, each.name) for each in fields(Copies)))
+                report.row(*(getattr(copied, field.name) for field in fields(Copies)))
         return
     files = {"held_out": HELD_OUT, "fresh": FRESH, "newest": NEWEST, "typed": TYPED}
     file = next((files[name] for name in files if getattr(options, name)), TABLE)
@@ -201,9 +199,9 @@ def main() -> None:
     at_once = sum(decide(pair.given, (pair.gold,)) is not None for pair in table)
     rows = rates(table, wrongly)
     with Report(options) as report:
-        report.head(*(each.name for each in fields(Rates)))
+        report.head(*(field.name for field in fields(Rates)))
         for row in rows:
-            report.row(*(getattr(row, each.name) for each in fields(Rates)))
+            report.row(*(getattr(row, field.name) for field in fields(Rates)))
         report.note(f"{shares(rows[-1])}; {len(table)} pairs in {seconds:.1f} s, {at_once} of them without algebra")
         for part in ("", *WRITTEN_LATER) if options.newest else ():
             then = [pair for pair in table if pair.family == part or not (part or pair.family in WRITTEN_LATER)]

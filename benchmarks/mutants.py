@@ -115,28 +115,28 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
 def sample(package: str, count: int, seed: int, without: Path) -> list[Mutant]:
     """No line twice, and no kind of change more than a quarter: files are full of constants."""
     paths = sorted(path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py"))
-    found = [each for path in paths if without not in path.parents for each in find_mutants(path)]
-    random.Random(f"{package} {seed}").shuffle(found)
-    drawn, kinds = dict[tuple[Path, int], Mutant](), Counter[str]()
-    for each in found:
-        if len(drawn) < count and (each.path, each.line) not in drawn and kinds[each.kind] < max(1, count // 4):
-            drawn[each.path, each.line] = each
-            kinds[each.kind] += 1
-    return list(drawn.values())
+    mutants = [candidate for path in paths if without not in path.parents for candidate in find_mutants(path)]
+    random.Random(f"{package} {seed}").shuffle(mutants)
+    draws, kinds = dict[tuple[Path, int], Mutant](), Counter[str]()
+    for mutant in mutants:
+        if len(draws) < count and (mutant.path, mutant.line) not in draws and kinds[mutant.kind] < max(1, count // 4):
+            draws[mutant.path, mutant.line] = mutant
+            kinds[mutant.kind] += 1
+    return list(draws.values())
 
 
 def tests_of(path: Path, tree: Path) -> Iterator[list[str]]:
     """The mirrored test file, then the other unit tests that name the module, then the rest of its folder's."""
-    unit, package, seen = tree / "tests" / "unit", ".".join(path.parent.parts), set[Path]()
+    unit, package, past_files = tree / "tests" / "unit", ".".join(path.parent.parts), set[Path]()
     names = (package,) if path.stem == "__init__" else (f"{package}.{path.stem}", f"from {package} import {path.stem}")
     siblings = sorted((unit / path.parent).glob("test_*.py"))
     mirrored = [file for file in siblings if file.stem == f"test_{path.stem}"]
     mirrored += [unit / test for folder, test in ELSEWHERE.items() if folder in path.parents]
     naming = [file for file in sorted(unit.rglob("test_*.py")) if any(name in file.read_text() for name in names)]
     for files in (mirrored, naming, siblings):
-        if rest := [file for file in files if file not in seen]:
-            seen.update(rest)
-            yield list(map(str, rest))
+        if new_files := [file for file in files if file not in past_files]:
+            past_files.update(new_files)
+            yield list(map(str, new_files))
 
 
 def is_noticed(mutant: Mutant, tree: Path) -> bool:
@@ -178,27 +178,27 @@ def copy_to(tree: Path) -> None:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("packages", nargs="+", metavar="PACKAGE", help="a folder of the source, such as envs/rewards")
-    given.add_argument("--count", type=int, default=40, help="mutants of each package (40)")
-    given.add_argument("--seed", type=int, default=0, help="of the sample (0)")
-    given.add_argument("--without", type=Path, default=Path("tests"), metavar="PACKAGE", help="a part that is left out")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("packages", nargs="+", metavar="PACKAGE", help="a folder of the source, such as envs/rewards")
+    cli.add_argument("--count", type=int, default=40, help="mutants of each package (40)")
+    cli.add_argument("--seed", type=int, default=0, help="of the sample (0)")
+    cli.add_argument("--without", type=Path, default=Path("tests"), metavar="PACKAGE", help="a part that is left out")
+    options = cli.parse_args()
     list(map(importlib.import_module, THIRD_PARTY.split()))
-    drawn, noticed = Counter[str](), Counter[str]()
+    totals, noticed = Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder, Report(options) as report:
         copy_to(tree := Path(folder))
         report.head("survivor", "kind", "was", "is")
         for package in options.packages:
-            for each in sample(package, options.count, options.seed, options.without):
-                drawn[package] += 1
-                if is_noticed(each, tree):
+            for mutant in sample(package, options.count, options.seed, options.without):
+                totals[package] += 1
+                if is_noticed(mutant, tree):
                     noticed[package] += 1
                     continue
-                was, now = (" ".join(code.split())[:60] for code in (each.before, each.after))
-                report.row(f"{each.path}:{each.line}", each.kind, was, now)
+                was, now = (" ".join(code.split())[:60] for code in (mutant.before, mutant.after))
+                report.row(f"{mutant.path}:{mutant.line}", mutant.kind, was, now)
         report.head("package", "mutants", "noticed", "share (%)")
-        for package, count in drawn.items():
+        for package, count in totals.items():
             report.row(package, count, noticed[package], 100 * noticed[package] / count)
 
 

@@ -50,8 +50,8 @@ def keep(name: str, trace: Trace) -> None:
     """Of each step its numbers, and the lengths of the episodes of a few groups."""
     columns = {key: [None if math.isnan(step[key]) else round(step[key], 4) for step in trace.steps] for key in COLUMNS}
     groups = [[list(group) for group in step[:: max(1, len(step) // GROUPS)][:GROUPS]] for step in trace.groups]
-    found = {"stage": trace.stage, "setting": asdict(trace.setting), "columns": columns, "groups": groups}
-    (KEPT / f"{name}.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    record = {"stage": trace.stage, "setting": asdict(trace.setting), "columns": columns, "groups": groups}
+    (KEPT / f"{name}.json").write_text(json.dumps(record, separators=(",", ":")) + "\n")
 
 
 def is_kept(name: str) -> bool:
@@ -59,11 +59,11 @@ def is_kept(name: str) -> bool:
 
 
 def read(name: str) -> Trace:
-    kept = json.loads((KEPT / f"{name}.json").read_text())
-    columns = {key: [math.nan if each is None else each for each in column] for key, column in kept["columns"].items()}
-    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(kept["groups"]))]
-    setting = TraceSetting(**kept["setting"])
-    return Trace(name=name, stage=kept["stage"], setting=setting, steps=steps, groups=kept["groups"])
+    record = json.loads((KEPT / f"{name}.json").read_text())
+    columns = {key: [math.nan if v is None else v for v in column] for key, column in record["columns"].items()}
+    steps = [{key: column[at] for key, column in columns.items()} for at in range(len(record["groups"]))]
+    setting = TraceSetting(**record["setting"])
+    return Trace(name=name, stage=record["stage"], setting=setting, steps=steps, groups=record["groups"])
 
 
 def of(trace: Trace) -> Calibration:
@@ -72,21 +72,21 @@ def of(trace: Trace) -> Calibration:
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("--runs", type=Path, default=ROOT / "runs" / "plan")
-    options.add_argument("--read", action="store_true", help="train nothing, take what tests/data/plan holds")
-    given = options.parse_args()
-    if not given.read:
-        play(given.runs)
-    with Report(given) as report:
+    cli = parser(__doc__)
+    cli.add_argument("--runs", type=Path, default=ROOT / "runs" / "plan")
+    cli.add_argument("--read", action="store_true", help="train nothing, take what tests/data/plan holds")
+    options = cli.parse_args()
+    if not options.read:
+        play(options.runs)
+    with Report(options) as report:
         report.head("second half of", "steps", "first half, s", "second, s", "by the first", "with its own lengths")
         for name in filter(is_kept, (*WHOLE, *STAGES)):
             trace = read(name)
             half = len(trace.steps) // 2
             first, second = trace.part(0, half), trace.part(half, len(trace.steps))
-            known, took = of(first), fmean(second.seconds)
-            found = (known.replayed.seconds, predict(known, answers=answers_of(second)).seconds)
-            errors = [f"{seconds:.2f} ({seconds / took - 1:+.0%})" for seconds in found]
+            model, took = of(first), fmean(second.seconds)
+            predictions = (model.replayed.seconds, predict(model, answers=answers_of(second)).seconds)
+            errors = [f"{seconds:.2f} ({seconds / took - 1:+.0%})" for seconds in predictions]
             report.row(name, len(trace.steps), fmean(first.seconds), took, *errors)
         report.head(
             "processor time", "sequences in an engine", "engine, ms a step", "worker, us a token", "worker : engine"
@@ -96,23 +96,23 @@ def main() -> None:
         report.head(
             "other setting", "predicted, s", "measured, s", "error", "without the worker's cores", "as it was, s"
         )
-        known = of(read("groups-32").and_then(read("groups-32-again")))
+        model = of(read("groups-32").and_then(read("groups-32-again")))
         for name in ("groups-16", "groups-64"):
-            show(report, f"{name} from groups-32", known, read(name))
-        for one, two in ((WHOLE[3], WHOLE[2]), (WHOLE[2], WHOLE[3])):
-            if is_kept(one) and is_kept(two):
-                show(report, f"{two} from {one}", of(read(one)), read(two))
+            show(report, f"{name} from groups-32", model, read(name))
+        for source, target in ((WHOLE[3], WHOLE[2]), (WHOLE[2], WHOLE[3])):
+            if is_kept(source) and is_kept(target):
+                show(report, f"{target} from {source}", of(read(source)), read(target))
 
 
-def show(report: Report, name: str, known: Calibration, other: Trace) -> None:
-    setting = other.setting
-    took = fmean(other.seconds)
-    unknown = of(replace(known.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in known.trace.steps]))
-    found, without = (
-        predict(each, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
-        for each in (known, unknown)
+def show(report: Report, name: str, model: Calibration, trace: Trace) -> None:
+    setting = trace.setting
+    took = fmean(trace.seconds)
+    unknown = of(replace(model.trace, steps=[{**step, "worker_cpu_s": math.nan} for step in model.trace.steps]))
+    pred, without = (
+        predict(calibration, groups_per_step=setting.groups_per_step, workers=setting.workers).seconds
+        for calibration in (model, unknown)
     )
-    report.row(name, found, took, f"{found / took - 1:+.0%}", f"{without / took - 1:+.0%}", fmean(known.trace.seconds))
+    report.row(name, pred, took, f"{pred / took - 1:+.0%}", f"{without / took - 1:+.0%}", fmean(model.trace.seconds))
 
 
 def spent(trace: Trace) -> tuple[float, float, float, float]:
@@ -123,8 +123,8 @@ def spent(trace: Trace) -> tuple[float, float, float, float]:
     engine, worker, busy, tokens = (
         sum(step[key] for step in steps) for key in ("engine_cpu_s", "worker_cpu_s", "busy_s", "generated")
     )
-    held = sum(step["generate_s"] * episodes for step in steps) / busy
-    return held, 1e3 * engine * held / tokens, 1e6 * worker / tokens, worker / engine
+    num_seqs = sum(step["generate_s"] * episodes for step in steps) / busy
+    return num_seqs, 1e3 * engine * num_seqs / tokens, 1e6 * worker / tokens, worker / engine
 
 
 if __name__ == "__main__":

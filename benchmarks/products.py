@@ -35,7 +35,7 @@ def measure(shape: tuple[int, int], libraries: dict[str, Callable[..., torch.Ten
     weight = torch.randn(*shape, requires_grad=True)
     x, grad = torch.randn(TOKENS, shape[1], requires_grad=True), torch.randn(TOKENS, shape[0])
     flops = 2.0 * TOKENS * shape[0] * shape[1]
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for library, function in libraries.items():
             forward = rate(partial(function, x.detach(), weight.detach(), None), flops)
@@ -44,23 +44,23 @@ def measure(shape: tuple[int, int], libraries: dict[str, Callable[..., torch.Ten
             out = function(x.detach(), weight, None)
             of_w = rate(partial(torch.autograd.grad, out, weight, grad), flops)
             for name, value in (("forward", forward), ("input's gradient", of_x), ("weight's gradient", of_w)):
-                found.setdefault(f"{name}, {library}", []).append(value)
-    return {name: median(values) for name, values in found.items()}
+                rates.setdefault(f"{name}, {library}", []).append(value)
+    return {name: median(values) for name, values in rates.items()}
 
 
 def main() -> None:
-    given = parser(__doc__)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    options = cli.parse_args()
     torch.set_num_threads(1)
     if not serves(torch.zeros(1)):
-        given.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
+        cli.exit(1, "oneDNN does not serve here: the learner computes with torch's own library\n")
     products = ("forward", "input's gradient", "weight's gradient")
     libraries = dict(LIBRARIES) if multiplies_bfloat16() else dict(list(LIBRARIES.items())[:2])
     with Report(options) as report:
         report.head("weight", *(f"{name}, {library} (GFLOP/s)" for name in products for library in libraries))
         for out, into in SHAPES:
-            found = measure((out, into), libraries)
-            report.row(f"{out} x {into}", *(found[f"{name}, {who}"] for name in products for who in libraries))
+            rates = measure((out, into), libraries)
+            report.row(f"{out} x {into}", *(rates[f"{name}, {library}"] for name in products for library in libraries))
 
 
 if __name__ == "__main__":

@@ -56,9 +56,9 @@ PREDICTIONS = (
 def numbers(folder: Path) -> dict[str, Any]:
     """Accuracy on held-out problems by family: before and after the rl stage, and during it by its step."""
     rows = [row for row in study.rows(folder, "evaluations") if row["stage"] == "rl"]
-    found = {row["when"]: _numbers(row) for row in rows if row["when"] != "during"}
+    arm = {row["when"]: _numbers(row) for row in rows if row["when"] != "during"}
     first = rows[0]["step"]
-    return {**found, "curve": {str(row["step"] - first): _numbers(row) for row in rows}}
+    return {**arm, "curve": {str(row["step"] - first): _numbers(row) for row in rows}}
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -71,17 +71,17 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {ARM: numbers(folder)}
 
 
-def tell(report: Report, found: study.Found) -> None:
-    asked = {f"{level}, {kind}": partial(_asked, level=level, kind=kind) for level in LEVELS for kind in KINDS}
-    study.tell_gains(report, "held-out accuracy", found, asked)
+def tell(report: Report, by_seed: study.Found) -> None:
+    rows = {f"{level}, {kind}": partial(_asked, level=level, kind=kind) for level in LEVELS for kind in KINDS}
+    study.tell_gains(report, "held-out accuracy", by_seed, rows)
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     title = "Problems of reasoning-gym, by the scores of its scorers"
-    note = f"thin lines: {len(found)} seeds; thick: their mean; held-out problems, one sampled answer each"
+    note = f"thin lines: {len(by_seed)} seeds; thick: their mean; held-out problems, one sampled answer each"
     with study.picture(path, title, note, columns=len(LEVELS)) as grid:
         for axis, level in zip(grid, LEVELS, strict=True):
-            curves = [arms[ARM]["curve"] for arms in found.values()]
+            curves = [arms[ARM]["curve"] for arms in by_seed.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
             lines = [[curve[step][level]["sampled"] for step in steps] for curve in curves]
             study.plot_seeds(axis, list(map(int, steps)), lines, COLOURS[0])

@@ -16,9 +16,9 @@ Cell = str | float | None
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """With the option that all benchmarks have."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured as one JSON object")
-    return made
+    cli = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured as one JSON object")
+    return cli
 
 
 class Report:

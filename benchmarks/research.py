@@ -59,7 +59,7 @@ def numbers(folder: Path) -> dict[str, Any]:
     """Before and after the rl stage, by the way of asking; greedy evaluations during it, by its step."""
     rows = study.rows(folder, "evaluations")
     stages = {"before": "before", "after": "test"}
-    found: dict[str, Any] = {
+    arm: dict[str, Any] = {
         when: {way: _numbers(row, f"{name}/greedy") for way, name in WAYS.items()}
         for when, stage in stages.items()
         for row in rows
@@ -67,13 +67,13 @@ def numbers(folder: Path) -> dict[str, Any]:
     }
     during = [row for row in rows if row["stage"] == "rl"]
     first = during[0]["step"]
-    found["curve"] = {str(row["step"] - first): _numbers(row, "greedy") for row in during}
+    arm["curve"] = {str(row["step"] - first): _numbers(row, "greedy") for row in during}
     trained = [row for row in study.rows(folder, "metrics") if row["stage"] == "rl"]
     parts = [trained[start : start + EVERY] for start in range(0, len(trained), EVERY)]
-    found["metrics"] = {
+    arm["metrics"] = {
         name: [round(statistics.mean(row.get(name, 0.0) for row in part), 4) for part in parts] for name in HEALTHY
     }
-    return found
+    return arm
 
 
 def _numbers(row: dict[str, Any], kind: str) -> dict[str, float]:
@@ -86,34 +86,34 @@ def play_seed(seed: int, runs: Path) -> study.Arms:
     return {ARM: numbers(folder)}
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     report.head("asked as", "before", "after", "difference")
     for way in WAYS:
-        values = [[_asked(arms, when, way, MATCH) for arms in found.values()] for when in ("before", "after")]
-        report.row(f"{way}, exact match", *map(spread, values), study.paired(found, partial(_gain, way=way)))
-    values = [[_asked(arms, when, "ReSearch", CALLS) for arms in found.values()] for when in ("before", "after")]
+        values = [[_asked(arms, when, way, MATCH) for arms in by_seed.values()] for when in ("before", "after")]
+        report.row(f"{way}, exact match", *map(spread, values), study.paired(by_seed, partial(_gain, way=way)))
+    values = [[_asked(arms, when, "ReSearch", CALLS) for arms in by_seed.values()] for when in ("before", "after")]
     report.row("ReSearch, searches", *map(spread, values), None)
     report.head("step of rl", MATCH, CALLS)
-    for step in next(iter(found.values()))[ARM]["curve"]:
-        rows = [arms[ARM]["curve"][step] for arms in found.values() if step in arms[ARM]["curve"]]
+    for step in next(iter(by_seed.values()))[ARM]["curve"]:
+        rows = [arms[ARM]["curve"][step] for arms in by_seed.values() if step in arms[ARM]["curve"]]
         report.row(step, *(spread([row[number] for row in rows]) for number in (MATCH, CALLS)))
-    parts = range(len(next(iter(found.values()))[ARM]["metrics"][HEALTHY[0]]))
+    parts = range(len(next(iter(by_seed.values()))[ARM]["metrics"][HEALTHY[0]]))
     report.head("means over seeds", *(f"steps {EVERY * part + 1} to {EVERY * (part + 1)}" for part in parts))
     for name in HEALTHY:
         report.row(
-            name, *(statistics.mean(arms[ARM]["metrics"][name][part] for arms in found.values()) for part in parts)
+            name, *(statistics.mean(arms[ARM]["metrics"][name][part] for arms in by_seed.values()) for part in parts)
         )
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     title, note = (
         "A second search, by reward alone",
-        f"thin lines: {len(found)} seeds; thick: their mean; greedy answers",
+        f"thin lines: {len(by_seed)} seeds; thick: their mean; greedy answers",
     )
     with study.picture(path, title, note) as grid:
         for axis, number, label in zip(grid, (CALLS, MATCH), ("per question", "share of questions"), strict=True):
-            curves = [arms[ARM]["curve"] for arms in found.values()]
+            curves = [arms[ARM]["curve"] for arms in by_seed.values()]
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
             lines = [[curve[step][number] for step in steps] for curve in curves]
             study.plot_seeds(axis, list(map(int, steps)), lines, COLOURS[0])

@@ -53,18 +53,18 @@ SIBLINGS = 8  # rollouts of one task: in the second load each query is asked thi
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("hotpot", type=Path)
-    given.add_argument("wiki", type=Path)
-    given.add_argument("--encoder", default="minilm")
-    given.add_argument("--dtype", default="auto")
-    given.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    given.add_argument("--plain", metavar="KIND", help=argparse.SUPPRESS)  # be the server that is compared with
-    given.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
-    given.add_argument("--index", help=argparse.SUPPRESS)
-    given.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: %(default)s)")
-    given.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("hotpot", type=Path)
+    cli.add_argument("wiki", type=Path)
+    cli.add_argument("--encoder", default="minilm")
+    cli.add_argument("--dtype", default="auto")
+    cli.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    cli.add_argument("--plain", metavar="KIND", help=argparse.SUPPRESS)  # be the server that is compared with
+    cli.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
+    cli.add_argument("--index", help=argparse.SUPPRESS)
+    cli.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default: %(default)s)")
+    cli.add_argument("--part", choices=("recall", "speed"), help="one of the two tables (default: both)")
+    options = cli.parse_args()
     if options.plain is not None:
         plain = config_of(options.plain, options.encoder, index=options.index, dtype=options.dtype)
         serve_plainly(plain, options.wiki, options.form)
@@ -94,11 +94,11 @@ def main() -> None:
 
 def paragraphs_of(records: Sequence[dict[str, Any]]) -> Iterator[Document]:
     """Every paragraph once; its title is its id."""
-    seen: set[str] = set()
+    titles: set[str] = set()
     for record in records:
         for title, sentences in zip(record["context"]["title"], record["context"]["sentences"], strict=True):
-            if title not in seen:
-                seen.add(title)
+            if title not in titles:
+                titles.add(title)
                 yield Document(id=title, contents=contents(title, "".join(sentences)))
 
 
@@ -119,14 +119,14 @@ def recall_table(
                 build_index(config, corpus)  # hybrid finds both of its parts built
                 built = time.perf_counter() - started if kind != "hybrid" else None
                 retriever = make_retriever(config, corpus)
-                found = retriever.search_batch([record["question"] for record in records], max(DEPTHS))
-                report.row(name, len(documents), kind, *(recall(records, found, depth) for depth in DEPTHS), built)
+                hit_lists = retriever.search_batch([record["question"] for record in records], max(DEPTHS))
+                report.row(name, len(documents), kind, *(recall(records, hit_lists, depth) for depth in DEPTHS), built)
 
 
-def recall(records: Sequence[dict[str, Any]], found: Sequence[Any], depth: int) -> float:
+def recall(records: Sequence[dict[str, Any]], hit_lists: Sequence[Any], depth: int) -> float:
     """The mean share of a question's supporting paragraphs among the first `depth` documents."""
     shares = []
-    for record, hits in zip(records, found, strict=True):
+    for record, hits in zip(records, hit_lists, strict=True):
         gold = set(record["supporting_facts"]["title"])
         shares.append(len(gold & {document.id for document, _ in hits[:depth]}) / len(gold))
     return sum(shares) / len(shares)
@@ -161,12 +161,12 @@ async def app_alone(report: Report, queries: Sequence[str], corpus: Path) -> Non
 
             await app(scope, receive, send)
 
-        for what in ("new", "repeated"):
+        for kind in ("new", "repeated"):
             started = time.process_time()
             for first in range(0, len(requests), 64):
                 await asyncio.gather(*map(ask, requests[first : first + 64]))
             spent = (time.process_time() - started) / len(requests)
-            report.note(f"bm25 without sockets: {spent * 1e6:.0f} us of processor time for a {what} query")
+            report.note(f"bm25 without sockets: {spent * 1e6:.0f} us of processor time for a {kind} query")
 
 
 def encoder_alone(report: Report, queries: Sequence[str], options: argparse.Namespace) -> None:
@@ -198,18 +198,18 @@ def speed_table(report: Report, corpus: Path, queries: list[str], options: argpa
         ours = ["-m", "launch", "serve", "retriever", "--corpus", str(corpus), "--port", "0", "--retriever", kind]
         plain = [__file__, str(options.hotpot), str(corpus), "--plain", kind]
         commands = {"rlsys": [*ours, *model]} | {form: [*plain, "--form", form, *model] for form in FORMS}
-        for name, asked in loads.items():
+        for name, requests in loads.items():
             with ExitStack() as stack:
-                servers = {who: stack.enter_context(server(*command)) for who, command in commands.items()}
-                before = {who: resident_mb(process) for who, (process, _) in servers.items()}
-                speeds: dict[str, list[float]] = {who: [] for who in servers}
-                share = len(asked) // len(CONCURRENCY)
+                servers = {label: stack.enter_context(server(*command)) for label, command in commands.items()}
+                before = {label: resident_mb(process) for label, (process, _) in servers.items()}
+                speeds: dict[str, list[float]] = {label: [] for label in servers}
+                share = len(requests) // len(CONCURRENCY)
                 for level, concurrency in enumerate(CONCURRENCY):
-                    part = asked[level * share : (level + 1) * share]
-                    for who, (_, port) in servers.items():
-                        speeds[who].append(load(port, part, concurrency, options.seconds))
-                for who, (process, _) in servers.items():
-                    report.row(kind, name, who, *speeds[who], before[who], resident_mb(process))
+                    part = requests[level * share : (level + 1) * share]
+                    for system, (_, port) in servers.items():
+                        speeds[system].append(load(port, part, concurrency, options.seconds))
+                for system, (process, _) in servers.items():
+                    report.row(kind, name, system, *speeds[system], before[system], resident_mb(process))
                 for form in FORMS:
                     ratios = [a / b for a, b in zip(speeds["rlsys"], speeds[form], strict=True)]
                     report.row(kind, name, f"rlsys : {form}, times", *ratios, None, None)
@@ -264,10 +264,10 @@ class Plain:
         return [(self._documents[row], score) for row, score in hits]
 
     def _words(self, query: str, k: int) -> list[Hit]:
-        known = [word for word in bm25.words(query) if word in self._bm25.vocab_dict]
-        if not known:
+        words = [word for word in bm25.words(query) if word in self._bm25.vocab_dict]
+        if not words:
             return []
-        rows, scores = self._bm25.retrieve([known], k=k, show_progress=False)
+        rows, scores = self._bm25.retrieve([words], k=k, show_progress=False)
         return [(row, score) for row, score in zip(rows[0].tolist(), scores[0].tolist(), strict=True) if score > 0]
 
     def _vectors(self, query: str, k: int) -> list[Hit]:
@@ -291,8 +291,8 @@ def serve_plainly(config: RetrieverConfig, corpus: Path, form: str) -> None:
     app = FastAPI()
 
     def answer(request: Asked) -> dict[str, Any]:
-        found = [plain.search(query, request.topk or 3) for query in request.queries]
-        return {"result": [[{"document": document, "score": score} for document, score in hits] for hits in found]}
+        hit_lists = [plain.search(query, request.topk or 3) for query in request.queries]
+        return {"result": [[{"document": document, "score": score} for document, score in hits] for hits in hit_lists]}
 
     async def answer_alone(request: Asked) -> dict[str, Any]:
         return answer(request)

@@ -84,8 +84,8 @@ def algebraic(count: int, first: int) -> list[tuple[str, str]]:
 async def main(report: Report) -> None:
     report.head("what", "per second")
     for name in RESPONSES:
-        reward, given = make_reward(choose("reward", REWARDS, name).schema()), transcript(name)
-        report.row(f"reward `{name}`", rate(partial(reward, given)))
+        reward, example = make_reward(choose("reward", REWARDS, name).schema()), transcript(name)
+        report.row(f"reward `{name}`", rate(partial(reward, example)))
     with Grader(workers=2, deadline_s=5.0) as grader:
         seconds, verdicts = await gradings(grader, simple(20_000))
         assert all(isinstance(verdict, bool) for verdict in verdicts)

@@ -50,10 +50,10 @@ async def timed(sandbox: Sandbox) -> float:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--workers", type=int, default=2)
-    given.add_argument("--seconds", type=float, default=5.0)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--workers", type=int, default=2)
+    cli.add_argument("--seconds", type=float, default=5.0)
+    options = cli.parse_args()
     standard = [name for name in SandboxConfig().preload if name not in ("numpy", "sympy")]
     with Report(options) as report:
         report.head("loaded", "per second", "ms alone (median)", "s to start", "MiB per worker")

@@ -40,9 +40,9 @@ def score(file: Path) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--lines", type=int, nargs="+", default=[1, 2_000, 100_000])
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--lines", type=int, nargs="+", default=[1, 2_000, 100_000])
+    options = cli.parse_args()
     with Report(options) as report, tempfile.TemporaryDirectory() as folder:
         report.head("transcripts", "seconds", "of the processor", "peak MiB")
         for count in options.lines:

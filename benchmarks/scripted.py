@@ -105,7 +105,7 @@ class Script:
         if not self.sigma:
             return [self.tokens] * GROUP
         draw = np.random.default_rng([self.seed, sequence])
-        return [max(1, round(each)) for each in self.tokens * np.exp(self.sigma * draw.standard_normal(GROUP))]
+        return [max(1, round(length)) for length in self.tokens * np.exp(self.sigma * draw.standard_normal(GROUP))]
 
     def is_dull(self, sequence: int) -> bool:
         return self._chance(self.dull, sequence, GROUP)
@@ -119,7 +119,7 @@ class Script:
 
 
 def broken_tokens(length: int) -> int:
-    """Of the attempt before, where a failing episode had one: that of each sibling with an odd number."""
+    """Tokens of the failed attempt before a failing episode; only siblings with an odd number have one."""
     return length // 2
 
 
@@ -162,7 +162,7 @@ class ScriptedWorker:
         dull = self.script.is_dull(ticket.sequence)
         lengths = self.script.lengths(ticket.sequence)
         episodes = [self.episode(ticket, sibling, length, dull) for sibling, length in enumerate(lengths)]
-        played = await asyncio.gather(*episodes) if self.script.token_s else [await each for each in episodes]
+        played = await asyncio.gather(*episodes) if self.script.token_s else [await episode for episode in episodes]
         group = Group(ticket=ticket, trajectories=tuple(played), worker="scripted")
         return summarize_group(group), group
 
@@ -171,9 +171,9 @@ class ScriptedWorker:
             began = time.monotonic()
             if self.script.token_s:
                 await asyncio.sleep(length * self.script.token_s)
-            each = length // self.script.turns
-            turns = [self.turn(began, index, each) for index in range(self.script.turns)]
-        self.generated += each * self.script.turns
+            turn_tokens = length // self.script.turns
+            turns = [self.turn(began, index, turn_tokens) for index in range(self.script.turns)]
+        self.generated += turn_tokens * self.script.turns
         value = 0.0 if dull else float(sibling % 2)
         failed = self.script.fails(ticket.sequence, sibling)
         failure = Failure(kind=FailureKind.DATA, where="scripted", detail="as the script says")
@@ -249,8 +249,8 @@ class ScriptedRank(LearnerActor):
     def load(self, folder: str, optimizers_alone: bool) -> None: ...
 
     def measure(self, probe: Probe) -> ProbeValues:
-        said = said_of(probe.samples, bool(probe.noise))
-        return ProbeValues(logprobs=said, rounded=said)
+        logprobs = said_of(probe.samples, bool(probe.noise))
+        return ProbeValues(logprobs=logprobs, rounded=logprobs)
 
     def export(self, folder: Any, version: int, probe: Probe) -> tuple[WeightManifest, ProbeValues]:
         return WeightManifest(version=version), self.measure(probe)
@@ -277,8 +277,8 @@ class Book:
 def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None] = lambda row: None) -> Run:
     """Its run directory is `folder / "run"`."""
     recipe = folder / "scripted.yaml"
-    asked = {name: getattr(script, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
-    recipe.write_text(RECIPE.format(size=GROUP, **asked))
+    settings = {name: getattr(script, name) for name in ("groups", "lag", "workers", "deadline", "steps", "keep")}
+    recipe.write_text(RECIPE.format(size=GROUP, **settings))
     config = resolve_run(compose(str(recipe), []), DEVICES["cpu"])
     engine = EngineSpec(
         model_path="", dtype="float32", max_model_len=8, max_num_seqs=1, seed=0, prefix_cache=False,
@@ -310,7 +310,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
     distributing = DistributorOptions(env_vars={}, start_timeout_s=900.0, fetch_timeout_s=900.0)
     renderer = SimpleNamespace(prompt_ids=lambda messages, offer: (7, 7), vocabulary_size=WORDS)
     renderer.under = lambda args: renderer
-    given: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "learner": LearnerGroup(rank_specs(rank, script.ranks), ranks, actor=ScriptedRank),
         "pool": RolloutPool(specs, pool, ScriptedWorker, WeightDistributor(weights, distributing)),
         "renderer": renderer,
@@ -327,7 +327,7 @@ def make_run(script: Script, folder: Path, note: Callable[[dict[str, Any]], None
         services=Services([], env_vars={}, start_timeout_s=1),
         progress=Progress(),
         model_path=str(folder),
-        **given,
+        **parts,
     )
 
 

@@ -68,15 +68,15 @@ PREDICTIONS = (
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
-    own = [f"seed={seed}", f"env.seed={seed}", "tracker=none", "eval.tasks=100"]
+    base_changes = [f"seed={seed}", f"env.seed={seed}", "tracker=none", "eval.tasks=100"]
     tries = f"stages.tries.generate.tasks={sampled_answers()}"
     control = ["stages.examples=null", "stages.alone=null", tries, "stages.distil.eval.tasks=100"]
-    found: dict[str, Any] = {}
-    for name, changes in {LEARNED: own, CONTROL: [*own, *control]}.items():
+    arms: dict[str, Any] = {}
+    for name, changes in {LEARNED: base_changes, CONTROL: [*base_changes, *control]}.items():
         folder = runs / f"{seed}-{name}"
         study.train("smollm2", folder, changes)
-        found[name] = numbers(folder)
-    return found
+        arms[name] = numbers(folder)
+    return arms
 
 
 def numbers(folder: Path) -> dict[str, Any]:
@@ -110,22 +110,22 @@ def within(arms: dict[str, Any], kind: str) -> str:
     return f"{last[kind]:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def tell(report: Report, found: study.Found) -> None:
+def tell(report: Report, by_seed: study.Found) -> None:
     """Means over the seeds, with the smallest and the largest, and the mean of the differences with its interval."""
     for name, label in NAMES.items():
         rows = {kind: (lambda arms, when, kind=kind, name=name: at(arms[name], kind, when=when)) for kind in KINDS}
-        study.tell_gains(report, f"{label}: right answers without any example", found, rows)
+        study.tell_gains(report, f"{label}: right answers without any example", by_seed, rows)
     report.head("right answers at the end, of 100 questions", "seed", *KINDS)
-    for seed, arms in found.items():
+    for seed, arms in by_seed.items():
         for name, label in NAMES.items():
             report.row(label, str(seed), *(within(arms[name], kind) for kind in KINDS))
     report.head("right answers at the end", *KINDS)
-    less = [study.paired(found, partial(_less, kind=kind)) for kind in KINDS]
+    less = [study.paired(by_seed, partial(_less, kind=kind)) for kind in KINDS]
     report.row(f"{NAMES[LEARNED]}, less {NAMES[CONTROL]}", *less)
     report.head("answers that were taught", "kept", "of")
     for name, label in NAMES.items():
-        tries = [arms[name]["tries"] for arms in found.values()]
-        report.row(label, *(spread([each[key] for each in tries]) for key in ("kept", "trajectories")))
+        tries = [arms[name]["tries"] for arms in by_seed.values()]
+        report.row(label, *(spread([counts[key] for counts in tries]) for key in ("kept", "trajectories")))
 
 
 def _less(arms: study.Arms, kind: str) -> float:
@@ -136,13 +136,13 @@ def _gain(rewards: Sequence[float]) -> float:
     return (sum(rewards[-2:]) - sum(rewards[:2])) / 2
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     """The reward of each step, and where both ways begin and end without any example."""
-    note = f"thin lines and dots: {len(found)} seeds; thick line and bars: their mean"
+    note = f"thin lines and dots: {len(by_seed)} seeds; thick line and bars: their mean"
     with study.picture(path, "SmolLM2-135M learns to search", note) as (steps, ends):
         begin = 1
         for (stage, label), colour in zip(STAGES.items(), COLOURS, strict=False):
-            curves = [arms[LEARNED]["steps"][stage] for arms in found.values()]
+            curves = [arms[LEARNED]["steps"][stage] for arms in by_seed.values()]
             length = min(map(len, curves))
             study.plot_seeds(steps, range(begin, begin + length), curves, colour)
             steps.text(begin + 0.3, 1.04, label, color=DARK, fontsize=8)
@@ -151,7 +151,7 @@ def draw(found: study.Found, path: Path) -> None:
         steps.set(title="Reward of each step", xlabel="step", ylim=(0, 1.12))
         places = [("before", LEARNED, "before"), *((NAMES[name], name, "after") for name in (CONTROL, LEARNED))]
         for place, (_, name, when) in enumerate(places):
-            values = [at(arms[name], "sampled", when=when) for arms in found.values()]
+            values = [at(arms[name], "sampled", when=when) for arms in by_seed.values()]
             ends.bar([place], [sum(values) / len(values)], color=COLOURS[place], width=0.6, alpha=0.35)
             ends.plot([place] * len(values), values, "o", color=COLOURS[place])
         ends.set(title="Right without any example, sampled", ylim=(0, 1.05))

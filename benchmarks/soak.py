@@ -77,21 +77,21 @@ class Watch:
         run.tasks.request_stop()
 
     def look(self, driver: psutil.Process) -> Sample:
-        found = {"driver, MB": driver.memory_info().rss / 1e6}
+        sample = {"driver, MB": driver.memory_info().rss / 1e6}
         for name, pids in actors().items():
-            found[f"{name}, MB"] = sum(psutil.Process(pid).memory_info().rss for pid in pids) / 1e6
-        found["object store, MB"] = get_memory_info_reply(self.store).store_stats.object_store_bytes_used / 1e6
-        return found
+            sample[f"{name}, MB"] = sum(psutil.Process(pid).memory_info().rss for pid in pids) / 1e6
+        sample["object store, MB"] = get_memory_info_reply(self.store).store_stats.object_store_bytes_used / 1e6
+        return sample
 
 
 def actors() -> Mapping[str, list[int]]:
     """Processes of this machine's actors by class. Ray names them `ray::Class` or, in a call, `ray::Class.method`."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for each in psutil.process_iter(["cmdline"]):
-        title = " ".join(each.info["cmdline"] or ())
+    pids: dict[str, list[int]] = defaultdict(list)
+    for process in psutil.process_iter(["cmdline"]):
+        title = " ".join(process.info["cmdline"] or ())
         if title.startswith("ray::Scripted"):
-            found[title.removeprefix("ray::").split(".")[0].split()[0]].append(each.pid)
-    return found
+            pids[title.removeprefix("ray::").split(".")[0].split()[0]].append(process.pid)
+    return pids
 
 
 @contextmanager
@@ -104,10 +104,10 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
 
 
 def counted(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
-    def measure(*given: Any, **named: Any) -> Any:
+    def measure(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         try:
-            return call(*given, **named)
+            return call(*args, **kwargs)
         finally:
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
 
@@ -126,8 +126,8 @@ def fit(samples: Sequence[Sample], key: str) -> dict[str, Any]:
     centre, level = fmean(at for at, _ in points), fmean(value for _, value in points)
     spread = sum((at - centre) ** 2 for at, _ in points)
     slope = sum((at - centre) * (value - level) for at, value in points) / spread
-    left = sum((value - level - slope * (at - centre)) ** 2 for at, value in points)
-    error = STUDENT * math.sqrt(left / (len(points) - 2) / spread)
+    residual = sum((value - level - slope * (at - centre)) ** 2 for at, value in points)
+    error = STUDENT * math.sqrt(residual / (len(points) - 2) / spread)
     low, high = (PARTS * (slope + sign * error) for sign in (-1, 1))
     growth = PARTS * slope
     return {
@@ -171,34 +171,34 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def tell(report: Report, found: Mapping[str, Any]) -> None:
-    rate, step = found["episodes_per_s"], found["step_ms"]
-    report.note(f"{found['minutes']:.1f} minutes, {found['steps']:,.0f} steps, {rate:,.0f} episodes a second")
+def tell(report: Report, results: Mapping[str, Any]) -> None:
+    rate, step = results["episodes_per_s"], results["step_ms"]
+    report.note(f"{results['minutes']:.1f} minutes, {results['steps']:,.0f} steps, {rate:,.0f} episodes a second")
     report.head("quantity", "level", "growth after the first quarter", "95 % interval", "verdict")
-    for key, each in found["memory"].items():
-        low, high = each["interval"]
-        report.row(key, each["level"], f"{each['growth']:+.2f}", f"{low:+.2f} to {high:+.2f}", each["verdict"])
+    for key, trend in results["memory"].items():
+        low, high = trend["interval"]
+        report.row(key, trend["level"], f"{trend['growth']:+.2f}", f"{low:+.2f} to {high:+.2f}", trend["verdict"])
     report.head("guard", "ms of a step", "share of a step at this rate")
-    guards = found["guards_ms"]
+    guards = results["guards_ms"]
     rows = {**guards, "all but the fsync": sum(ms for name, ms in guards.items() if name != SYNCED)}
     for name, ms in rows.items():
         report.row(name, ms, f"{ms / step:.2%}")
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--minutes", type=float, default=15.0)
-    given.add_argument("--smallest", action="store_true", help="one minute, too short for a verdict to publish")
-    given.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where the numbers are written")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--minutes", type=float, default=15.0)
+    cli.add_argument("--smallest", action="store_true", help="one minute, too short for a verdict to publish")
+    cli.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where the numbers are written")
+    options = cli.parse_args()
     options.minutes = 1.0 if options.smallest else options.minutes
     logging.getLogger("rlsys").setLevel(logging.WARNING)
     start_ray(0.5)
-    found = measure(options)
+    results = measure(options)
     ray.shutdown()
-    replace_file(options.results, json.dumps(found, indent=1) + "\n")
+    replace_file(options.results, json.dumps(results, indent=1) + "\n")
     with Report(options) as report:
-        tell(report, found)
+        tell(report, results)
 
 
 if __name__ == "__main__":

@@ -99,11 +99,11 @@ def recipe(names: list[str], options: argparse.Namespace) -> dict[str, Any]:
 
 
 def row(world: World, way: str, options: argparse.Namespace) -> dict[str, Any]:
-    given = yaml.safe_load((ROOT / "configs" / f"{world.file}.yaml").read_text())
-    env = {key: value for key, value in given["env"].items() if (key, value) != ("instruction", "")}
+    config = yaml.safe_load((ROOT / "configs" / f"{world.file}.yaml").read_text())
+    env = {key: value for key, value in config["env"].items() if (key, value) != ("instruction", "")}
     env = {key: value for key, value in (env | world.env).items() if value is not None}
     env |= {"held_out_tasks": min(options.tasks, world.most), "train_tasks": 256, **WAYS[way]}  # none is trained on
-    return {"env": env, "reward": world.reward or given["reward"], "max_turn_tokens": world.message_tokens}
+    return {"env": env, "reward": world.reward or config["reward"], "max_turn_tokens": world.message_tokens}
 
 
 def set_name(world: str, way: str) -> str:
@@ -116,15 +116,15 @@ def asked(options: argparse.Namespace) -> dict[str, Any]:
     return {"model": Path(options.model).resolve().name, **{key: getattr(options, key) for key in keys}}
 
 
-def missing(found: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[str]:
+def missing(rows: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[str]:
     """The worlds that have a row to be played. Raises SystemExit where the file has rows of something else."""
     if options.model is None:
         return []
-    other = next((name for name, row in found.items() if row.get("asked") != asked(options)), None)
-    if other is not None:
-        theirs = found[other].get("asked", "of a model that they do not name")
-        raise SystemExit(f"--rows {options.rows}: {other} is {theirs}, not {asked(options)}: give another file")
-    return [name for name in options.worlds if any(set_name(name, way) not in found for way in WORLDS[name].ways)]
+    mismatch = next((name for name, row in rows.items() if row.get("asked") != asked(options)), None)
+    if mismatch is not None:
+        theirs = rows[mismatch].get("asked", "of a model that they do not name")
+        raise SystemExit(f"--rows {options.rows}: {mismatch} is {theirs}, not {asked(options)}: give another file")
+    return [name for name in options.worlds if any(set_name(name, way) not in rows for way in WORLDS[name].ways)]
 
 
 def play(names: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -136,35 +136,35 @@ def play(names: list[str], options: argparse.Namespace) -> dict[str, dict[str, A
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "launch", "eval", str(file), "--output", str(out), *more]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=True)
-    found = json.loads(out.read_text())
+    result = json.loads(out.read_text())
     return {
         set_name(name, way): {
             "file": WORLDS[name].file,
             "asked": asked(options),
             "way": ", ".join(filter(None, [WORLDS[name].changed, way])),
-            **{kind: summary(found["plays"][f"{set_name(name, way)}/{kind}"], found, f"{set_name(name, way)}/{kind}")
+            **{kind: summary(result["plays"][f"{set_name(name, way)}/{kind}"], result, f"{set_name(name, way)}/{kind}")
                for kind in KINDS},
         }
         for name in names for way in WORLDS[name].ways
     }  # fmt: skip
 
 
-def summary(play: dict[str, Any], found: dict[str, Any], name: str) -> dict[str, Any]:
+def summary(play: dict[str, Any], result: dict[str, Any], name: str) -> dict[str, Any]:
     means = {key: play["metrics"][key] for key in METRICS if key in play["metrics"]}
-    kept = {key: [each["value"], each["low"], each["high"]] for key, each in means.items()}
-    return {"episodes": found["episodes"][name], "ends": found["ends"][name], **kept}
+    intervals = {key: [metric["value"], metric["low"], metric["high"]] for key, metric in means.items()}
+    return {"episodes": result["episodes"][name], "ends": result["ends"][name], **intervals}
 
 
-def table(found: dict[str, dict[str, Any]], report: Report) -> None:
+def table(rows: dict[str, dict[str, Any]], report: Report) -> None:
     report.head(
         "world, how it is asked", "reward, greedy", "sampled", "right, greedy", "sampled", "cut off", "episodes"
     )
-    for row in found.values():
+    for row in rows.values():
         greedy, sampled = row["greedy"], row["sampled"]
         report.row(
-            f"`{row['file']}`, {row['way']}", *(mean(each, "mean_reward") for each in (greedy, sampled)),
-            *(mean(each, "accuracy") for each in (greedy, sampled)), mean(sampled, "truncated"),
-            sum(each["episodes"] for each in (greedy, sampled)),
+            f"`{row['file']}`, {row['way']}", *(mean(play, "mean_reward") for play in (greedy, sampled)),
+            *(mean(play, "accuracy") for play in (greedy, sampled)), mean(sampled, "truncated"),
+            sum(play["episodes"] for play in (greedy, sampled)),
         )  # fmt: skip
 
 
@@ -173,24 +173,24 @@ def mean(play: dict[str, Any], metric: str) -> str:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--model", type=Path, help="folder of the pretrained model; without it nothing is played")
-    given.add_argument("--worlds", nargs="*", choices=WORLDS, default=list(WORLDS), metavar="NAME")
-    given.add_argument("--together", type=int, default=4, help="worlds that share one start of the engine")
-    given.add_argument("--tasks", type=int, default=100)
-    given.add_argument("--dtype", default="float32")
-    given.add_argument("--seed", type=int, default=0)
-    given.add_argument("--folder", type=Path, default=ROOT / "build" / "starts", help="of the evaluations themselves")
-    given.add_argument("--rows", type=Path, default=ROOT / "docs" / "starts.json", help="what was found, by row")
-    options = given.parse_args()
-    found: dict[str, Any] = json.loads(options.rows.read_text()) if options.rows.is_file() else {}
-    left = missing(found, options)
-    while left:
-        names, left = left[: options.together], left[options.together :]
-        found |= play(names, options)
-        options.rows.write_text(json.dumps(found, indent=1) + "\n")
+    cli = parser(__doc__)
+    cli.add_argument("--model", type=Path, help="folder of the pretrained model; without it nothing is played")
+    cli.add_argument("--worlds", nargs="*", choices=WORLDS, default=list(WORLDS), metavar="NAME")
+    cli.add_argument("--together", type=int, default=4, help="worlds that share one start of the engine")
+    cli.add_argument("--tasks", type=int, default=100)
+    cli.add_argument("--dtype", default="float32")
+    cli.add_argument("--seed", type=int, default=0)
+    cli.add_argument("--folder", type=Path, default=ROOT / "build" / "starts", help="of the evaluations themselves")
+    cli.add_argument("--rows", type=Path, default=ROOT / "docs" / "starts.json", help="what was found, by row")
+    options = cli.parse_args()
+    rows: dict[str, Any] = json.loads(options.rows.read_text()) if options.rows.is_file() else {}
+    pending = missing(rows, options)
+    while pending:
+        names, pending = pending[: options.together], pending[options.together :]
+        rows |= play(names, options)
+        options.rows.write_text(json.dumps(rows, indent=1) + "\n")
     with Report(options) as report:
-        table(found, report)
+        table(rows, report)
 
 
 if __name__ == "__main__":

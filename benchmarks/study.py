@@ -59,15 +59,15 @@ def main(
     options = add_options(parser(description), results, seeds).parse_args()
     try:
         planned = plan_of(options, results, seeds)
-        found = collect(options, play_seed, predictions, planned)
+        by_seed = collect(options, play_seed, predictions, planned)
     except BadInput as error:
         sys.exit(f"error: {error}")
     if draw is not None:
-        draw(found, options.results.with_suffix(".svg"))
+        draw(by_seed, options.results.with_suffix(".svg"))
     with Report(options) as report:
-        tell(report, found)
+        tell(report, by_seed)
         if predictions:
-            tell_predictions(report, found, predictions, planned)
+            tell_predictions(report, by_seed, predictions, planned)
 
 
 def plan_of(options: argparse.Namespace, published: Path, seeds: Sequence[int]) -> Sequence[int]:
@@ -75,11 +75,11 @@ def plan_of(options: argparse.Namespace, published: Path, seeds: Sequence[int]) 
     are asked for. Raises BadInput for others in the published file, whose intervals they would move."""
     if options.results.resolve() != published.resolve():
         return [] if options.draw else list(options.seeds)  # what is drawn has run
-    others = sorted({*options.seeds} - {*seeds})
-    if others and not options.draw:
-        found, those = (" ".join(map(str, each)) for each in (others, seeds))
-        why = f"no seeds of the study, whose published numbers are of {those}"
-        raise BadInput(why, key="--seeds", found=found, expected="--results FILE with them, for a file of their own")
+    extra_seeds = sorted({*options.seeds} - {*seeds})
+    if extra_seeds and not options.draw:
+        extra, planned = (" ".join(map(str, numbers)) for numbers in (extra_seeds, seeds))
+        why = f"no seeds of the study, whose published numbers are of {planned}"
+        raise BadInput(why, key="--seeds", found=extra, expected="--results FILE with them, for a file of their own")
     return seeds
 
 
@@ -117,77 +117,77 @@ def collect(
     the seeds of the whole study; a prediction counts those that are missing as seeds in which it did not come true.
     """
     results: Path = options.results
-    kept = json.loads(results.read_text()) if results.is_file() else {}
-    found = {int(seed): arms for seed, arms in kept.get("seeds", {}).items()}
-    _check_unchanged(results, kept.get("predictions", []), predictions, found)
-    minutes = {int(seed): value for seed, value in kept.get("minutes", {}).items()}
-    by_run = {int(seed): value for seed, value in kept.get("minutes_by_run", {}).items()}
+    previous = json.loads(results.read_text()) if results.is_file() else {}
+    by_seed = {int(seed): arms for seed, arms in previous.get("seeds", {}).items()}
+    _check_unchanged(results, previous.get("predictions", []), predictions, by_seed)
+    minutes = {int(seed): value for seed, value in previous.get("minutes", {}).items()}
+    by_run = {int(seed): value for seed, value in previous.get("minutes_by_run", {}).items()}
     for seed in [] if options.draw else options.seeds:
-        found[seed] = play_seed(seed, options.runs)
+        by_seed[seed] = play_seed(seed, options.runs)
         seconds = _seconds(options.runs, seed)
         minutes[seed] = round(sum(seconds.values()) / 60, 1)
-        by_run[seed] = {name: round(each / 60, 1) for name, each in seconds.items()}
-        found = dict(sorted(found.items()))
+        by_run[seed] = {name: round(run_s / 60, 1) for name, run_s in seconds.items()}
+        by_seed = dict(sorted(by_seed.items()))
         record = {
             "format": 1,
-            "predictions": [_outcome(each, found, planned) for each in predictions],
-            "minutes": {str(each): minutes[each] for each in found if each in minutes},
-            "minutes_by_run": {str(each): by_run[each] for each in found if each in by_run},
-            "seeds": {str(each): arms for each, arms in found.items()},
+            "predictions": [_outcome(prediction, by_seed, planned) for prediction in predictions],
+            "minutes": {str(seed): minutes[seed] for seed in by_seed if seed in minutes},
+            "minutes_by_run": {str(seed): by_run[seed] for seed in by_seed if seed in by_run},
+            "seeds": {str(seed): arms for seed, arms in by_seed.items()},
         }
         replace_file(results, json.dumps(record, indent=1) + "\n")
-    if not found:
+    if not by_seed:
         raise BadInput("there are no seeds to draw", where=str(results))
-    return found
+    return by_seed
 
 
 def _seconds(runs: Path, seed: int) -> dict[str, float]:
     """Of each of its runs, by arm; what it costs on a machine that does nothing else, if it did nothing else."""
     folders = sorted(path for path in runs.glob(f"{seed}-*") if path.is_dir())
-    done = {folder.name.removeprefix(f"{seed}-"): summary(folder) for folder in folders}
-    return {name: float(each["wall_s"]) for name, each in done.items() if each is not None}
+    summaries = {folder.name.removeprefix(f"{seed}-"): summary(folder) for folder in folders}
+    return {name: float(run["wall_s"]) for name, run in summaries.items() if run is not None}
 
 
 def _check_unchanged(
-    results: Path, kept: Sequence[dict[str, Any]], predictions: Sequence[Prediction], found: Found
+    results: Path, recorded: Sequence[dict[str, Any]], predictions: Sequence[Prediction], by_seed: Found
 ) -> None:
     """Neither a sentence nor what it asks of the numbers, in the seeds that have run."""
-    if not found:
+    if not by_seed:
         return
-    known = {each.text: each for each in predictions}
-    for each in kept:
-        now = known.pop(each["text"], None)
-        if now is None or _held(now, {seed: found[seed] for seed in each["of"]}) != each["held"]:
-            raise BadInput("a prediction was changed after runs", where=str(results), expected=each["text"])
-    if known:
-        raise BadInput(f"a prediction was added after runs: {next(iter(known))}", where=str(results))
+    by_text = {prediction.text: prediction for prediction in predictions}
+    for entry in recorded:
+        now = by_text.pop(entry["text"], None)
+        if now is None or _held(now, {seed: by_seed[seed] for seed in entry["of"]}) != entry["held"]:
+            raise BadInput("a prediction was changed after runs", where=str(results), expected=entry["text"])
+    if by_text:
+        raise BadInput(f"a prediction was added after runs: {next(iter(by_text))}", where=str(results))
 
 
-def _held(prediction: Prediction, found: Found) -> list[int]:
-    return [seed for seed, arms in found.items() if prediction.holds(arms)]
+def _held(prediction: Prediction, by_seed: Found) -> list[int]:
+    return [seed for seed, arms in by_seed.items() if prediction.holds(arms)]
 
 
-def _outcome(prediction: Prediction, found: Found, planned: Sequence[int]) -> dict[str, Any]:
-    held = _held(prediction, found)
-    needed = math.ceil(prediction.share * len({*found, *planned}) - 1e-9)
+def _outcome(prediction: Prediction, by_seed: Found, planned: Sequence[int]) -> dict[str, Any]:
+    seeds = _held(prediction, by_seed)
+    min_seeds = math.ceil(prediction.share * len({*by_seed, *planned}) - 1e-9)
     return {
         "text": prediction.text,
-        "held": held,
-        "of": list(found),
-        "needed": needed,
-        "shown": len(held) >= needed,
+        "held": seeds,
+        "of": list(by_seed),
+        "needed": min_seeds,
+        "shown": len(seeds) >= min_seeds,
     }
 
 
 def tell_predictions(
-    report: Report, found: Found, predictions: Sequence[Prediction], planned: Sequence[int] = ()
+    report: Report, by_seed: Found, predictions: Sequence[Prediction], planned: Sequence[int] = ()
 ) -> None:
     """What was predicted, and in which seeds it came true."""
     report.head("predicted before the runs", "came true in", "shown")
-    for each in predictions:
-        outcome = _outcome(each, found, planned)
-        seeds = f"{len(outcome['held'])} of {len(found)} seeds, {outcome['needed']} needed"
-        report.row(each.text, seeds, "yes" if outcome["shown"] else "no")
+    for prediction in predictions:
+        outcome = _outcome(prediction, by_seed, planned)
+        seeds = f"{len(outcome['held'])} of {len(by_seed)} seeds, {outcome['needed']} needed"
+        report.row(prediction.text, seeds, "yes" if outcome["shown"] else "no")
 
 
 def train_from_taught(
@@ -195,23 +195,23 @@ def train_from_taught(
 ) -> Iterator[tuple[str, Path]]:
     """The quickstart's first stage once, and from the weights that it leaves its second for each of the arms, which are
     settings by name. `changes` go to the second stage of all."""
-    own = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
+    base_changes = [f"seed={seed}", f"env.seed={seed}", "eval.tasks=200", "eval.samples=2", "eval.greedy=false"]
     taught = runs / f"{seed}-taught"
-    train("quickstart", taught, [*own, "stages.rl=null"])
+    train("quickstart", taught, [*base_changes, "stages.rl=null"])
     start = ["stages.sft=null", f"model.path={weights(taught, TAUGHT)}", *changes]
     for name, settings in arms.items():
         folder = runs / f"{seed}-{name.replace(' ', '-')}"
-        train("quickstart", folder, [*own, *start, *settings])
+        train("quickstart", folder, [*base_changes, *start, *settings])
         yield name, folder
 
 
-def tell_gains(report: Report, title: str, found: Found, rows: Mapping[str, Callable[..., float]]) -> None:
+def tell_gains(report: Report, title: str, by_seed: Found, rows: Mapping[str, Callable[..., float]]) -> None:
     """A table of numbers before and after: means over seeds with the smallest and the largest, and the mean of the
     differences with its interval. rows: how each is taken from a seed's arms, given `before` or `after`."""
     report.head(title, "before", "after", "difference")
     for name, take in rows.items():
-        before, after = ({seed: take(arms, when=when) for seed, arms in found.items()} for when in ("before", "after"))
-        gain = paired({seed: {"gain": after[seed] - before[seed]} for seed in found}, lambda arms: arms["gain"])
+        before, after = ({seed: take(arms, when=t) for seed, arms in by_seed.items()} for t in ("before", "after"))
+        gain = paired({seed: {"gain": after[seed] - before[seed]} for seed in by_seed}, lambda arms: arms["gain"])
         report.row(name, spread([*before.values()]), spread([*after.values()]), gain)
 
 
@@ -222,9 +222,9 @@ def plot_seeds(axis: Any, at: Sequence[int], lines: Sequence[Sequence[float]], c
     axis.plot(at, [statistics.mean(values) for values in zip(*lines, strict=False)], color=colour, linewidth=2)
 
 
-def paired(found: Found, difference: Callable[[Arms], float]) -> str:
+def paired(by_seed: Found, difference: Callable[[Arms], float]) -> str:
     """The mean over seeds of what two arms of one seed differ by, with its 95 % t-interval: +0.31 [+0.22, +0.40]."""
-    values = [difference(arms) for arms in found.values()]
+    values = [difference(arms) for arms in by_seed.values()]
     if len(values) < 2:
         return f"{values[0]:+.2f}"
     mean = average_changes(values)
@@ -267,9 +267,9 @@ def train(config: str, folder: Path, changes: Sequence[str]) -> None:
 def summary(folder: Path) -> dict[str, Any] | None:
     """None of a run that is not done."""
     path = folder / "summary.json"
-    if not path.is_file() or (found := json.loads(path.read_text()))["status"] != "done":
+    if not path.is_file() or (record := json.loads(path.read_text()))["status"] != "done":
         return None
-    return dict(found)
+    return dict(record)
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -279,16 +279,16 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def episodes(folder: Path, pattern: str) -> list[dict[str, Any]]:
     """Of the files of a run's `trajectories/` that are called so."""
-    found = []
+    records = []
     for path in sorted((folder / "trajectories").glob(f"{pattern}.jsonl*")):
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as lines:
-            found += [json.loads(line) for line in lines]
-    return found
+            records += [json.loads(line) for line in lines]
+    return records
 
 
 def answers(folder: Path, pattern: str) -> list[str]:
     """The last messages of those episodes."""
-    return [str(each["messages"][-1]["content"]) for each in episodes(folder, pattern)]
+    return [str(episode["messages"][-1]["content"]) for episode in episodes(folder, pattern)]
 
 
 def weights(folder: Path, step: int) -> Path:

@@ -103,29 +103,29 @@ PREDICTIONS = (
 
 def changes(name: str, seed: int, runs: Path) -> list[str]:
     """Of one arm; those that teach no policy begin with what another one left."""
-    first, own = ARMS[name]
+    first, overrides = ARMS[name]
     seeds = [f"seed={seed}", f"env.seed={seed}", "report=none"]
     if name == first:
-        return seeds + own
+        return seeds + overrides
     folder = runs / f"{seed}-{first}"
     return [
         *seeds,
         *(f"stages.{stage}=null" for stage in ("sft", "tries", "judged")),
         f"model.path={study.weights(folder, TAUGHT)}",
         f"stages.swirl.data={folder / 'generated' / 'judged.jsonl'}",
-        *own,
+        *overrides,
     ]
 
 
 def numbers(folder: Path) -> Arms:
     """Before and after the stage, and of a run that judges the number of trajectories in each set."""
     rows = study.rows(folder, "evaluations")
-    found = {row["when"]: {name: row[key] for name, key in NUMBERS.items()} for row in rows if row["stage"] == "swirl"}
+    arm = {row["when"]: {name: row[key] for name, key in NUMBERS.items()} for row in rows if row["stage"] == "swirl"}
     for row in rows:
         if row["stage"] == "test":
-            found["without the tool"] = row["without_tool/greedy/outcome"]
+            arm["without the tool"] = row["without_tool/greedy/outcome"]
     judged = (study.summary(folder) or {}).get("generated", {}).get("judged", {})
-    return found | {"sets": {name: judged[name] for name in ("none", "process", "outcome", "both") if name in judged}}
+    return arm | {"sets": {name: judged[name] for name in ("none", "process", "outcome", "both") if name in judged}}
 
 
 def play_seed(seed: int, runs: Path) -> dict[str, Arms]:
@@ -137,44 +137,44 @@ def play_seed(seed: int, runs: Path) -> dict[str, Arms]:
     return arms
 
 
-def tell(report: Report, found: Found) -> None:
+def tell(report: Report, by_seed: Found) -> None:
     """Means over the seeds, with the smallest and the largest; then what differs from what."""
     report.head("after", *NUMBERS)
     rows = {}
     for name, (first, _) in ARMS.items():
         if name == first:
-            rows[f"before {name}"] = [arms[name]["before"] for arms in found.values()]
-        rows[name] = [arms[name]["after"] for arms in found.values()]
-    for name, each in rows.items():
-        report.row(name, *(spread([one[number] for one in each]) for number in NUMBERS))
+            rows[f"before {name}"] = [arms[name]["before"] for arms in by_seed.values()]
+        rows[name] = [arms[name]["after"] for arms in by_seed.values()]
+    for name, runs in rows.items():
+        report.row(name, *(spread([run[number] for run in runs]) for number in NUMBERS))
     report.head("difference over the seeds, with its 95 % interval", *NUMBERS)
     for better, worse in COMPARED:
-        columns = (study.paired(found, less(after(better, each), after(worse, each))) for each in NUMBERS)
+        columns = (study.paired(by_seed, less(after(better, number), after(worse, number))) for number in NUMBERS)
         report.row(f"{better} - {worse}", *columns)
 
 
-def draw(found: Found, path: Path) -> None:
-    title, note = "What a judged step teaches", f"bars: means of {len(found)} seeds; dots: each of them"
+def draw(by_seed: Found, path: Path) -> None:
+    title, note = "What a judged step teaches", f"bars: means of {len(by_seed)} seeds; dots: each of them"
     learners = ((-0.2, "swirl", "SWiRL", COLOURS[0]), (0.2, "sft", "imitation", COLOURS[1]))
     with study.picture(path, title, note, columns=3, sharey=True) as grid:
         sets, sizes, steps = grid
         for axis, number, head in ((sets, "greedy", "Right answers, greedy"), (steps, LABELS, "Good steps")):
-            taught = statistics.mean(before(FIRST, number)(arms) for arms in found.values())
+            taught = statistics.mean(before(FIRST, number)(arms) for arms in by_seed.values())
             axis.axhline(taught, color=DARK, linestyle="--", linewidth=1, label="before")
             for offset, learner, label, colour in learners:
-                for place, kept in enumerate(("none", "process")):
-                    values = [after(f"{learner}-{kept}", number)(arms) for arms in found.values()]
-                    shown = label if place == 0 else None
-                    axis.bar(place + offset, statistics.mean(values), 0.36, color=colour, alpha=0.6, label=shown)
+                for place, filter_name in enumerate(("none", "process")):
+                    values = [after(f"{learner}-{filter_name}", number)(arms) for arms in by_seed.values()]
+                    legend = label if place == 0 else None
+                    axis.bar(place + offset, statistics.mean(values), 0.36, color=colour, alpha=0.6, label=legend)
                     axis.plot([place + offset] * len(values), values, "o", color=DARK, markersize=3)
             axis.set_xticks([0, 1], ["no filter", "all steps good"])
             axis.set(title=head, ylabel="share", ylim=(0, 1.02))
         for place, name in enumerate([*(f"swirl-{count}" for count in FEW), FIRST]):
-            values = [after(name)(arms) for arms in found.values()]
+            values = [after(name)(arms) for arms in by_seed.values()]
             sizes.bar(place, statistics.mean(values), 0.6, color=COLOURS[0], alpha=0.6)
             sizes.plot([place] * len(values), values, "o", color=DARK, markersize=3)
-        whole = statistics.mean(arms[FIRST]["sets"]["process"] for arms in found.values())
-        sizes.set_xticks(range(len(FEW) + 1), [*map(str, FEW), f"all, {whole:.0f}"])
+        total = statistics.mean(arms[FIRST]["sets"]["process"] for arms in by_seed.values())
+        sizes.set_xticks(range(len(FEW) + 1), [*map(str, FEW), f"all, {total:.0f}"])
         sizes.set(title="By number of trajectories", xlabel="SWiRL, all steps good, equal steps")
 
 

@@ -26,18 +26,18 @@ Edit = Callable[[Path], object]
 
 
 def main() -> None:
-    options = parser(__doc__)
-    options.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    chosen = options.parse_args()
-    with Report(chosen) as report:
-        print_table(chosen.run_dir, report)
+    cli = parser(__doc__)
+    cli.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    options = cli.parse_args()
+    with Report(options) as report:
+        print_table(options.run_dir, report)
 
 
 def print_table(run: Path, report: Report) -> None:
     if offenders := audited(run):
         raise SystemExit(f"the audit of {run} says NO before anything was edited: {offenders}")
     report.head("edit", "audit", "resume")
-    caught = made = 0
+    caught = edits = 0
     for name, edit in EDITS.items():
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(shutil.copytree(run, Path(folder, "run"), symlinks=True))
@@ -46,15 +46,15 @@ def print_table(run: Path, report: Report) -> None:
                 edit(copy)
             if contents(copy) == before:
                 continue
-            said = audited(copy)
-            report.row(name, ", ".join(said) or "not covered", resumed(copy))
-        made, caught = made + 1, caught + bool(said)
-    report.note(f"{caught} of {made} edits are found by the audit")
+            violations = audited(copy)
+            report.row(name, ", ".join(violations) or "not covered", resumed(copy))
+        edits, caught = edits + 1, caught + bool(violations)
+    report.note(f"{caught} of {edits} edits are found by the audit")
 
 
 def audited(run: Path) -> list[str]:
     """The properties that do not hold."""
-    return [each.name for each in audit(read_run(run)) if not each.holds]
+    return [check.name for check in audit(read_run(run)) if not check.holds]
 
 
 def resumed(run: Path) -> str:
@@ -63,7 +63,7 @@ def resumed(run: Path) -> str:
         newest = directory.newest()
         if newest is None:
             return "no checkpoint"
-        directory.verify(newest, lambda said: None)
+        directory.verify(newest, lambda message: None)
         directory.load_state(newest)
     except BadInput:
         return "refused"
@@ -73,8 +73,8 @@ def resumed(run: Path) -> str:
 
 
 def contents(run: Path) -> dict[Path, bytes]:
-    found = {path.relative_to(run): path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    return found | {path.relative_to(run): b"a link" for path in run.rglob("*") if path.is_symlink()}
+    files = {path.relative_to(run): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    return files | {path.relative_to(run): b"a link" for path in run.rglob("*") if path.is_symlink()}
 
 
 # -- edits ------------------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ def contents(run: Path) -> dict[Path, bytes]:
 
 def first(run: Path, pattern: str) -> Path:
     """Of checkpoints the newest, which a resume takes."""
-    found = sorted(path for path in run.glob(pattern) if path.name != "index.jsonl" or pattern.endswith("index.jsonl"))
-    return found[-1] if pattern.startswith("checkpoints") else found[0]
+    paths = sorted(path for path in run.glob(pattern) if path.name != "index.jsonl" or pattern.endswith("index.jsonl"))
+    return paths[-1] if pattern.startswith("checkpoints") else paths[0]
 
 
 def flip(pattern: str) -> Edit:
@@ -160,7 +160,7 @@ def lines(name: str, edit_lines: Callable[[list[str]], list[str]]) -> Edit:
 
 
 def set_last(**values: Any) -> Callable[[list[str]], list[str]]:
-    return lambda found: [*found[:-1], json.dumps(json.loads(found[-1]) | values) + "\n"]
+    return lambda rows: [*rows[:-1], json.dumps(json.loads(rows[-1]) | values) + "\n"]
 
 
 def append(row: Mapping[str, Any]) -> Edit:
@@ -247,10 +247,10 @@ def strip_chain(run: Path) -> None:
 EPISODES = "trajectories/step-*.jsonl*"
 EDITS: dict[str, Edit] = {
     "journal.jsonl: a value of a row": lines("journal.jsonl", set_last(digest="0" * 16)),
-    "journal.jsonl: a row removed": lines("journal.jsonl", lambda found: found[:5] + found[6:]),
-    "journal.jsonl: two rows swapped": lines("journal.jsonl", lambda found: found[:5] + found[6:4:-1] + found[7:]),
-    "journal.jsonl: the last row removed": lines("journal.jsonl", lambda found: found[:-1]),
-    "journal.jsonl: the last 20 rows removed": lines("journal.jsonl", lambda found: found[:-20]),
+    "journal.jsonl: a row removed": lines("journal.jsonl", lambda rows: rows[:5] + rows[6:]),
+    "journal.jsonl: two rows swapped": lines("journal.jsonl", lambda rows: rows[:5] + rows[6:4:-1] + rows[7:]),
+    "journal.jsonl: the last row removed": lines("journal.jsonl", lambda rows: rows[:-1]),
+    "journal.jsonl: the last 20 rows removed": lines("journal.jsonl", lambda rows: rows[:-20]),
     "journal.jsonl: an outcome appended, with a right digest": append(
         {"event": "outcome", "stage": "rl", "sequence": 0, "outcome": "trained", "step": 1}
     ),
@@ -260,17 +260,17 @@ EDITS: dict[str, Edit] = {
     "journal.jsonl: all digests stripped": strip_chain,
     "journal.jsonl removed": remove("journal.jsonl"),
     "metrics.jsonl: a value": lines("metrics.jsonl", set_last(**{"reward/mean": 0.99})),
-    "metrics.jsonl: a row removed": lines("metrics.jsonl", lambda found: found[1:]),
-    "metrics.jsonl: a row twice": lines("metrics.jsonl", lambda found: [*found, found[-1]]),
+    "metrics.jsonl: a row removed": lines("metrics.jsonl", lambda rows: rows[1:]),
+    "metrics.jsonl: a row twice": lines("metrics.jsonl", lambda rows: [*rows, rows[-1]]),
     "metrics.jsonl: rows removed and summary.json with them": lambda run: (
-        lines("metrics.jsonl", lambda found: found[:-1])(run),
+        lines("metrics.jsonl", lambda rows: rows[:-1])(run),
         remove("summary.json")(run),
     ),
     "metrics.jsonl removed": remove("metrics.jsonl"),
     "evaluations.jsonl: a value": lines("evaluations.jsonl", set_last(seconds=0.5)),
-    "evaluations.jsonl: a row removed": lines("evaluations.jsonl", lambda found: found[1:]),
+    "evaluations.jsonl: a row removed": lines("evaluations.jsonl", lambda rows: rows[1:]),
     "evaluations.jsonl: a row of another step added": lines(
-        "evaluations.jsonl", lambda found: [*found, *set_last(step=999)(found[-1:])]
+        "evaluations.jsonl", lambda rows: [*rows, *set_last(step=999)(rows[-1:])]
     ),
     "evaluations.jsonl removed": remove("evaluations.jsonl"),
     "config.yaml: a bit": flip("config.yaml"),
@@ -282,14 +282,14 @@ EDITS: dict[str, Edit] = {
     "evaluations/: a file removed": remove("evaluations/*.json"),
     "evaluations/: two files swapped": swap("evaluations/*.json"),
     "evaluations/: a foreign file": add("evaluations/rl-other.json"),
-    "trajectories/: an episode twice": lines("trajectories/step-*.jsonl", lambda found: [*found, found[-1]]),
+    "trajectories/: an episode twice": lines("trajectories/step-*.jsonl", lambda rows: [*rows, rows[-1]]),
     "trajectories/: a bit": flip(EPISODES),
     "trajectories/: a file of a step removed": remove(EPISODES),
     "trajectories/: a file of an evaluation removed": remove("trajectories/eval-*.jsonl*"),
     "trajectories/: two files swapped": swap(EPISODES),
     "trajectories/: a file that no row names": add("trajectories/step-000099.jsonl"),
     "trajectories/: another, compressed file of the same name": pack_another,
-    "trajectories/index.jsonl cut": lines("trajectories/index.jsonl", lambda found: found[: len(found) // 2]),
+    "trajectories/index.jsonl cut": lines("trajectories/index.jsonl", lambda rows: rows[: len(rows) // 2]),
     "trajectories/index.jsonl removed": remove("trajectories/index.jsonl"),
     "checkpoint: a bit of a weight": flip_weights,
     "checkpoint: a bit of the optimizer": flip("checkpoints/step-*/learner/*.pt"),
@@ -325,8 +325,8 @@ EDITS: dict[str, Edit] = {
     "four of these at once": all_at_once,
     "run.json: a value": change("run.json", seed=99),
     "run.json removed": remove("run.json"),
-    "events.jsonl: a row removed": lines("events.jsonl", lambda found: found[1:]),
-    "generated/: a line removed": lines("generated/*.jsonl", lambda found: found[1:]),
+    "events.jsonl: a row removed": lines("events.jsonl", lambda rows: rows[1:]),
+    "generated/: a line removed": lines("generated/*.jsonl", lambda rows: rows[1:]),
     "report.html: a bit": flip("report.html"),
 }
 

@@ -57,26 +57,26 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 
 def play_seed(seed: int, runs: Path) -> study.Arms:
-    found: study.Arms = {}
+    arms: study.Arms = {}
     for arm, recipe in ARMS.items():
         folder = runs / f"{seed}-{arm}"
         study.train(recipe, folder, [f"seed={seed}", f"env.seed={seed}"])
-        found[arm] = numbers(folder)
-    return found
+        arms[arm] = numbers(folder)
+    return arms
 
 
-def tell(report: Report, found: study.Found) -> None:
-    asked = {f"{arm}, {kind}": partial(_accuracy, arm=arm, kind=kind) for arm in ARMS for kind in KINDS}
-    study.tell_gains(report, "held-out accuracy of sampled answers", found, asked)
+def tell(report: Report, by_seed: study.Found) -> None:
+    rows = {f"{arm}, {kind}": partial(_accuracy, arm=arm, kind=kind) for arm in ARMS for kind in KINDS}
+    study.tell_gains(report, "held-out accuracy of sampled answers", by_seed, rows)
 
 
-def draw(found: study.Found, path: Path) -> None:
+def draw(by_seed: study.Found, path: Path) -> None:
     """Each kind of errand: a dot for each seed before and after the rl stage, and a line between the two."""
-    note = f"{len(found)} seeds, two dots and a line each; grey: before the rl stage, coloured: after it"
+    note = f"{len(by_seed)} seeds, two dots and a line each; grey: before the rl stage, coloured: after it"
     with study.picture(path, "Held-out accuracy of sampled answers, by kind of errand", note, sharey=True) as grid:
         for axis, arm, colour in zip(grid, ARMS, COLOURS, strict=False):
             for place, kind in enumerate(KINDS):
-                for arms in found.values():
+                for arms in by_seed.values():
                     ends = [_accuracy(arms, arm, when, kind) for when in ("before", "after")]
                     axis.plot([place - AWAY, place + AWAY], ends, color=colour, linewidth=0.7, alpha=0.5)
                     axis.plot(place - AWAY, ends[0], "o", markersize=4, color=GREY, alpha=0.8)

@@ -118,8 +118,8 @@ class End:
 def on(node: str, actor: type, *arguments: Any, **options: Any) -> Any:
     where = NodeAffinitySchedulingStrategy(node, soft=False)
     environment = {"env_vars": {"PYTHONPATH": ROOT, **ALLOCATOR}}
-    made = ray.remote(actor).options(num_cpus=0, scheduling_strategy=where, runtime_env=environment, **options)
-    return made.remote(*arguments)
+    factory = ray.remote(actor).options(num_cpus=0, scheduling_strategy=where, runtime_env=environment, **options)
+    return factory.remote(*arguments)
 
 
 def transports(report: Report, nodes: list[str], megabytes: int) -> None:
@@ -180,16 +180,16 @@ async def deliveries(report: Report, nodes: list[str], sizes: list[float]) -> No
     version = 0
     for size in sizes:
         for receivers in dict.fromkeys((1, len(nodes) - 1)):
-            tried = []
+            trials = []
             for _ in range(TRIALS):
                 version += 1
-                sent, writing = await writer.send.remote(folder.on_node(nodes[0]), version, size)
+                manifest, writing = await writer.send.remote(folder.on_node(nodes[0]), version, size)
                 started = time.perf_counter()
-                await asyncio.gather(*(distributor.bring(sent, node) for node in nodes[1 : 1 + receivers]))
-                tried.append((time.perf_counter() - started, writing))
+                await asyncio.gather(*(distributor.bring(manifest, node) for node in nodes[1 : 1 + receivers]))
+                trials.append((time.perf_counter() - started, writing))
                 await distributor.keep(version)
-            carrying, writing = min(tried)
-            report.row(size, receivers, writing, carrying, sent.bytes / carrying / 1e9)
+            carrying, writing = min(trials)
+            report.row(size, receivers, writing, carrying, manifest.bytes / carrying / 1e9)
     await distributor.stop()
 
 
@@ -221,14 +221,14 @@ async def pauses(report: Report, sizes: list[float]) -> None:
             )
             engine = await Engine.start(spec)
             try:
-                tried = []
+                trials = []
                 for version in (1, 2, 3):
                     weights = WeightFolder(Path(folder) / "weights")
-                    sent = export_version(model, weights, version, rank=0, num_ranks=1)
+                    manifest = export_version(model, weights, version, rank=0, num_ranks=1)
                     started = time.perf_counter()
-                    await engine.load(sent)
-                    tried.append(time.perf_counter() - started)
-                report.row(sent.bytes / 1e6, min(tried))
+                    await engine.load(manifest)
+                    trials.append(time.perf_counter() - started)
+                report.row(manifest.bytes / 1e6, min(trials))
             finally:
                 engine.stop()
 
@@ -246,11 +246,11 @@ def measure(report: Report, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    given = parser(__doc__)
-    given.add_argument("--mb", type=int, default=512, help="moved in each way that is compared")
-    given.add_argument("--versions", type=float, nargs="+", default=[13, 1000], metavar="MB", help="sizes of versions")
-    given.add_argument("--engine", action="store_true", help="measure an engine's pause instead, on this machine")
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--mb", type=int, default=512, help="moved in each way that is compared")
+    cli.add_argument("--versions", type=float, nargs="+", default=[13, 1000], metavar="MB", help="sizes of versions")
+    cli.add_argument("--engine", action="store_true", help="measure an engine's pause instead, on this machine")
+    options = cli.parse_args()
     with Report(options) as report:
         measure(report, options)
 

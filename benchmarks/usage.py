@@ -51,9 +51,9 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
     """Kill it with all below it."""
     below = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    for each in below:
+    for child in below:
         with suppress(psutil.Error):
-            each.kill()
+            child.kill()
     process.wait()
 
 
@@ -62,11 +62,11 @@ def look_at_tree(pid: int, seconds: dict[int, float]) -> int:
 
     seconds: by process what it has computed until now, which is brought up to date and keeps those that have ended.
     """
-    whole = 0
+    total = 0
     with suppress(psutil.Error):
-        for each in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             with suppress(psutil.Error):  # it has ended
-                taken = each.cpu_times()
-                seconds[each.pid] = taken.user + taken.system
-                whole += each.memory_full_info().pss
-    return whole
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+                total += process.memory_full_info().pss
+    return total

@@ -39,4 +39,4 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         return link[0] if place is None else link[1] + os.path.relpath(place, Path(page.file.src_uri).parent)
 
     code = [*CODE.findall(markdown), ""]
-    return "".join(LINK.sub(follow, text) + kept for text, kept in zip(CODE.split(markdown), code, strict=True))
+    return "".join(LINK.sub(follow, text) + block for text, block in zip(CODE.split(markdown), code, strict=True))

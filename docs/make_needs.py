@@ -49,7 +49,7 @@ DIVISIONS = (
 
 def make_table() -> str:
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row(each))} |" for each in DIVISIONS)]) + "\n"
+    return "\n".join([*lines, *(f"| {' | '.join(row(division))} |" for division in DIVISIONS)]) + "\n"
 
 
 def row(division: Division) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def row(division: Division) -> tuple[str, ...]:
     nodes = assume_machines(config, served)
     memory = plan_memory(config, nodes, served)
     assert memory.problem is None, f"{division}: {memory.problem}"
-    rows = {each.name: each for each in memory.rows}
+    rows = {memory_row.name: memory_row for memory_row in memory.rows}
     split = config.recipe.rollout.workers * config.recipe.engine.tensor_parallel, config.recipe.learner.ranks, served
     parts = " + ".join(str(part) for part in split if part)
     assert nodes.card is not None
@@ -78,16 +78,16 @@ def services(config: RunConfig, nodes: Nodes) -> str:
     needs = services_of(config, device_of(nodes))
     kinds = []
     for name in ("retriever", "judge"):
-        found = [need for need in needs if need.name.startswith(name)]
-        if found:
-            cpus, index = sum(need.cpus for need in found), sum(need.host_bytes for need in found) / GIGA
-            gpus = sum(need.gpus for need in found)
+        group = [need for need in needs if need.name.startswith(name)]
+        if group:
+            cpus, index = sum(need.cpus for need in group), sum(need.host_bytes for need in group) / GIGA
+            gpus = sum(need.gpus for need in group)
             takes = (
                 [f"{gpus} GPU{'s' * (gpus > 1)}"] * bool(gpus)
                 + [f"{cpus} CPU{'s' * (cpus > 1)}"]
                 + [f"{index:.0f} GB"] * bool(index)
             )
-            kinds.append(f"{len(found)} {name}{'s' * (len(found) > 1)}: {', '.join(takes)}")
+            kinds.append(f"{len(group)} {name}{'s' * (len(group) > 1)}: {', '.join(takes)}")
     return "; ".join(kinds) or "none"
 
 

@@ -86,15 +86,15 @@ def api_page(title: str, text: str, contents: dict[str, tuple[str, tuple[str, ..
     return "\n".join(parts)
 
 
-def describe(what: Any) -> str:
+def describe(symbol: Any) -> str:
     """A heading, the docstring, and the source without docstrings and bodies."""
-    source = inspect.getsource(what)
+    source = inspect.getsource(symbol)
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.ClassDef | ast.FunctionDef)
     lines = source.splitlines()
-    shown = [*definition(node, lines)] if isinstance(node, ast.FunctionDef) else [*members(node, lines)]
-    text = prose(inspect.getdoc(what) or "")
-    return f"### {what.__name__}\n\n{text}\n" + code("\n".join(shown), "python")
+    signature = [*definition(node, lines)] if isinstance(node, ast.FunctionDef) else [*members(node, lines)]
+    text = prose(inspect.getdoc(symbol) or "")
+    return f"### {symbol.__name__}\n\n{text}\n" + code("\n".join(signature), "python")
 
 
 def prose(doc: str) -> str:
@@ -120,7 +120,7 @@ def members(node: ast.ClassDef, lines: list[str]) -> Iterator[str]:
 
 def definition(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> Iterator[str]:
     """Decorators and the lines of the definition, without the body."""
-    yield from (lines[each.lineno - 1] for each in node.decorator_list)
+    yield from (lines[decorator.lineno - 1] for decorator in node.decorator_list)
     yield from lines[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]
 
 

@@ -78,16 +78,16 @@ class ToolEpisode:
         return self._prompt
 
     async def step(self, text: str, *, turns_left: int) -> Step:
-        read = read_turn(self._protocol, text, turns_left=turns_left)
-        if not isinstance(read, Call):
-            return read
-        repeated = read.text in self._calls
-        self._calls.add(read.text)
-        result = self._tool(read.text) if read.text else ToolError(self._protocol.blank)
+        turn = read_turn(self._protocol, text, turns_left=turns_left)
+        if not isinstance(turn, Call):
+            return turn
+        repeated = turn.text in self._calls
+        self._calls.add(turn.text)
+        result = self._tool(turn.text) if turn.text else ToolError(self._protocol.blank)
         if isinstance(result, Awaitable):
             result = await result
         metrics = {CALLS: 1.0, VALID: float(isinstance(result, str))}
-        reply = self._protocol.reply(read.text, result if isinstance(result, str) else result.text)
+        reply = self._protocol.reply(turn.text, result if isinstance(result, str) else result.text)
         return Step(reply=reply, repeated=repeated, max_tokens=self._protocol.max_reply_tokens, metrics=metrics)
 
 
@@ -140,41 +140,41 @@ class CallsEpisode:
         if turns_left <= 0:
             return Step(end=EpisodeEnd.TURN_LIMIT)
         calls = tuple(self._numbered(call) for call in calls)
-        taken = calls[: self._max_calls]
-        results = await asyncio.gather(*map(self._run, taken), return_exceptions=True)
+        allowed_calls = calls[: self._max_calls]
+        results = await asyncio.gather(*map(self._run, allowed_calls), return_exceptions=True)
         replies: list[Message] = []
         repeated = False
         metrics = Counter({CALLS: float(len(calls)), VALID: 0.0, "several_calls": float(len(calls) > 1)})
-        for call, result in zip(taken, results, strict=True):
+        for call, result in zip(allowed_calls, results, strict=True):
             if isinstance(result, BaseException):
                 raise result
-            done = isinstance(result, str)
+            succeeded = isinstance(result, str)
             replies.append(self._show(call, result if isinstance(result, str) else result.text))
-            metrics[VALID] += done
-            metrics[f"calls_{call.name or 'unread'}" if done else "failed_calls"] += 1
-            known = call.name in _names_of(self.offer.schemas)
-            self._log.append({"name": call.name if known else "", "ok": done})
+            metrics[VALID] += succeeded
+            metrics[f"calls_{call.name or 'unread'}" if succeeded else "failed_calls"] += 1
+            is_offered = call.name in _names_of(self.offer.schemas)
+            self._log.append({"name": call.name if is_offered else "", "ok": succeeded})
             if not call.problem:
                 key = f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"
                 repeated = repeated or key in self._made
                 self._made.add(key)
-        if len(calls) > len(taken):
-            what = f"error: {len(calls)} calls in one message; those after the first {self._max_calls} were not made"
-            replies.append(self._show(calls[self._max_calls], what))
+        if len(calls) > len(allowed_calls):
+            error = f"error: {len(calls)} calls in one message; those after the first {self._max_calls} were not made"
+            replies.append(self._show(calls[self._max_calls], error))
         return Step(reply=tuple(replies), repeated=repeated, max_tokens=self._max_reply_tokens, metrics=dict(metrics))
 
     def _numbered(self, call: ToolCall) -> ToolCall:
         """With an id that no other call of the episode has: its own where it has one, else its number."""
-        own = call.call_id if call.call_id not in self._ids else ""
+        unused_id = call.call_id if call.call_id not in self._ids else ""
         numbers = (f"{number:09d}" for number in count(len(self._ids)))
-        call_id = own or next(number for number in numbers if number not in self._ids)
+        call_id = unused_id or next(number for number in numbers if number not in self._ids)
         self._ids.add(call_id)
         return replace(call, call_id=call_id)
 
 
 @lru_cache(64)
 def _names_of(schemas: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(json.loads(each)["function"]["name"] for each in schemas)
+    return frozenset(json.loads(schema)["function"]["name"] for schema in schemas)
 
 
 class OneMessage:

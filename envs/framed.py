@@ -49,9 +49,9 @@ class FramedWorld:
         return cast(Env, FramedEnv(await self._world.open_env(task), self._system))
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
-        shown = self._world.demonstration(task, seed)
-        env = None if shown.env is None else cast(Env, FramedEnv(shown.env, self._system))
-        return replace(shown, messages=framed(self._system, shown.messages), env=env)
+        demonstration = self._world.demonstration(task, seed)
+        env = None if demonstration.env is None else cast(Env, FramedEnv(demonstration.env, self._system))
+        return replace(demonstration, messages=framed(self._system, demonstration.messages), env=env)
 
     def texts(self, limit: int) -> Iterator[str]:
         return World.texts(cast(World, self), limit)
@@ -70,6 +70,6 @@ class FramedEnv:
     def first_messages(self) -> tuple[Message, ...]:
         return framed(self._system, self._env.first_messages())
 
-    async def step(self, text: str, **about: Any) -> Step:
-        step: Step = await self._env.step(text, **about)
+    async def step(self, text: str, **kwargs: Any) -> Step:
+        step: Step = await self._env.step(text, **kwargs)
         return replace(step, reply=framed(self._system, step.replies)) if step.reset_context else step

@@ -49,7 +49,7 @@ class MixtureWorld(World):
         self.tags = tuple(dict.fromkeys(tag for world in self.parts.values() for tag in world.tags))
 
     def _named(self, split: str) -> tuple[Task, ...]:
-        """In turn: the first few are of all environments."""
+        """The tasks of all environments, round-robin."""
         return tuple(_in_turn([self.tasks_of(name, split) for name in self.parts]))
 
     def tasks_of(self, name: str, split: str) -> list[Task]:
@@ -62,33 +62,33 @@ class MixtureWorld(World):
         return self.parts[env_of(task.task_id)], replace(task, task_id=own_id(task.task_id))
 
     def env(self, task: Task) -> Env:
-        world, own = self.part(task)
-        return world.env(own)
+        world, part_task = self.part(task)
+        return world.env(part_task)
 
     async def open_env(self, task: Task) -> Env:
-        world, own = self.part(task)
-        return await world.open_env(own)
+        world, part_task = self.part(task)
+        return await world.open_env(part_task)
 
     def level(self, task: Task) -> str:
-        world, own = self.part(task)
-        return world.level(own)
+        world, part_task = self.part(task)
+        return world.level(part_task)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
-        world, own = self.part(task)
-        shown = world.demonstration(own, seed)
-        return replace(shown, task=task, env=shown.env or world.env(own))
+        world, part_task = self.part(task)
+        demonstration = world.demonstration(part_task, seed)
+        return replace(demonstration, task=task, env=demonstration.env or world.env(part_task))
 
     def texts(self, limit: int) -> Iterator[str]:
         """Of each environment in turn: what has few texts is not crowded out by what has many."""
         return islice(_in_turn([world.texts(limit) for world in self.parts.values()]), limit)
 
     def texts_of(self, task: Task) -> list[str]:
-        world, own = self.part(task)
-        return world.texts_of(own)
+        world, part_task = self.part(task)
+        return world.texts_of(part_task)
 
     def answers_of(self, task: Task) -> Sequence[str]:
-        world, own = self.part(task)
-        return world.answers_of(own)
+        world, part_task = self.part(task)
+        return world.answers_of(part_task)
 
     async def check(self) -> None:
         for world in self.parts.values():
@@ -100,5 +100,5 @@ class MixtureWorld(World):
 
 
 def _in_turn(sources: Sequence[Iterable[T]]) -> Iterator[T]:
-    """One of each, again and again, of those that are not at their end."""
-    return (each for each in chain.from_iterable(zip_longest(*sources)) if each is not None)
+    """The sources interleaved round-robin; one that is used up is skipped."""
+    return (element for element in chain.from_iterable(zip_longest(*sources)) if element is not None)

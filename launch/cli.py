@@ -73,8 +73,8 @@ EXAMPLES = """examples:
 class Parser(argparse.ArgumentParser):
     """Of a command and of those below it: examples keep their lines, and an error is bad input."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **given)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} (see `{self.prog} --help`)")

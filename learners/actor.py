@@ -183,11 +183,11 @@ def _arrives(ref: Any) -> bool:
 
 def node_id() -> str:
     """What Ray calls the node of this actor."""
-    found: str = ray.get_runtime_context().get_node_id()
-    return found
+    node: str = ray.get_runtime_context().get_node_id()
+    return node
 
 
 def interface_of(address: str) -> str:
     """The network interface that has this address; empty when none has, as behind a translation of addresses."""
     interfaces = psutil.net_if_addrs().items()
-    return next((name for name, has in interfaces if any(each.address == address for each in has)), "")
+    return next((name for name, has in interfaces if any(entry.address == address for entry in has)), "")

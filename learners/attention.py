@@ -175,9 +175,9 @@ def _attend_capped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, 
     outputs, start = [], 0
     for block in query.split(CAPPED_QUERIES, dim=2):
         end = start + block.shape[2]
-        seen = (block, key[:, :, :end], value[:, :, :end])
+        qkv = (block, key[:, :, :end], value[:, :, :end])
         outputs.append(
-            checkpoint(_attend_capped_block, *seen, scores, start, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(_attend_capped_block, *qkv, scores, start, use_reentrant=False, preserve_rng_state=False)
         )
         start = end
     return torch.cat(outputs, dim=2)
@@ -320,9 +320,9 @@ def find_shared_starts(token_ids: torch.Tensor, cu_seqlens: torch.Tensor) -> Sha
         differ = np.flatnonzero(ids[before : before + length] != ids[start : start + length])
         alike = int(differ[0]) if len(differ) else length
         stand_in[start : start + alike] = stand_in[before : before + alike]
-    kept = stand_in == np.arange(len(ids))
-    if kept.all():
+    is_computed = stand_in == np.arange(len(ids))
+    if is_computed.all():
         return None
-    stand_in = (np.cumsum(kept) - 1)[stand_in]
-    own, repeats = np.flatnonzero(kept), np.flatnonzero(~kept)
-    return Shared(*map(torch.from_numpy, (own, stand_in, repeats, stand_in[repeats])))
+    stand_in = (np.cumsum(is_computed) - 1)[stand_in]
+    computed, repeats = np.flatnonzero(is_computed), np.flatnonzero(~is_computed)
+    return Shared(*map(torch.from_numpy, (computed, stand_in, repeats, stand_in[repeats])))

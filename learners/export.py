@@ -56,11 +56,11 @@ def weights(model: PreTrainedModel) -> list[Weight]:
     others never change."""
     by_id: dict[int, Weight] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        seen = by_id.get(id(tensor))
-        by_id[id(tensor)] = Weight((*seen.names, name) if seen else (name,), tensor)
-    found = list(by_id.values())
-    of_adapter = [Weight((file_name(each.names[0]),), each.tensor) for each in found if is_adapter_name(each.names[0])]
-    return of_adapter or found
+        weight = by_id.get(id(tensor))
+        by_id[id(tensor)] = Weight((*weight.names, name) if weight else (name,), tensor)
+    items = list(by_id.values())
+    of_adapter = [Weight((file_name(item.names[0]),), item.tensor) for item in items if is_adapter_name(item.names[0])]
+    return of_adapter or items
 
 
 def buckets(items: Sequence[Weight], limit: int) -> list[list[Weight]]:
@@ -101,11 +101,11 @@ def export_version(
 def outer_dtype(model: PreTrainedModel, item: Weight, dtype: torch.dtype | None) -> torch.dtype:
     """What a weight has outside of the learner: `dtype` where the learner holds another one. An adapter stays as it is,
     and so does what the architecture keeps in float32 (the correction of a router, say)."""
-    own, name = item.tensor.dtype, item.names[0]
-    if dtype is None or own == dtype or not own.is_floating_point or is_adapter_name(name):
-        return own
-    kept = model._keep_in_fp32_modules_strict or ()
-    return own if any(re.search(rf"(^|\.){part}(\.|$)", name) for part in kept) else dtype
+    learner_dtype, name = item.tensor.dtype, item.names[0]
+    if dtype is None or learner_dtype == dtype or not learner_dtype.is_floating_point or is_adapter_name(name):
+        return learner_dtype
+    fp32_modules = model._keep_in_fp32_modules_strict or ()
+    return learner_dtype if any(re.search(rf"(^|\.){part}(\.|$)", name) for part in fp32_modules) else dtype
 
 
 def _buckets_to_send(
@@ -159,7 +159,7 @@ def perturb_weights(
     embeddings = [part.weight for part in ends if part is not None]
     owners = [number % num_ranks for number in range(len(items))]
     originals: list[torch.Tensor] = []  # of those that are this rank's
-    whole = False
+    completed = False
     try:
         for item, owner in zip(items, owners, strict=True):
             with torch.no_grad(), gather_parameters([item], modifier_rank=owner):
@@ -170,9 +170,9 @@ def perturb_weights(
                     share = ADAPTER_NOISE / adapter_scaling if up else _share_of(item, embeddings)
                     item.tensor.add_(noise_for(item, scale * share, seed))
         yield
-        whole = True
+        completed = True
     finally:
-        if whole or num_ranks == 1:
+        if completed or num_ranks == 1:
             back = iter(originals)
             for item, owner in zip(items, owners, strict=True):
                 with torch.no_grad(), gather_parameters([item], modifier_rank=owner):

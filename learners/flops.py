@@ -30,7 +30,7 @@ def row_flops(policy: PolicyModel, row: MicroBatch) -> float:
     parameters = [parameter for parameter in policy.model.parameters() if id(parameter) not in apart]
     shaped = [(parameter, getattr(parameter, "ds_shape", parameter.shape)) for parameter in parameters]
     matrices = sum(_numel(parameter) for parameter, shape in shaped if len(shape) >= 2)
-    frozen = sum(_numel(each) for each, shape in shaped if len(shape) >= 2 and not each.requires_grad)
+    frozen = sum(_numel(parameter) for parameter, shape in shaped if len(shape) >= 2 and not parameter.requires_grad)
     of_head = 0 if head is None else _numel(head.weight)
     frozen_head = 0 if head is None or head.weight.requires_grad else of_head
     loss_tokens = float(row.loss_mask.sum())

@@ -88,7 +88,7 @@ class LearnerGroup:
             goal="a new checkpoint", max_restarts=options.max_restarts,
         )  # fmt: skip
         self._patience = PingMonitor(options.ping_timeout_s)
-        self.on_rows: Callable[[int, int], None] = lambda begun, total: None  # during an update: of the rank behind
+        self.on_rows: Callable[[int, int], None] = lambda row, total: None  # during an update: of the rank behind
 
     @property
     def num_ranks(self) -> int:
@@ -192,8 +192,8 @@ class LearnerGroup:
         reports: list[UpdateReport | None] = await self.call_all(
             lambda rank: rank.update.remote(), f"{UPDATING} on version {version}", on_ping=on_ping
         )
-        done = [report for report in reports if report is not None]
-        return merge_reports(done) if len(done) == len(reports) else None
+        rank_reports = [report for report in reports if report is not None]
+        return merge_reports(rank_reports) if len(rank_reports) == len(reports) else None
 
     async def leave(self) -> int | None:
         """Have the ranks leave the update in progress between two rows, the same on all of them: after how many.
@@ -220,8 +220,8 @@ class LearnerGroup:
         by_rank: list[list[list[float]]] = await self.call_all(
             lambda rank: rank.logprobs.remote(next(parts)), "log-probabilities"
         )
-        found = dict(zip(chain.from_iterable(shares), chain.from_iterable(by_rank), strict=True))
-        return [found[index] for index in range(len(token_ids))]
+        by_index = dict(zip(chain.from_iterable(shares), chain.from_iterable(by_rank), strict=True))
+        return [by_index[index] for index in range(len(token_ids))]
 
     async def measure(self, probe: Probe) -> ProbeValues:
         """The probe's log-probabilities under its noise."""
@@ -247,10 +247,10 @@ class LearnerGroup:
     async def load(self, folder: Path, *, optimizers_alone: bool = False) -> None:
         await self.call_all(lambda rank: rank.load.remote(str(folder), optimizers_alone), f"loading {folder}")
 
-    async def check(self, what: str) -> None:
-        """Raises LearnerLost when a rank has died, under `what`."""
+    async def check(self, activity: str) -> None:
+        """Raises LearnerLost when a rank has died, under `activity`."""
         if (died := await self._death_reason()) is not None:
-            raise LearnerLost(f"learner {what}: {died}")
+            raise LearnerLost(f"learner {activity}: {died}")
 
     async def restart(self) -> None:
         """Other processes in the same places; none of the old ones, alive or hung, is left. `begin` has to follow."""
@@ -262,29 +262,29 @@ class LearnerGroup:
     async def call_all(
         self,
         call: Callable[[Any], Any],
-        what: str,
+        activity: str,
         timeout_s: float | None = None,
         key: str = RANK_CALL,
         on_ping: OnPing = ignore,
     ) -> list[Any]:
-        """Every rank's answer. call: starts it on one rank. what: "loading m", for messages. key: that sets
+        """Every rank's answer. call: starts it on one rank. activity: "loading m", for messages. key: that sets
         `timeout_s`: an update's if not given. on_ping: gets the answers of ranks to pings meanwhile."""
         refs, timeout_s = [call(rank) for rank in self.actors], timeout_s or self.options.call_timeout_s
-        return await self._wait(refs, what, timeout_s, key, [rank.ping.remote for rank in self.actors], on_ping)
+        return await self._wait(refs, activity, timeout_s, key, [rank.ping.remote for rank in self.actors], on_ping)
 
     async def _wait(
         self,
         refs: list[Any],
-        what: str,
+        activity: str,
         timeout_s: float,
         key: str,
         pings: Sequence[Ping] = (),
         on_ping: OnPing = ignore,
     ) -> list[Any]:
         """The first rank to fail fails the call: the others may be waiting for it in a collective."""
-        forecast_s = self.options.update_forecast_s if what.startswith(UPDATING) else None
+        forecast_s = self.options.update_forecast_s if activity.startswith(UPDATING) else None
         first_s = first_limit_s(timeout_s, forecast_s)
-        waiting = self._patience.during(asyncio.gather(*refs), what, pings, first_s=first_s, on_ping=on_ping)
+        waiting = self._patience.during(asyncio.gather(*refs), activity, pings, first_s=first_s, on_ping=on_ping)
         try:
             answers: list[Any] = await within(waiting, timeout_s)
             return answers
@@ -292,31 +292,31 @@ class LearnerGroup:
             if isinstance(error.cause, BadInput):
                 raise BadInput(error.cause) from error
             if (died := await self._death_reason()) is not None:  # then what the others say is that they heard of it
-                raise LearnerLost(f"learner {what}: {died}") from error
+                raise LearnerLost(f"learner {activity}: {died}") from error
             if isinstance(error.cause, RunFailed):
-                raise RunFailed(f"learner {what}: {error.cause}") from error
+                raise RunFailed(f"learner {activity}: {error.cause}") from error
             if is_timeout(error.cause):
                 in_vain = f"a collective waited for a rank in vain, nearly {RANK_CALL}: {UNREACHED}"
-                raise LearnerLost(f"learner {what}: {in_vain}") from error
-            raise RunFailed(f"learner {what}: {reason(error)}") from error
+                raise LearnerLost(f"learner {activity}: {in_vain}") from error
+            raise RunFailed(f"learner {activity}: {reason(error)}") from error
         except TimeoutError as error:
-            more = HINTS.get(what, "")
-            raise RunFailed(f"learner {what}: {late(timeout_s, key)}{more and f'; {more}'}") from error
+            more = HINTS.get(activity, "")
+            raise RunFailed(f"learner {activity}: {late(timeout_s, key)}{more and f'; {more}'}") from error
         except RayError as error:  # a death, out of memory, no environment, an object lost ...
             if (why := _death(error)) is not None:
-                raise LearnerLost(f"learner {what}: {why}") from error
-            said = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-            raise RunFailed(f"learner {what}: {said}") from error
+                raise LearnerLost(f"learner {activity}: {why}") from error
+            message = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            raise RunFailed(f"learner {activity}: {message}") from error
 
     async def _death_reason(self) -> str | None:
         """Why a rank is dead, where one is: the others fail first, in a collective."""
-        asked = asyncio.gather(*(rank.ping.remote() for rank in self.actors), return_exceptions=True)
+        pings = asyncio.gather(*(rank.ping.remote() for rank in self.actors), return_exceptions=True)
         try:
             async with asyncio.timeout(DEATH_KNOWN_S):
-                answers = await asked
+                answers = await pings
         except TimeoutError:
             return None
-        return next((why for each in answers if isinstance(each, RayError) and (why := _death(each))), None)
+        return next((why for answer in answers if isinstance(answer, RayError) and (why := _death(answer))), None)
 
 
 def _death(error: RayError) -> str | None:
@@ -327,10 +327,10 @@ def merge_reports(reports: Sequence[UpdateReport]) -> UpdateReport:
     """The report of all ranks together. A metric that is not finite on one rank is left out and counted: the mean
     of the other ranks would look like that of all."""
     metrics = merge(report.metrics for report in reports)
-    kept = finite(metrics)
+    finite_metrics = finite(metrics)
     return UpdateReport(
         applied=all(report.applied for report in reports),
-        metrics={**kept, "learner/not_finite": Max(len(metrics) - len(kept))},
+        metrics={**finite_metrics, "learner/not_finite": Max(len(metrics) - len(finite_metrics))},
         seconds=max(report.seconds for report in reports),
         advantages={key: values for report in reports for key, values in report.advantages.items()},
     )

@@ -95,8 +95,8 @@ def _on_host(item: Weight, dtype: torch.dtype, snapshot: Snapshot) -> torch.Tens
     if hasattr(item.tensor, "ds_id") or item.tensor.dtype != dtype:
         # gathered for a moment: its address says nothing; or in a format that DeepSpeed's own file does not have
         return item.tensor.detach().to("cpu", dtype, copy=True)
-    found: torch.Tensor = snapshot.on_host(item.tensor)
-    return found
+    tensor: torch.Tensor = snapshot.on_host(item.tensor)
+    return tensor
 
 
 def gather_places(places: dict[str, str], total: int, num_ranks: int) -> tuple[dict[str, str], int]:
@@ -105,8 +105,8 @@ def gather_places(places: dict[str, str], total: int, num_ranks: int) -> tuple[d
         return places, total
     shares: list[tuple[dict[str, str], int] | None] = [None] * num_ranks
     torch.distributed.all_gather_object(shares, (places, total))
-    known = [share for share in shares if share is not None]
-    return {name: file for part, _ in known for name, file in part.items()}, sum(size for _, size in known)
+    parts = [share for share in shares if share is not None]
+    return {name: file for part, _ in parts for name, file in part.items()}, sum(size for _, size in parts)
 
 
 def _write(content: Mapping[str, torch.Tensor], path: Path) -> None:
@@ -127,8 +127,8 @@ def _write_rest(policy: PolicyModel, folder: Path, tokenizer_from: str) -> None:
     if policy.adapter is not None:
         policy.adapter.write(folder)
     # transformers refuses to write what many hubs hold (a temperature without do_sample): the plain one stands in.
-    own = model.generation_config
-    GenerationConfig(eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id).save_pretrained(folder)
+    original = model.generation_config
+    GenerationConfig(eos_token_id=original.eos_token_id, pad_token_id=original.pad_token_id).save_pretrained(folder)
     source = local_folder(tokenizer_from, [*TOKENIZER_FILES, GENERATION_FILE])
     for pattern in (*TOKENIZER_FILES, GENERATION_FILE):
         for file in sorted(source.glob(pattern)):

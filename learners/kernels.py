@@ -131,8 +131,8 @@ def _times(x: torch.Tensor, weight_MK: torch.Tensor, bias_M: torch.Tensor | None
 def _multiply_transposed(grad_NM: torch.Tensor, x_NK: torch.Tensor) -> torch.Tensor:
     """[M, K], added up over blocks of tokens."""
     block = max(BLOCK, BLOCK_PER_WIDTH * min(grad_NM.shape[1], x_NK.shape[1]))
-    total, *others = map(_block_product, grad_NM.split(block), x_NK.split(block))
-    for product in others:
+    total, *products = map(_block_product, grad_NM.split(block), x_NK.split(block))
+    for product in products:
         total += product
     return total
 

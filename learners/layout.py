@@ -37,7 +37,7 @@ def other_division(folder: Path, ours: Mapping[str, Any]) -> tuple[int, int] | N
     if saved.get("lora", 0) != ours["lora"]:
         raise BadInput(f"saved with model.lora.rank={saved.get('lora', 0)}", where=folder, expected=str(ours["lora"]))
     if saved.get("critic") != ours["critic"]:
-        found = "with a critic" if saved.get("critic") else "without a critic"
-        raise BadInput(f"saved {found}", where=folder, expected="the algorithm that the stage began with")
+        critic = "with a critic" if saved.get("critic") else "without a critic"
+        raise BadInput(f"saved {critic}", where=folder, expected="the algorithm that the stage began with")
     same = (ranks, zero_stage) == (ours["world_size"], ours["zero_stage"])
     return None if same else (ranks, zero_stage)

@@ -48,7 +48,7 @@ class RowGate:
             self._begun += 1
 
     def through(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Each of them, once it is begun."""
+        """Yield each row after `begin_row` has counted it."""
         for row in rows:
             self.begin_row()
             yield row
@@ -95,7 +95,7 @@ class RowGate:
             self.changed.notify_all()
 
 
-def common_row(begun: list[int | None]) -> int | None:
+def common_row(rows_by_rank: list[int | None]) -> int | None:
     """Where all ranks can leave, by what each `hold` returned; None where one of them cannot."""
-    known = [each for each in begun if each is not None]
-    return max(known) if len(known) == len(begun) else None
+    rows = [row for row in rows_by_rank if row is not None]
+    return max(rows) if len(rows) == len(rows_by_rank) else None

@@ -65,21 +65,21 @@ def read_tensors(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def copy_into(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], where: object) -> None:
-    own = parameters(model)
-    if own.keys() != tensors.keys():
-        name = sorted(own.keys() ^ tensors.keys())[0]
-        what = "has no place in the model" if name in tensors else "is missing"
-        raise BadInput(f"adapter tensor {name} {what}", where=where)
-    for name, parameter in own.items():
+    adapter_weights = parameters(model)
+    if adapter_weights.keys() != tensors.keys():
+        name = sorted(adapter_weights.keys() ^ tensors.keys())[0]
+        problem = "has no place in the model" if name in tensors else "is missing"
+        raise BadInput(f"adapter tensor {name} {problem}", where=where)
+    for name, parameter in adapter_weights.items():
         if parameter.shape != tensors[name].shape:
-            found, expected = tuple(tensors[name].shape), tuple(parameter.shape)
-            raise BadInput(f"adapter tensor {name} has the shape {found}", where=where, expected=str(expected))
+            shape, expected = tuple(tensors[name].shape), tuple(parameter.shape)
+            raise BadInput(f"adapter tensor {name} has the shape {shape}", where=where, expected=str(expected))
         parameter.data.copy_(tensors[name])
 
 
 def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The adapter's, under the names of peft's files; {} for a model without one."""
-    return {file_name(name): each for name, each in model.named_parameters() if is_adapter_name(name)}
+    return {file_name(name): parameter for name, parameter in model.named_parameters() if is_adapter_name(name)}
 
 
 @contextmanager
@@ -102,12 +102,12 @@ def switched_off(model: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def replaced(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """Inside, the adapter has these numbers; afterwards its own are back, bit for bit."""
-    own = {name: parameter.detach().clone() for name, parameter in parameters(model).items()}
+    originals = {name: parameter.detach().clone() for name, parameter in parameters(model).items()}
     copy_into(model, tensors, where="the reference")
     try:
         yield
     finally:
-        copy_into(model, own, where="the policy")
+        copy_into(model, originals, where="the policy")
 
 
 class AdapterReference:
@@ -139,8 +139,8 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
     size (root of the squares' sum) of what rounding took, as a share of the update's. Raises BadInput for a tensor
     without a place in the model or of another shape, and for an adapter without any.
     """
-    weights, left = dict(model.named_parameters()), {*tensors}
-    lost = whole = 0.0
+    weights, unused = dict(model.named_parameters()), {*tensors}
+    lost = total = 0.0
     for name, lora_a in tensors.items():
         if ".lora_A." not in name:
             continue
@@ -148,19 +148,19 @@ def merge(model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], adapter: 
         weight, lora_b = weights.get(f"{module}.weight"), tensors.get(name.replace(".lora_A.", ".lora_B."))
         if weight is None or lora_b is None:
             raise BadInput(f"adapter tensor {name} has no place in the model", where=adapter.base)
-        left -= {name, name.replace(".lora_A.", ".lora_B.")}
-        found = (*lora_b.shape, *lora_a.shape)
-        if found != (weight.shape[0], adapter.rank, adapter.rank, *weight.shape[1:]):  # torch might repeat a row
+        unused -= {name, name.replace(".lora_A.", ".lora_B.")}
+        shapes = (*lora_b.shape, *lora_a.shape)
+        if shapes != (weight.shape[0], adapter.rank, adapter.rank, *weight.shape[1:]):  # torch might repeat a row
             expected = f"a product of the shape {tuple(weight.shape)}, of rank {adapter.rank}"
-            raise BadInput(f"adapter of {module} with the shapes {found}", where=adapter.base, expected=expected)
+            raise BadInput(f"adapter of {module} with the shapes {shapes}", where=adapter.base, expected=expected)
         update = (lora_b.float() @ lora_a.float()) * adapter.scaling
         merged = weight.float() + update
         weight.copy_(merged)
         lost += float((weight.float() - merged).square().sum())
-        whole += float(update.square().sum())
-    if left or not tensors:
-        raise BadInput(f"adapter tensor {min(left, default='')} has no place in the model", where=adapter.base)
-    return math.sqrt(lost / whole) if whole else 0.0
+        total += float(update.square().sum())
+    if unused or not tensors:
+        raise BadInput(f"adapter tensor {min(unused, default='')} has no place in the model", where=adapter.base)
+    return math.sqrt(lost / total) if total else 0.0
 
 
 def reference_folder(reference_path: str, adapter: Adapter) -> tuple[bool, str | None]:

@@ -28,8 +28,8 @@ def merge_folder(folder: Path, adapter: Adapter, output: Path, dtype: str | None
             adapter.base, dtype=dtype and getattr(torch, dtype) or "auto", trust_remote_code=False
         )
     except REFUSALS as error:  # fault boundary
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise BadInput(f"the model under the adapter cannot be loaded: {what}", where=adapter.base) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise BadInput(f"the model under the adapter cannot be loaded: {reason}", where=adapter.base) from error
     lost = merge(model, read_tensors(folder), adapter)
     model.save_pretrained(output)
     for pattern in (*TOKENIZER_FILES, GENERATION_FILE):

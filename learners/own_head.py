@@ -58,9 +58,9 @@ def _name_of(model: PreTrainedModel, part: nn.Module) -> str:
 
 @contextmanager
 def _replaced(model: nn.Module, parts: Mapping[str, nn.Module]) -> Iterator[None]:
-    own = {name: model._modules[name] for name in parts}
+    originals = {name: model._modules[name] for name in parts}
     model._modules.update(parts)
     try:
         yield
     finally:  # also when a recomputation stops where a gradient has what it needs
-        model._modules.update(own)
+        model._modules.update(originals)

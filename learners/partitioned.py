@@ -38,16 +38,16 @@ def partition(model: nn.Module, deepspeed_config: Mapping[str, Any], device: tor
 
     convert: Any = None  # the first parameter knows how the others are converted
     for module in reversed(list(model.modules())):  # a module after those inside it, which `Init` would convert too
-        own = [each for each in module.parameters(recurse=False) if not hasattr(each, "ds_id")]
-        for parameter in own:
-            there = parameter.data.to(device)
-            hollow_one = 0 in there.stride()  # a tensor of one element is contiguous whatever its stride
-            parameter.data = there.clone(memory_format=torch.contiguous_format) if hollow_one else there.contiguous()
-        if own and convert is None:
+        params = [parameter for parameter in module.parameters(recurse=False) if not hasattr(parameter, "ds_id")]
+        for parameter in params:
+            tensor = parameter.data.to(device)
+            hollow_one = 0 in tensor.stride()  # a tensor of one element is contiguous whatever its stride
+            parameter.data = tensor.clone(memory_format=torch.contiguous_format) if hollow_one else tensor.contiguous()
+        if params and convert is None:
             deepspeed.zero.Init(module=module, config_dict_or_path=dict(deepspeed_config))
-            convert = getattr(own[0], "convert_to_zero_parameters")  # noqa: B009 (DeepSpeed gives it to a tensor)
-        elif own:
-            convert(param_list=own)
+            convert = getattr(params[0], "convert_to_zero_parameters")  # noqa: B009 (DeepSpeed gives it to a tensor)
+        elif params:
+            convert(param_list=params)
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = moved = buffer.to(device).contiguous()
             torch.distributed.broadcast(moved, 0)
@@ -72,7 +72,7 @@ def whole_in_forward(model: nn.Module) -> Iterator[None]:
 
     hooks: list[Any] = []
     for module in model.modules():
-        if any(hasattr(each, "ds_id") for each in module.parameters(recurse=False)):
+        if any(hasattr(parameter, "ds_id") for parameter in module.parameters(recurse=False)):
             hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
     try:
         yield

@@ -47,7 +47,7 @@ class PingMonitor:
     async def during(
         self,
         work: asyncio.Future[T],
-        what: str,
+        activity: str,
         pings: Sequence[Ping],
         *,
         first_s: float = LONG_S,
@@ -55,13 +55,13 @@ class PingMonitor:
     ) -> T:
         """What the work gives. Raises LearnerLost when a rank does not answer its ping meanwhile.
 
-        what: "updating on version 7": calls that begin with the same word are of one kind. first_s: after which the
+        activity: "updating on version 7": calls that begin with the same word are of one kind. first_s: after which the
         first of a kind is long. on_ping: gets a rank's number and its answer to each ping.
         """
-        began, kind = time.monotonic(), what.split()[0]
-        watchers = [asyncio.ensure_future(self._remind(what, kind, first_s))]
-        pinging = (self._keep_pinging(ping, rank, what, on_ping) for rank, ping in enumerate(pings))
-        watchers += [asyncio.ensure_future(each) for each in pinging]
+        began, kind = time.monotonic(), activity.split()[0]
+        watchers = [asyncio.ensure_future(self._remind(activity, kind, first_s))]
+        pinging = (self._keep_pinging(ping, rank, activity, on_ping) for rank, ping in enumerate(pings))
+        watchers += [asyncio.ensure_future(coroutine) for coroutine in pinging]
         watching = asyncio.gather(*watchers)
         every: list[asyncio.Future[Any]] = [work, watching, *watchers]
         try:
@@ -70,13 +70,13 @@ class PingMonitor:
                 await watching
             answer = await work
         finally:
-            for each in every:
-                each.cancel()
+            for future in every:
+                future.cancel()
             await asyncio.gather(*every, return_exceptions=True)
         self.durations[kind].append(time.monotonic() - began)
         return answer
 
-    async def _keep_pinging(self, ping: Ping, rank: int, what: str, on_ping: OnPing) -> None:
+    async def _keep_pinging(self, ping: Ping, rank: int, activity: str, on_ping: OnPing) -> None:
         async def ask() -> None:
             on_ping(rank, await within(ping(), self.ping_timeout_s))
 
@@ -84,24 +84,24 @@ class PingMonitor:
             await keep_pinging(ask)
         except TimeoutError as error:
             raise LearnerLost(
-                f"learner {what}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
+                f"learner {activity}: rank {rank} hangs: it has not answered a ping for {self.ping_timeout_s:g} s "
                 "(learner.ping_timeout_s)"
             ) from error
         except RayError:  # it died: the call that it died under says so
             return
 
-    async def _remind(self, what: str, kind: str, first_s: float) -> None:
+    async def _remind(self, activity: str, kind: str, first_s: float) -> None:
         """Say that it takes long, then again whenever it has taken twice as long as when it was said last."""
         usual = self.durations[kind]
         so_far, next_s = 0.0, max(LONG_S, LONG * median(usual) if usual else first_s)
         while True:
             await asyncio.sleep(next_s - so_far)
             so_far, next_s = next_s, 2 * next_s
-            text = reminder(what, so_far, list(usual))
+            text = reminder(activity, so_far, list(usual))
             warn(log, Incident(kind="stall", who="learner", text=text))
 
 
-def reminder(what: str, so_far: float, usual: Sequence[float]) -> str:
+def reminder(activity: str, so_far: float, usual: Sequence[float]) -> str:
     """`learner updating on version 7 has taken 90 s so far; usual are 21 s (the median of 8)`."""
-    known = f"usual are {median(usual):.0f} s (the median of {len(usual)})" if usual else "it is the first of its kind"
-    return f"learner {what} has taken {so_far:.0f} s so far; {known}"
+    note = f"usual are {median(usual):.0f} s (the median of {len(usual)})" if usual else "it is the first of its kind"
+    return f"learner {activity} has taken {so_far:.0f} s so far; {note}"

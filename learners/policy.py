@@ -209,8 +209,8 @@ def load_policy(
                 path, config=config, dtype=torch_dtype, attn_implementation=attention_key, trust_remote_code=False
             )
     except REFUSALS as error:  # fault boundary
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {what}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise BadInput(f"model {path}: transformers cannot load it for {attention_key}: {reason}") from error
     if gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if zero_3 is None:
@@ -237,13 +237,13 @@ def _parts(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
 def _turn_dropout_off(config: PreTrainedConfig) -> dict[DropoutField, float]:
     """Set every dropout probability to 0 and return the former values: the engine samples without dropout, so the
     learner must score without it. To be called before the model is built, whose modules copy the values."""
-    found: dict[DropoutField, float] = {}
+    probabilities: dict[DropoutField, float] = {}
     for part in _parts(config):
         for name, value in list(vars(part).items()):
             if "drop" in name and isinstance(value, (int, float)) and not isinstance(value, bool) and value:
-                found[type(part), name] = value
+                probabilities[type(part), name] = value
                 setattr(part, name, type(value)(0))
-    return found
+    return probabilities
 
 
 def _refuse_chunked_attention(config: PreTrainedConfig, path: str) -> None:

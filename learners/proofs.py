@@ -53,20 +53,20 @@ def examine_head(model: PreTrainedModel) -> tuple[bool, int]:
     Both to the bit: what goes into the head is what came out of the layers in that pass, what comes out are logits.
     Raises BadInput where they are not, and do not follow from those states by what the model does around its head.
     """
-    seen: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
 
     def enlarge(_module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-        seen["input"] = inputs[0]
-        seen["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
-        return seen["output"]
+        tensors["input"] = inputs[0]
+        tensors["output"] = output * (_PROBE_LOGIT / output.abs().max().clamp(min=1e-12))
+        return tensors["output"]
 
     head, inputs = model.get_output_embeddings(), _short_row(model)
     with _hooked([head] if type(head) is nn.Linear else [], enlarge):
         hidden, logits = _head_pass(model, inputs)
     if hidden is None:  # OPT calls what is inside its base model
         hidden = model.base_model(**inputs)[0]
-    plain = "input" in seen and torch.equal(seen["input"], hidden)
-    linear = plain and torch.equal(logits, seen["output"].to(logits.dtype))
+    plain = "input" in tensors and torch.equal(tensors["input"], hidden)
+    linear = plain and torch.equal(logits, tensors["output"].to(logits.dtype))
     if not linear:
         _require_own_head(model, inputs)
     return linear, hidden.shape[-1]
@@ -89,10 +89,10 @@ def _short_row(model: PreTrainedModel) -> dict[str, Any]:
 
 def _head_pass(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor]:
     """(hidden states [1, T, H] below the head, logits [1, T, V]); None where the model does not call its base model."""
-    seen: list[torch.Tensor] = []
-    with _hooked([model.base_model], lambda _module, _inputs, output: seen.append(output[0])):
+    hidden_states: list[torch.Tensor] = []
+    with _hooked([model.base_model], lambda _module, _inputs, output: hidden_states.append(output[0])):
         logits: torch.Tensor = model(**inputs).logits
-    return seen[0] if seen else None, logits
+    return hidden_states[0] if hidden_states else None, logits
 
 
 @torch.no_grad()
@@ -103,16 +103,16 @@ def require_packing(model: PreTrainedModel) -> None:
     """
     size, before, after = LENGTHS
     sample = _tokens(model, size, 0)
-    row, other = (
+    row, shifted_row = (
         [_tokens(model, before, 1, shift), sample, _tokens(model, after, 2, shift)] for shift in (False, True)
     )
     plain = _middle(model, row)
     _require_finite(model, float(plain.abs().max()))
     with _after_innermost(model, _even_out):
-        found, again = ([_middle(model, each) for each in (row, other)] for _ in range(2))
+        first_pass, second_pass = ([_middle(model, samples) for samples in (row, shifted_row)] for _ in range(2))
     routed = has_experts(model.config.get_text_config().to_dict())  # an expert's product is of all samples' tokens
-    leak = min(_gap(*found), _gap(*again))
-    unsteady = max(map(_gap, found, again))  # of two passes over the very same row: 0 for most kernels
+    leak = min(_gap(*first_pass), _gap(*second_pass))
+    unsteady = max(map(_gap, first_pass, second_pass))  # of two passes over the very same row: 0 for most kernels
     _require_finite(model, unsteady)
     if leak > _UNSTEADY * unsteady and not routed:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, expected none)")
@@ -124,11 +124,11 @@ def require_packing(model: PreTrainedModel) -> None:
         with round_again(model, one_bit, seed):
             noise = max(noise, _gap(_middle(model, row), plain))
     _require_finite(model, noise)
-    if routed and (leak := _gap(_middle(model, other), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
+    if routed and (leak := _gap(_middle(model, shifted_row), plain)) > ROUNDINGS[model.dtype.itemsize] * noise:
         _refuse(model, f"samples packed in one row see each other (relative gap {leak:.1e}, of rounding {noise:.1e})")
     if apart > ROUNDINGS[model.dtype.itemsize] * noise:
-        what = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
-        _refuse(model, f"{what}, of rounding {noise:.1e})")
+        problem = f"a sample of a packed row is not what it is alone (relative gap {apart:.1e}"
+        _refuse(model, f"{problem}, of rounding {noise:.1e})")
 
 
 def _require_finite(model: PreTrainedModel, size: float) -> None:
@@ -136,25 +136,25 @@ def _require_finite(model: PreTrainedModel, size: float) -> None:
         _refuse(model, "it gives numbers that are not finite")
 
 
-def _refuse(model: PreTrainedModel, what: str) -> None:
-    raise BadInput(f"model {type(model).__name__}: {what}")
+def _refuse(model: PreTrainedModel, problem: str) -> None:
+    raise BadInput(f"model {type(model).__name__}: {problem}")
 
 
-def _gap(found: torch.Tensor, expected: torch.Tensor) -> float:
+def _gap(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """[tokens, H] each. The mean over tokens of the difference's size, relative to that of what is expected; infinite
     where it is no number."""
-    found, expected = found.float(), expected.float()
-    gap = float(((found - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)).mean())
+    actual, expected = actual.float(), expected.float()
+    gap = float(((actual - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-30)).mean())
     return math.inf if math.isnan(gap) else gap
 
 
-def _tokens(model: PreTrainedModel, length: int, which: int, shift: bool = False) -> list[int]:
+def _tokens(model: PreTrainedModel, length: int, seed: int, shift: bool = False) -> list[int]:
     """Ids of a sample, other ones for another; shifted, each is another. No two begin alike: else they are computed
     once (`attention.find_shared_starts`), in rows of another shape."""
     vocabulary = model.config.get_text_config().vocab_size
-    drawn = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(which))
-    drawn[0] = 2 * which + 1
-    return [int(token) for token in (drawn + shift) % vocabulary]
+    ids = torch.randint(vocabulary, (length,), generator=torch.Generator().manual_seed(seed))
+    ids[0] = 2 * seed + 1
+    return [int(token) for token in (ids + shift) % vocabulary]
 
 
 def _middle(model: PreTrainedModel, samples: Samples, *, at: int = 1) -> torch.Tensor:
@@ -177,27 +177,27 @@ def _even_out(_module: nn.Module, _inputs: Any, output: Any) -> Any:
 def _sums(model: PreTrainedModel, samples: Samples, *, stretched: bool) -> list[float]:
     """Of what each of the innermost modules gives. stretched: at positions 0, 2, 4 ... of each sample: angles and
     learned positions are then others, also where weights are too small for a difference to reach the end."""
-    found: list[float] = []
+    sums: list[float] = []
 
     def add(_module: nn.Module, _inputs: Any, output: Any) -> None:
         parts = output if isinstance(output, tuple) else (output,)
-        found.extend(float(each.double().sum()) for each in parts if torch.is_tensor(each))
+        sums.extend(float(part.double().sum()) for part in parts if torch.is_tensor(part))
 
     token_ids, position_ids, cu_seqlens = pack_ids(samples, model.device)
     with _after_innermost(model, add):
         model.base_model(**row_inputs(model, token_ids, position_ids * (1 + stretched), cu_seqlens))
-    return found
+    return sums
 
 
 def _after_innermost(model: PreTrainedModel, hook: Hook) -> AbstractContextManager[None]:
-    return _hooked([each for each in model.modules() if not any(True for _ in each.children())], hook)
+    return _hooked([module for module in model.modules() if not any(True for _ in module.children())], hook)
 
 
 @contextmanager
 def _hooked(modules: Iterable[nn.Module], hook: Hook) -> Iterator[None]:
-    hooks = [each.register_forward_hook(hook) for each in modules]
+    hooks = [module.register_forward_hook(hook) for module in modules]
     try:
         yield
     finally:
-        for each in hooks:
-            each.remove()
+        for handle in hooks:
+            handle.remove()

@@ -167,8 +167,8 @@ class LearnerRank:
             row = pack_ids(samples, self.torch_device)
             logp_T, _ = engine(*row, 1.0, learner.logit_chunk)
             values.extend(part.tolist()[1:] for part in logp_T.cpu().split([len(ids) for ids in samples]))
-        found = iter(values)
-        return [next(found) if ids else [] for ids in token_ids]
+        logp_rows = iter(values)
+        return [next(logp_rows) if ids else [] for ids in token_ids]
 
     def close(self) -> None:
         """Leave the process group; for processes that live on."""
@@ -239,8 +239,8 @@ class LearnerRank:
         divided = layouts.other_division(folder, self._layout())
         loaded = self.stage.models
         with as_data(folder):
-            whole = self._adapter is None
-            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG, frozen_too=whole, divided=divided)
+            full_model = self._adapter is None
+            state = zero.load(loaded.policy_engine, folder, _CHECKPOINT_TAG, frozen_too=full_model, divided=divided)
             if loaded.critic_engine is not None:
                 zero.load(loaded.critic_engine, folder, _CRITIC_TAG, divided=divided)
         if optimizers_alone:

@@ -40,8 +40,8 @@ class Saved:
         self.places: dict[str, Place] = self.division.places()
         master = "fp32_flat_groups" if zero_stage == 3 else "single_partition_of_fp32_groups"
         base = "optimizer_state_dict" if zero_stage == 3 else "base_optimizer_state"
-        moments = [[state for _, state in sorted(each[base]["state"].items())] for each in optimizers]
-        self.parts: dict[str, Parts] = {MASTER: [each[master] for each in optimizers]}
+        moments = [[state for _, state in sorted(optimizer[base]["state"].items())] for optimizer in optimizers]
+        self.parts: dict[str, Parts] = {MASTER: [optimizer[master] for optimizer in optimizers]}
         if all(len(mine) == len(groups) for mine in moments):  # else no step was taken, and there are none
             self.step = moments[0][0][STEP]
             for key in moments[0][0].keys() - {STEP}:
@@ -61,25 +61,25 @@ def load(engine: Any, folder: Path, *, ranks: int, zero_stage: int) -> dict[str,
     optimizer, rank = engine.optimizer, torch.distributed.get_rank()
     shapes: list[Mapping[str, torch.Size]] = engine._get_zero_param_shapes()
     groups = [{name: math.prod(shape) for name, shape in group.items()} for group in shapes]
-    here = Division(
+    division = Division(
         groups=groups, ranks=torch.distributed.get_world_size(), zero_stage=engine.zero_optimization_stage()
     )
-    ours, theirs = ({name: place.numel for name, place in each.items()} for each in (here.places(), saved.places))
+    ours, theirs = ({name: place.numel for name, place in side.items()} for side in (division.places(), saved.places))
     if ours != theirs:
         name = min(ours.items() ^ theirs.items())[0]
         raise BadInput(f"{name} has {theirs.get(name, 0):,} numbers", where=folder, expected=f"{ours.get(name, 0):,}")
     state = optimizer.state_dict()
-    if here.zero_stage == 3:
-        base, master, held = "optimizer_state_dict", "fp32_flat_groups", optimizer.fp32_partitioned_groups_flat
+    if division.zero_stage == 3:
+        base, master, shards = "optimizer_state_dict", "fp32_flat_groups", optimizer.fp32_partitioned_groups_flat
     else:
         base, master = "base_optimizer_state", "single_partition_of_fp32_groups"
         # DeepSpeed's optimizer for bfloat16 under stage 1 has its own name for the same.
-        held = getattr(optimizer, "fp32_groups_flat_partition", None) or optimizer.single_partition_of_fp32_groups
+        shards = getattr(optimizer, "fp32_groups_flat_partition", None) or optimizer.single_partition_of_fp32_groups
 
     def mine(key: str) -> list[torch.Tensor]:
-        whole: Callable[[str], torch.Tensor] = partial(saved.whole, key)
+        read: Callable[[str], torch.Tensor] = partial(saved.whole, key)
         try:
-            return [cut(whole, here, rank=rank, group=group, size=flat.numel()) for group, flat in enumerate(held)]
+            return [cut(read, division, rank=rank, group=group, size=flat.numel()) for group, flat in enumerate(shards)]
         except ValueError as error:
             raise BadInput(f"damaged: {key}: {error}", where=folder) from error
 
@@ -87,7 +87,7 @@ def load(engine: Any, folder: Path, *, ranks: int, zero_stage: int) -> dict[str,
     state[master] = mine(MASTER)
     state[base]["state"] = {
         group: {STEP: saved.step.clone(), **{key: parts[group] for key, parts in moments.items()}}
-        for group in range(len(held) if moments else 0)
+        for group in range(len(shards) if moments else 0)
     }
     _give(engine, state, saved)
     return saved.client
@@ -111,8 +111,8 @@ def _give(engine: Any, state: Mapping[str, Any], saved: Saved) -> None:
 
 def _mapped(folder: Path, pattern: str) -> dict[str, Any]:
     """The one file of this name, as data, its tensors left on the disk until they are read."""
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise BadInput(f"{len(found)} files {pattern}", where=folder, expected="1: a rank's part of the checkpoint")
-    content: dict[str, Any] = torch.load(found[0], map_location="cpu", mmap=True, weights_only=True)
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
+        raise BadInput(f"{len(files)} files {pattern}", where=folder, expected="1: a rank's part of the checkpoint")
+    content: dict[str, Any] = torch.load(files[0], map_location="cpu", mmap=True, weights_only=True)
     return content

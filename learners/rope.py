@@ -29,20 +29,20 @@ def scale_rope(config: PreTrainedConfig, scale: float, path: str, window: int = 
     if scale == 1.0:
         return False
     text, applied = config.get_text_config(), float(getattr(config, APPLIED, 1.0))
-    found = [each for each in ropes_of(getattr(text, "rope_parameters", None)) if each.get("rope_theta") is not None]
-    if not found:
+    ropes = [rope for rope in ropes_of(getattr(text, "rope_parameters", None)) if rope.get("rope_theta") is not None]
+    if not ropes:
         raise BadInput(
             f"{path} has no rope_theta", key="learner.rope_theta_scale", found=scale, expected="1 for this model"
         )
     short = [key for key in (*KEYS, OVERRIDE) if isinstance(count := getattr(text, key, None), int) and count < window]
-    if kinds := [kind for each in found if short and (kind := each.get("rope_type")) in COUNTING]:
+    if kinds := [kind for rope in ropes if short and (kind := rope.get("rope_type")) in COUNTING]:
         raise BadInput(
             f"the RoPE of {path} is of type {kinds[0]}, which is computed from the model's own positions",
             key="learner.rope_theta_scale", found=scale, expected="1, or engine.max_model_len within the model's own",
         )  # fmt: skip
     for key in short:
         setattr(text, key, window)
-    for parameters in found if scale != applied else ():
+    for parameters in ropes if scale != applied else ():
         parameters["rope_theta"] = float(parameters["rope_theta"]) * scale / applied
     setattr(config, APPLIED, scale)
     return bool(short) or scale != applied

@@ -64,23 +64,23 @@ class ServedReference:
 
         async def ask(part: Sequence[list[int]]) -> list[list[float]]:
             async with free:
-                found = await self._insist(part)
+                values = await self._insist(part)
             if not clock.expired():
                 clock.reschedule(now() + self._patience_s)
-            return found
+            return values
 
         parts = list(consecutive(sequences, len, ASKED_TOKENS))
         try:
             async with clock:
-                asked = asyncio.gather(*map(ask, parts))
+                requests = asyncio.gather(*map(ask, parts))
                 try:
-                    while not asked.done():
+                    while not requests.done():
                         check()
-                        await asyncio.wait({asked}, timeout=LOOK_S)
-                    answers = asked.result()
+                        await asyncio.wait({requests}, timeout=LOOK_S)
+                    answers = requests.result()
                 finally:
-                    asked.cancel()
-                    await asyncio.gather(asked, return_exceptions=True)
+                    requests.cancel()
+                    await asyncio.gather(requests, return_exceptions=True)
         except TimeoutError as error:
             raise RunFailed(f"learner.reference: no answer for {self._patience_s:g} s ({self._why})") from error
         return [values for answer in answers for values in answer]
@@ -102,7 +102,7 @@ class ServedReference:
 
 def _read(answer: Any, part: Sequence[list[int]]) -> list[list[float]]:
     """Raises ValueError for another number of values than was asked for."""
-    found: list[list[float]] = answer["logprobs"] if isinstance(answer, dict) and "logprobs" in answer else []
-    if [len(values) for values in found] != [len(ids) - 1 for ids in part]:
+    logprobs: list[list[float]] = answer["logprobs"] if isinstance(answer, dict) and "logprobs" in answer else []
+    if [len(values) for values in logprobs] != [len(ids) - 1 for ids in part]:
         raise ValueError("other numbers of values than there are tokens")
-    return found
+    return logprobs

@@ -38,13 +38,13 @@ class Division:
 
     def places(self) -> dict[str, Place]:
         """Where each parameter lies."""
-        found: dict[str, Place] = {}
+        places: dict[str, Place] = {}
         for group, numels in enumerate(self.groups):
             start = 0
             for name, numel in numels.items():
-                found[name] = Place(group, start, numel)
+                places[name] = Place(group, start, numel)
                 start += self.share(numel) if self.zero_stage == 3 else numel
-        return found
+        return places
 
 
 def join(parts: Parts, place: Place, division: Division) -> torch.Tensor:
@@ -52,7 +52,7 @@ def join(parts: Parts, place: Place, division: Division) -> torch.Tensor:
     group, start, numel = place
     if division.zero_stage == 3:
         share = division.share(numel)
-        found = torch.cat([mine[group][start : start + share] for mine in parts])[:numel]
+        tensor = torch.cat([mine[group][start : start + share] for mine in parts])[:numel]
     else:
         pieces, begin = [], 0
         for mine in parts:  # with or without the zeros at the end: no number lies behind them
@@ -61,32 +61,32 @@ def join(parts: Parts, place: Place, division: Division) -> torch.Tensor:
             if low < high:
                 pieces.append(part[low - begin : high - begin])
             begin += part.numel()
-        found = torch.cat(pieces) if pieces else torch.zeros(0)
-    if found.numel() != numel:
-        raise ValueError(f"{found.numel()} of {numel} numbers are there")
-    return found
+        tensor = torch.cat(pieces) if pieces else torch.zeros(0)
+    if tensor.numel() != numel:
+        raise ValueError(f"{tensor.numel()} of {numel} numbers are there")
+    return tensor
 
 
-def cut(whole: Callable[[str], torch.Tensor], division: Division, *, rank: int, group: int, size: int) -> torch.Tensor:
-    """What a rank holds of a group: `size` numbers. whole: one parameter, flat; asked of those that the rank needs.
+def cut(read: Callable[[str], torch.Tensor], division: Division, *, rank: int, group: int, size: int) -> torch.Tensor:
+    """What a rank holds of a group: `size` numbers. read: one parameter, flat; called for those that the rank needs.
 
     Raises ValueError where the group does not fit.
     """
-    numels, each = division.groups[group], division.zero_stage == 3
-    needed = sum(map(division.share, numels.values())) if each else division.share(sum(numels.values()))
-    if size < needed:
-        raise ValueError(f"{size} numbers on a rank, {needed} are needed")
+    numels, per_parameter = division.groups[group], division.zero_stage == 3
+    min_size = sum(map(division.share, numels.values())) if per_parameter else division.share(sum(numels.values()))
+    if size < min_size:
+        raise ValueError(f"{size} numbers on a rank, {min_size} are needed")
     part = torch.zeros(size)
     begin = 0  # of a parameter: under stage 3 in the part, else in the group
     for name, numel in numels.items():
-        if each:
+        if per_parameter:
             share = division.share(numel)
-            mine = whole(name)[rank * share : (rank + 1) * share]
+            mine = read(name)[rank * share : (rank + 1) * share]
             part[begin : begin + mine.numel()] = mine
             begin += share
             continue
         low, high = max(begin, rank * size), min(begin + numel, (rank + 1) * size)
         if low < high:
-            part[low - rank * size : high - rank * size] = whole(name)[low - begin : high - begin]
+            part[low - rank * size : high - rank * size] = read(name)[low - begin : high - begin]
         begin += numel
     return part

@@ -42,11 +42,11 @@ class Snapshot:
                 self._copied[key] = (tensor, tensor.to("cpu", copy=True))
             return self._copied[key][1]
         if isinstance(value, dict):
-            found = copy.copy(value)  # of the same class, with the attributes that torch gives a state_dict
-            found.update({key: self.on_host(each) for key, each in value.items()})
-            return found
+            clone = copy.copy(value)  # of the same class, with the attributes that torch gives a state_dict
+            clone.update({key: self.on_host(child) for key, child in value.items()})
+            return clone
         if isinstance(value, (list, tuple)):
-            parts = [self.on_host(each) for each in value]
+            parts = [self.on_host(child) for child in value]
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
         return copy.deepcopy(value)
 
@@ -105,8 +105,8 @@ def as_data(folder: Path) -> Iterator[None]:
             yield
     except pickle.UnpicklingError as error:
         lines = [line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line]
-        what = lines[0][:200] if lines else "unreadable"
-        raise BadInput(f"not a checkpoint of rlsys: it holds more than data ({what})", where=folder) from None
+        detail = lines[0][:200] if lines else "unreadable"
+        raise BadInput(f"not a checkpoint of rlsys: it holds more than data ({detail})", where=folder) from None
     finally:
         del os.environ[_DATA_ONLY]
         os.environ.update(before)

@@ -47,9 +47,9 @@ def equal_rows(stage: Stage, batch: Batch) -> list[MicroBatch]:
     if empty:
         raise ValueError("a batch without rows: expected at least one on every rank")
     rows: list[MicroBatch] = []
-    for minibatch, (count, wanted) in enumerate(zip(counts, most, strict=True)):
+    for minibatch, (count, target) in enumerate(zip(counts, most, strict=True)):
         rows += [row for row in batch.rows if row.minibatch == minibatch]
-        rows += [padding_row(minibatch, batch.rows[0].discounts)] * int(wanted - count)
+        rows += [padding_row(minibatch, batch.rows[0].discounts)] * int(target - count)
     return rows
 
 
@@ -84,9 +84,9 @@ def forward_passes(
     metrics: list[Metrics] = []
     if isinstance(models.reference, ServedReference):
         with phases.phase("reference"):
-            found = models.reference.logprobs(rows, gate.check)
+            logps = models.reference.logprobs(rows, gate.check)
             gate.begin_row()  # a rank beyond is in sums over all ranks perhaps: those that still ask come as far
-            rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, found, strict=True)]
+            rows = [replace(row, reference_logprobs=logp_T) for row, logp_T in zip(rows, logps, strict=True)]
     elif models.reference is not None:
         with phases.phase("reference"), models.reference.ready() as reference:
             rows = [replace(row, reference_logprobs=logprobs(stage, reference, row)) for row in gate.through(rows)]
@@ -250,8 +250,8 @@ def lr_at(step: int, peak: float, learner: LearnerConfig, total_steps: int) -> f
     if learner.schedule == "constant":
         return peak
     progress = min(1.0, (step - warmup) / max(1, total_steps - 1 - warmup))
-    left = 1 - progress if learner.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
-    return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * left)
+    decay = 1 - progress if learner.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return peak * (learner.final_lr_ratio + (1 - learner.final_lr_ratio) * decay)
 
 
 def policy_rows(
@@ -354,7 +354,7 @@ def work_metrics(stage: Stage, rows: Sequence[MicroBatch], phases: Phases, secon
     metrics |= {f"time/learner_{name}": Max(spent) for name, spent in phases.seconds.items()}
     if stage.torch_device.type == "cpu":
         shared = [find_shared_starts(row.token_ids, row.cu_seqlens) for row in rows]
-        metrics["learner/tokens_shared"] = Sum(sum(len(each.repeats) for each in shared if each is not None))
+        metrics["learner/tokens_shared"] = Sum(sum(len(starts.repeats) for starts in shared if starts is not None))
     if stage.torch_device.type == "cuda":
         metrics["memory/learner_gpu_peak_mb"] = Max(torch.cuda.max_memory_allocated() / 2**20)
     training_s = sum(phases.seconds.get(name, 0.0) for name in ("forward_backward", "optimizer"))

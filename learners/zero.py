@@ -27,8 +27,8 @@ def make_engine(
     # torch's fused kernel: DeepSpeed's own build is never needed
     groups = parameter_groups(model, learner.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=lr, betas=learner.betas, fused=True)
-    trained = (each for each in model.parameters() if each.requires_grad)
-    num_parameters = sum(getattr(each, "ds_numel", each.numel()) for each in trained)
+    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    num_parameters = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in trained)
     config = deepspeed_config(learner, device, dtype=dtype, num_parameters=num_parameters)
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     return engine
@@ -100,25 +100,25 @@ def load(
     optimizer = engine.optimizer
     ours = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     clip_grad = optimizer.clip_grad  # which ZeRO below 3 saves and loads, too
-    found: dict[str, Any]
+    client_state: dict[str, Any]
     if divided is not None:
-        found = redivide.load(engine, folder / tag, ranks=divided[0], zero_stage=divided[1])
+        client_state = redivide.load(engine, folder / tag, ranks=divided[0], zero_stage=divided[1])
     else:
         more = {} if frozen_too else {"load_module_strict": False}
-        _, found = engine.load_checkpoint(str(folder), tag=tag, **more)
+        _, client_state = engine.load_checkpoint(str(folder), tag=tag, **more)
     optimizer.clip_grad = clip_grad
-    for group, own in zip(optimizer.param_groups, ours, strict=True):
-        group.update(own)
-    return found
+    for group, settings in zip(optimizer.param_groups, ours, strict=True):
+        group.update(settings)
+    return client_state
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay on matrices only: norms and biases keep their scale. A group without any is left out."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [len(getattr(each, "ds_shape", each.shape)) >= 2 for each in trained]  # none has a shape under ZeRO-3
+    matrices = [len(getattr(param, "ds_shape", param.shape)) >= 2 for param in trained]  # none has a shape under ZeRO-3
     groups: list[dict[str, Any]] = [
         {"params": list(compress(trained, matrices)), "weight_decay": weight_decay},
-        {"params": [each for each, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
+        {"params": [param for param, matrix in zip(trained, matrices, strict=True) if not matrix], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 

@@ -76,19 +76,19 @@ def read_adapter(folder: str | Path) -> Adapter | None:
     path = Path(folder) / CONFIG
     if not path.is_file():
         return None
-    said = json_object(path.read_bytes(), str(path))
-    rank, alpha, targets = said.get("r"), said.get("lora_alpha"), said.get("target_modules")
-    base = said.get("base_model_name_or_path")
-    named = isinstance(targets, list) and all(isinstance(each, str) for each in targets)
-    plain = isinstance(rank, int) and rank > 0 and isinstance(alpha, (int, float)) and named
+    config = json_object(path.read_bytes(), str(path))
+    rank, alpha, targets = config.get("r"), config.get("lora_alpha"), config.get("target_modules")
+    base = config.get("base_model_name_or_path")
+    valid_targets = isinstance(targets, list) and all(isinstance(target, str) for target in targets)
+    plain = isinstance(rank, int) and rank > 0 and isinstance(alpha, (int, float)) and valid_targets
     if not plain or not isinstance(base, str) or not base:
         expected = "numbers r and lora_alpha, a list of target_modules, and base_model_name_or_path"
         raise BadInput("no adapter that can be read", where=path, expected=expected)
     for key in ("use_rslora", "use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "lora_bias"):
-        if said.get(key):
+        if config.get(key):
             raise BadInput("an adapter of another kind", where=path, key=f'"{key}"', expected="plain LoRA")
-    found = Adapter(base=base, rank=rank, alpha=float(alpha), targets=tuple(sorted(targets)))  # type: ignore[arg-type]
-    return replace(found, base=_moved(Path(folder), base))
+    lora = Adapter(base=base, rank=rank, alpha=float(alpha), targets=tuple(sorted(targets)))  # type: ignore[arg-type]
+    return replace(lora, base=_moved(Path(folder), base))
 
 
 def _moved(folder: Path, base: str) -> str:
@@ -96,9 +96,9 @@ def _moved(folder: Path, base: str) -> str:
     name = Path(base).name
     if Path(base).is_absolute() and not Path(base).is_dir():
         for parent in folder.resolve().parents:
-            there = parent / BASES / name
-            if there.is_dir():
-                return str(there)
+            candidate = parent / BASES / name
+            if candidate.is_dir():
+                return str(candidate)
             # A kept base has a name that no other weights have. This one has not: only a run's own folder is meant.
             if name == MODEL and (parent / "checkpoints").is_dir() and (parent / MODEL / "config.json").is_file():
                 return str(parent / MODEL)

@@ -45,8 +45,8 @@ def leave_one_out(rewards_G: Numbers) -> torch.Tensor:
     values = rewards[scored]
     if _without_signal(values):
         return _like(rewards_G, rewards.masked_fill(scored, 0.0))
-    others = (values.sum() - values) / (values.numel() - 1)
-    return _like(rewards_G, rewards.masked_scatter(scored, values - others))
+    baseline = (values.sum() - values) / (values.numel() - 1)
+    return _like(rewards_G, rewards.masked_scatter(scored, values - baseline))
 
 
 def multi_discount_gae(
@@ -131,11 +131,11 @@ def _double(numbers: Numbers | Sequence[Sequence[float]]) -> torch.Tensor:
     return torch.as_tensor(numbers, dtype=torch.float64).detach()
 
 
-def _like(given: Numbers, result: torch.Tensor) -> torch.Tensor:
+def _like(original: Numbers, result: torch.Tensor) -> torch.Tensor:
     """`result` in the dtype and on the device of what was given."""
-    if not isinstance(given, torch.Tensor):
+    if not isinstance(original, torch.Tensor):
         return result.to(torch.get_default_dtype())
-    return result.to(given.device, given.dtype if given.is_floating_point() else torch.get_default_dtype())
+    return result.to(original.device, original.dtype if original.is_floating_point() else torch.get_default_dtype())
 
 
 def _group(rewards_G: Numbers) -> tuple[torch.Tensor, torch.Tensor]:

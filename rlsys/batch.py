@@ -77,10 +77,10 @@ class UpdateReport:
 def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch:
     """The rows of a plan. sources: what lies at `plan.sources`. Raises ValueError for what was not planned."""
     trajectories = {
-        (group_id, each.sibling): each
+        (group_id, trajectory.sibling): trajectory
         for group_id, source in sources.items()
         if isinstance(source, Group)
-        for each in source.trajectories
+        for trajectory in source.trajectories
     }
     built: dict[tuple[int, int], Sequence[Sample]] = {
         (group_id, 0): [source] for group_id, source in sources.items() if isinstance(source, Sample)
@@ -100,10 +100,10 @@ def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch
 
     return Batch(
         rows=tuple(
-            make_row(list(map(build_sample, each.samples)), each.minibatch, tuple(map(name, each.samples)))
-            if each.samples
-            else padding_row(each.minibatch, plan.discounts)
-            for each in plan.micro_batches
+            make_row(list(map(build_sample, row.samples)), row.minibatch, tuple(map(name, row.samples)))
+            if row.samples
+            else padding_row(row.minibatch, plan.discounts)
+            for row in plan.micro_batches
         ),
         version=plan.version,
         denominators=plan.denominators,
@@ -112,13 +112,13 @@ def build_batch(plan: BatchPlan, sources: Mapping[int, Group | Sample]) -> Batch
 
 def token_advantages(rows: Sequence[MicroBatch]) -> dict[SampleKey, Floats]:
     """As `UpdateReport.advantages`, of the samples of these rows that are named."""
-    found: dict[SampleKey, Floats] = {}
+    advantages: dict[SampleKey, Floats] = {}
     for row in rows:
         for key, (start, end) in zip(row.samples, pairwise(row.cu_seqlens.tolist()), strict=False):
             if key is not None:
-                kept = row.advantages[start:end][row.loss_mask[start:end].bool()]
-                found[key] = kept.detach().cpu().to(torch.float16).numpy()
-    return found
+                values = row.advantages[start:end][row.loss_mask[start:end].bool()]
+                advantages[key] = values.detach().cpu().to(torch.float16).numpy()
+    return advantages
 
 
 def make_row(samples: Sequence[Sample], minibatch: int = 0, names: tuple[SampleKey | None, ...] = ()) -> MicroBatch:
@@ -140,7 +140,7 @@ def make_row(samples: Sequence[Sample], minibatch: int = 0, names: tuple[SampleK
         behavior_logprobs=flat("behavior_logprobs", torch.float32),
         advantages=flat("advantages", torch.float32),
         versions=flat("versions", torch.int64),
-        weights=torch.from_numpy(np.concatenate([np.float32(each.weight) * each.loss_mask for each in samples])),
+        weights=torch.from_numpy(np.concatenate([np.float32(sample.weight) * sample.loss_mask for sample in samples])),
         first_turns=torch.tensor([sample.first_turn for sample in samples]),
         share=total_share(samples),
         minibatch=minibatch,

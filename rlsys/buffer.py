@@ -41,10 +41,10 @@ def count_missing(
     missing = max(0, groups_per_step - len(finished))
     for w in range(version, version + max_policy_lag + 1):
         latest = w - max_policy_lag  # what started then or before is due by w
-        done = sum(start <= latest for start in finished)
-        needed = done + sum(start <= latest for start in running) - (w - version) * groups_per_step
-        assert needed <= groups_per_step, f"{needed} groups are due by {w}: admission is broken"
-        missing = max(missing, needed - done)
+        num_finished = sum(start <= latest for start in finished)
+        num_due = num_finished + sum(start <= latest for start in running) - (w - version) * groups_per_step
+        assert num_due <= groups_per_step, f"{num_due} groups are due by {w}: admission is broken"
+        missing = max(missing, num_due - num_finished)
     return missing
 
 
@@ -116,27 +116,27 @@ class SlotBuffer:
         async with self._changed:
             await self._changed.wait_for(lambda: self._ready(version) or self._starved)
             if self._starved:
-                left = len(self._running) + len(self._finished)
-                raise RunFailed(f"only {left} groups are left for a step of {self.groups_per_step}: some were lost")
-            chosen = sorted(self._finished)[: self.groups_per_step]
-            found = {sequence: self._finished.pop(sequence) for sequence in chosen}
-            self._taken = {sequence: group.ticket for sequence, group in found.items()}
+                num_left = len(self._running) + len(self._finished)
+                raise RunFailed(f"only {num_left} groups are left for a step of {self.groups_per_step}: some were lost")
+            sequences = sorted(self._finished)[: self.groups_per_step]
+            groups = {sequence: self._finished.pop(sequence) for sequence in sequences}
+            self._taken = {sequence: group.ticket for sequence, group in groups.items()}
             self._dull, self._dull_taken = {}, self._dull
-            found |= self._dull_taken
-            return [found[sequence] for sequence in sorted(found)]
+            groups |= self._dull_taken
+            return [groups[sequence] for sequence in sorted(groups)]
 
     async def give_back(self, groups: Sequence[GroupRef], lost: AbstractSet[int]) -> list[Ticket]:
         """What was just taken was not trained. Those that are lost run again: returns their tickets, for that."""
-        gone = [ticket for sequence, ticket in self._taken.items() if sequence in lost]
-        again = [replace(ticket, attempt=ticket.attempt + 1) for ticket in gone]
-        kept = {each.ticket.sequence: each for each in groups if each.ticket.sequence in self._taken.keys() - lost}
+        lost_tickets = [ticket for sequence, ticket in self._taken.items() if sequence in lost]
+        retries = [replace(ticket, attempt=ticket.attempt + 1) for ticket in lost_tickets]
+        refs = {group.ticket.sequence: group for group in groups if group.ticket.sequence in self._taken.keys() - lost}
         async with self._changed:
-            self._running |= {ticket.sequence: ticket for ticket in again}
-            self._finished |= kept
+            self._running |= {ticket.sequence: ticket for ticket in retries}
+            self._finished |= refs
             self._dull |= self._dull_taken
             self._taken, self._dull_taken = {}, {}
             self._changed.notify_all()
-        return again
+        return retries
 
     def mark_trained(self) -> None:
         """The groups taken last are in the weights: a resumed run must not start them again."""

@@ -58,7 +58,7 @@ def load(path: str) -> Any:
 
 @cache
 def _annotations(built: Any) -> list[Any]:
-    return [each.annotation for each in inspect.signature(built, eval_str=True).parameters.values()]
+    return [parameter.annotation for parameter in inspect.signature(built, eval_str=True).parameters.values()]
 
 
 search_paths: dict[str, None] = {}  # folders of recipes, in the order in which they were read
@@ -97,17 +97,17 @@ def load_own(
     try:
         return read(load(path))
     except Exception as error:  # fault boundary: a module of the user's own may raise anything
-        what = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         expected = f"{kind}, importable from {' or '.join(places)}"
         first = path.partition(".")[0]
         if first in (*OURS, "tests"):  # `envs.maze.Maze`, in a user's folder
             expected = f"{first} to be the package of rlsys: give a folder of your own another name"
-        raise BadInput(what, key=key, found=path, expected=expected) from error
+        raise BadInput(reason, key=key, found=path, expected=expected) from error
 
 
 def _elsewhere(key: str, name: str) -> Choice:
     built, schemas = load_own(f"{key}.name", name, lambda built: (built, _annotations(built)))
     if len(schemas) != 1 or not is_dataclass(schemas[0]) or "name" not in {field.name for field in fields(schemas[0])}:
-        what = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
-        raise BadInput(key=f"{key}.name", found=name, expected=what)
+        expected = "a class that takes one argument, annotated with a config dataclass that has a field `name`"
+        raise BadInput(key=f"{key}.name", found=name, expected=expected)
     return Choice(schemas[0], built)  # type: ignore[arg-type]

@@ -81,21 +81,21 @@ async def deadline(seconds: float) -> AsyncIterator[Clock]:
 
 @contextmanager
 def pause_deadlines() -> Iterator[None]:
-    """What is waited for in here is no part of the deadlines around it."""
+    """Inside, the clocks of all surrounding deadlines stand still."""
     clocks: list[Clock] = []
     clock, group = _CURRENT.get(), _GROUP.get()
     while clock is not None:
         clocks.append(clock)
         clock = clock.outer
-    for each in clocks:
-        each.stop()
+    for deadline_clock in clocks:
+        deadline_clock.stop()
     if group is not None:
         group.in_line += 1
     try:
         yield
     finally:
-        for each in clocks:
-            each.go_on()
+        for deadline_clock in clocks:
+            deadline_clock.go_on()
         if group is not None:
             group.in_line -= 1
             note_progress()
@@ -133,7 +133,7 @@ def cut_at_deadline(cut: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def following_progress() -> Iterator[Progress]:
-    """Around one group: what its episodes note in here."""
+    """Inside, collects the progress that the episodes of one group note with `note_progress`."""
     progress = Progress(at=asyncio.get_running_loop().time())
     before = _GROUP.set(progress)
     try:
@@ -149,6 +149,6 @@ def note_progress() -> None:
 
 
 def idle_s(group: Progress, others: Iterable[Progress]) -> float:
-    """For how long nothing went on in it; while it is in line, nor in others of the same line."""
+    """Seconds since the last progress of the group; while it queues, since the last of any group in the queue."""
     latest = max([group.at, *(other.at for other in others)]) if group.in_line else group.at
     return asyncio.get_running_loop().time() - latest

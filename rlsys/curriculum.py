@@ -98,11 +98,11 @@ class Level:
     reward: float = 0.0  # the sum of their mean rewards
 
     def add(self, signal: bool, reward: float) -> None:
-        kept = 1 - 1 / MEMORY
+        decay = 1 - 1 / MEMORY
         self.seen += 1
-        self.groups = self.groups * kept + 1
-        self.signal = self.signal * kept + signal
-        self.reward = self.reward * kept + reward
+        self.groups = self.groups * decay + 1
+        self.signal = self.signal * decay + signal
+        self.reward = self.reward * decay + reward
 
     @property
     def signal_share(self) -> float:
@@ -159,8 +159,8 @@ class Levelled:
         if sequence not in memory.open:
             name = self._next_level()
             memory.open[sequence] = OpenLevel(*self._next_task(name), name)
-        found = memory.open[sequence]
-        return DrawnTask(found.epoch, self._tasks[found.task], found.level)
+        open_level = memory.open[sequence]
+        return DrawnTask(open_level.epoch, self._tasks[open_level.task], open_level.level)
 
     def _next_level(self) -> str:
         """Who is owed most: shares are kept to one draw, and nothing is left to chance."""
@@ -169,9 +169,9 @@ class Levelled:
         total = sum(weights.values())
         for name, weight in weights.items():
             levels[name].credit += weight / total
-        chosen = max(weights, key=lambda name: (weights[name] > 0, levels[name].credit))
-        levels[chosen].credit -= 1
-        return chosen
+        level_name = max(weights, key=lambda name: (weights[name] > 0, levels[name].credit))
+        levels[level_name].credit -= 1
+        return level_name
 
     def _next_task(self, name: str) -> tuple[int, int]:
         """(epoch, index): the next in its level's order that does not rest; where all of them do, the next."""
@@ -190,14 +190,14 @@ class Levelled:
         return order.draw(level.cursor - 1)
 
     def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None:
-        found = self.memory.open.pop(sequence, None)
-        if found is None or signal is None or reward is None:
+        open_level = self.memory.open.pop(sequence, None)
+        if open_level is None or signal is None or reward is None:
             return
-        self.memory.levels[found.level].add(signal, reward)
+        self.memory.levels[open_level.level].add(signal, reward)
         if self._config.name == "staged":
             self._advance()
         if self._config.name == "difficulty":
-            self._rest(found, signal)
+            self._rest(open_level, signal)
 
     def _advance(self) -> None:
         config, memory = self._config, self.memory
@@ -206,20 +206,20 @@ class Levelled:
         if newest.seen >= config.pass_groups and newest.reward >= config.pass_at * newest.groups:
             memory.reached = min(memory.reached + 1, len(levels))
 
-    def _rest(self, found: OpenLevel, signal: bool) -> None:
-        """Twice as long each time, so that one which the policy has learned in the meantime is found again.
+    def _rest(self, open_level: OpenLevel, signal: bool) -> None:
+        """Rest a task without signal, twice as long each time, and try it again: the policy may have learned it.
 
         An epoch of rest is as many draws of its level as the level has tasks: passing over those that rest is no draw.
         """
-        level = self.memory.levels[found.level]
+        level = self.memory.levels[open_level.level]
         if signal:
-            self.memory.rests.pop(found.task, None)
-            self._asleep.pop(found.level, None)
+            self.memory.rests.pop(open_level.task, None)
+            self._asleep.pop(open_level.level, None)
             return
-        last = self.memory.rests.get(found.task)
+        last = self.memory.rests.get(open_level.task)
         streak = min(last.streak + 1, LONGEST_STREAK) if last is not None else 1
-        rest = min(2 ** (streak - 1), self._config.max_rest)
-        self.memory.rests[found.task] = TaskRest(streak, level.drawn + rest * level.size)
+        rest_epochs = min(2 ** (streak - 1), self._config.max_rest)
+        self.memory.rests[open_level.task] = TaskRest(streak, level.drawn + rest_epochs * level.size)
 
     def row(self) -> dict[str, float]:
         memory = self.memory
@@ -235,8 +235,8 @@ class Levelled:
 
     def state(self) -> dict[str, Any]:
         memory = self.memory
-        kept: dict[str, Mapping[Any, Any]] = {"levels": memory.levels, "rests": memory.rests, "open": memory.open}
-        plain = {name: {str(key): _plain(each) for key, each in found.items()} for name, found in kept.items()}
+        parts: dict[str, Mapping[Any, Any]] = {"levels": memory.levels, "rests": memory.rests, "open": memory.open}
+        plain = {name: {str(key): _plain(entry) for key, entry in entries.items()} for name, entries in parts.items()}
         return {**plain, "reached": memory.reached}
 
 
@@ -247,7 +247,7 @@ def _plain(record: Any) -> dict[str, Any]:
 
 def _memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> Memory:
     """From a state, where every key is a text."""
-    found = Memory(
+    memory = Memory(
         levels={name: Level(**values) for name, values in state["levels"].items()},
         rests={int(index): TaskRest(**values) for index, values in state["rests"].items()},
         open={int(sequence): OpenLevel(**values) for sequence, values in state["open"].items()},
@@ -255,11 +255,11 @@ def _memory(state: Mapping[str, Any], members: Mapping[str, Sequence[int]]) -> M
     )
     for name, values in state["levels"].items():
         if "drawn" not in values:  # of an older run: rests were counted in epochs of the level's order
-            level = found.levels[name]
+            level = memory.levels[name]
             level.drawn = level.cursor
-            for index in found.rests.keys() & set(members.get(name, ())):
-                found.rests[index].until *= level.size
-    return found
+            for index in memory.rests.keys() & set(members.get(name, ())):
+                memory.rests[index].until *= level.size
+    return memory
 
 
 def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[Task], str]) -> dict[str, list[int]]:
@@ -271,15 +271,15 @@ def levels(config: CurriculumConfig, tasks: Sequence[Task], level_of: Callable[[
     for index, task in enumerate(tasks):
         name = level_of(task) if config.level is None else _field(task, config.level)
         members.setdefault(name, []).append(index)
-    found = sorted(members, key=by_number)
-    given = list(config.weights) if config.name == "mixed" else list(config.order)
-    unknown = [name for name in given if name not in members]
+    names = sorted(members, key=by_number)
+    order = list(config.weights) if config.name == "mixed" else list(config.order)
+    unknown = [name for name in order if name not in members]
     if unknown:
         key = "weights" if config.name == "mixed" else "order"
         raise BadInput(
-            f"no task has the level {unknown[0]!r}: the levels are {', '.join(found)}", key=f"curriculum.{key}"
+            f"no task has the level {unknown[0]!r}: the levels are {', '.join(names)}", key=f"curriculum.{key}"
         )
-    return {name: members[name] for name in given or found}
+    return {name: members[name] for name in order or names}
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
@@ -289,8 +289,8 @@ def by_number(name: str) -> list[tuple[int, str]]:
 
 def _field(task: Task, key: str) -> str:
     if key not in task.record:
-        known = ", ".join(task.record)
-        raise BadInput(f"task {task.task_id} has no such field: it has {known}", key="curriculum.level", found=key)
+        keys = ", ".join(task.record)
+        raise BadInput(f"task {task.task_id} has no such field: it has {keys}", key="curriculum.level", found=key)
     return str(task.record[key])
 
 
@@ -304,7 +304,7 @@ def _difficulty(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
 
 
 def _staged_weights(config: CurriculumConfig, memory: Memory) -> dict[str, float]:
-    """Those that were come to; the next one follows when the recent groups of the last have a reward of `pass_at`."""
+    """The levels reached so far; the next follows once the recent groups of the last have a reward of `pass_at`."""
     return {
         name: float(level.size if number < memory.reached else 0)
         for number, (name, level) in enumerate(memory.levels.items())

@@ -41,30 +41,30 @@ def episode_s(messages: int, reply_s: float, tokens: int) -> Derived:
     """Of an attempt at an episode. messages: of the model. reply_s: that one reply of the environment may take.
     tokens: of a whole response."""
     waits = min(messages - 1, MOST_LATE)
-    said = f"{tokens:,} tokens / {SLOW_TOKENS:g} a second" + (f" + {waits} replies x {reply_s:g} s" if waits else "")
+    formula = f"{tokens:,} tokens / {SLOW_TOKENS:g} a second" + (f" + {waits} replies x {reply_s:g} s" if waits else "")
     work = tokens / SLOW_TOKENS + waits * reply_s
-    return Derived(work, said) if work >= LEAST_EPISODE_S else Derived(LEAST_EPISODE_S, f"at least, {said}")
+    return Derived(work, formula) if work >= LEAST_EPISODE_S else Derived(LEAST_EPISODE_S, f"at least, {formula}")
 
 
 def episodes_at_once(workers: int, seats: int, messages: int) -> Derived:
     """What fills every engine. messages: of the model in an episode; between two of them its seat is free."""
     away = AWAY if messages > 1 else 1.0
-    said = f"{workers} engines x {seats} seats" + f" x {away:g}" * (messages > 1)
-    return Derived(math.ceil(workers * seats * away), said)
+    formula = f"{workers} engines x {seats} seats" + f" x {away:g}" * (messages > 1)
+    return Derived(math.ceil(workers * seats * away), formula)
 
 
 def evaluation_s(episodes: int, at_once: int, episode_s: float) -> Derived:
     """Of an evaluation beside training, which finds the seats taken."""
     waves = math.ceil(episodes / at_once) if episodes else 1
-    said = f"{1 + waves} x {episode_s:g} s: {episodes:,} episodes, {at_once:,} at once, after those under way"
-    return Derived((1 + waves) * episode_s, said)
+    formula = f"{1 + waves} x {episode_s:g} s: {episodes:,} episodes, {at_once:,} at once, after those under way"
+    return Derived((1 + waves) * episode_s, formula)
 
 
 def start_s(size: int) -> Derived:
     """Of a process that loads so many bytes of models."""
     loading = moved_s(size)
-    said = f"{LEAST_START_S:g} s + {PATIENCE:g} x {size / 1e9:,.1f} GB / {SLOWEST / 1e6:g} MB/s"
-    return Derived(LEAST_START_S + loading, said)
+    formula = f"{LEAST_START_S:g} s + {PATIENCE:g} x {size / 1e9:,.1f} GB / {SLOWEST / 1e6:g} MB/s"
+    return Derived(LEAST_START_S + loading, formula)
 
 
 def moved_s(size: int, rate: float = SLOWEST) -> float:

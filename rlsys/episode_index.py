@@ -57,7 +57,7 @@ def index_row(
         "correct": _is_correct(line.get("correct"), parts, solved_by),
         "advantage": _number(line.get("advantage")),
         "tokens": _whole(line.get("num_tokens")),
-        "turns": sum(isinstance(each, dict) and each.get("role") == "assistant" for each in messages),
+        "turns": sum(isinstance(message, dict) and message.get("role") == "assistant" for message in messages),
         "calls": int(_number(metrics.get(CALLS)) or 0),
         "end": _text(line.get("end")),
         "truncated": line.get("truncated") is True,
@@ -74,8 +74,8 @@ def _is_correct(verdict: Any, parts: Mapping[str, float], solved_by: Mapping[str
     """The verdict of a grader or a judge, else the parts of the reward that pay for a right answer."""
     if isinstance(verdict, bool):
         return verdict
-    known = {part: least for part, least in solved_by.items() if part in parts}
-    return any(parts[part] > least for part, least in known.items()) if known else None
+    thresholds = {part: least for part, least in solved_by.items() if part in parts}
+    return any(parts[part] > least for part, least in thresholds.items()) if thresholds else None
 
 
 def _versions(value: Any) -> list[int]:
@@ -84,8 +84,8 @@ def _versions(value: Any) -> list[int]:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    found = {str(key): _number(own) for key, own in _mapping(value).items()}
-    return {key: own for key, own in found.items() if own is not None}
+    numbers = {str(key): _number(raw) for key, raw in _mapping(value).items()}
+    return {key: number for key, number in numbers.items() if number is not None}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -9,13 +9,13 @@ from dataclasses import fields
 from typing import Any
 
 BOUNDS: dict[str, Callable[[float], bool]] = {
-    "at least 1": lambda found: found >= 1,
-    "0 or more": lambda found: found >= 0,
-    "at least 0": lambda found: found >= 0,
-    "above 0": lambda found: found > 0,
-    "between 0 and 1": lambda found: 0 <= found <= 1,
-    "above 0 and at most 1": lambda found: 0 < found <= 1,
-    "above 0 and at most 2": lambda found: 0 < found <= 2,
+    "at least 1": lambda number: number >= 1,
+    "0 or more": lambda number: number >= 0,
+    "at least 0": lambda number: number >= 0,
+    "above 0": lambda number: number > 0,
+    "between 0 and 1": lambda number: 0 <= number <= 1,
+    "above 0 and at most 1": lambda number: 0 < number <= 1,
+    "above 0 and at most 2": lambda number: 0 < number <= 2,
     "a finite number": math.isfinite,
 }
 
@@ -79,8 +79,8 @@ def describe_error(error: BaseException) -> str:
 
 def last_line(error: BaseException) -> str:
     """The same, with the folder that was written of it (`SEE`)."""
-    seen = [note for note in getattr(error, "__notes__", ()) if note.startswith(SEE)]
-    return "; ".join([describe_error(error), *seen])
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(SEE)]
+    return "; ".join([describe_error(error), *notes])
 
 
 def require(condition: bool, key: str, found: object, expected: str, *, where: object = "") -> None:
@@ -96,25 +96,25 @@ def require_bounds(config: object, prefix: str, expected: str, *keys: str) -> No
     """
     bound = expected.removesuffix(", or null").removeprefix("null, or ")
     for key in keys:
-        found = getattr(config, key)
-        fits = bound != expected if found is None else BOUNDS[bound](found)
-        require(fits, prefix + key, found, expected)
+        value = getattr(config, key)
+        fits = bound != expected if value is None else BOUNDS[bound](value)
+        require(fits, prefix + key, value, expected)
 
 
 def refuse_unread(config: Any, prefix: str, keys: Collection[str], because: str) -> None:
     """Raise BadInput where one of these fields differs from its default, since nothing would read it."""
-    changed = [each for each in fields(config) if each.name in keys and getattr(config, each.name) != each.default]
-    if changed:
-        named = ", ".join(f"{prefix}{each.name}={getattr(config, each.name)!r}" for each in changed)
-        undo = " ".join(f"{prefix}{each.name}={'null' if each.default is None else each.default}" for each in changed)
-        raise BadInput(f"{named}: no effect {because}; expected {undo}")
+    edits = [field for field in fields(config) if field.name in keys and getattr(config, field.name) != field.default]
+    if edits:
+        settings = ", ".join(f"{prefix}{field.name}={getattr(config, field.name)!r}" for field in edits)
+        undo = " ".join(f"{prefix}{field.name}={'null' if field.default is None else field.default}" for field in edits)
+        raise BadInput(f"{settings}: no effect {because}; expected {undo}")
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, object]) -> str:
     """`seed=1, not 2; env.style='choice', not None`: the first few; empty where nothing differs."""
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    shown = [f"{key}={_short(before.get(key))}, not {_short(now.get(key))}" for key in keys[:MOST_SHOWN]]
-    return "; ".join(shown + [f"{len(keys) - MOST_SHOWN} more"] * (len(keys) > MOST_SHOWN))
+    changes = [f"{key}={_short(before.get(key))}, not {_short(now.get(key))}" for key in keys[:MOST_SHOWN]]
+    return "; ".join(changes + [f"{len(keys) - MOST_SHOWN} more"] * (len(keys) > MOST_SHOWN))
 
 
 def _short(value: object) -> str:
@@ -122,13 +122,13 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:60]} ... {text[-16:]}"
 
 
-def nearest(word: str, known: Iterable[object], *, otherwise: str | None = None, alike: float = 0.4) -> str:
+def nearest(word: str, candidates: Iterable[object], *, otherwise: str | None = None, alike: float = 0.4) -> str:
     """The known name most like `word`, for the end of an error line: ` (did you mean 'learner.lr'?)`.
 
     alike: how much the two must have in common, from 0 to 1. Where none is: `otherwise`, and without it the whole list,
     ` (known: learner.lr, loop.group_size)`.
     """
-    names = list(map(str, known))
+    names = list(map(str, candidates))
     close = difflib.get_close_matches(word[:80], names, n=1, cutoff=alike)
     if close:
         return f" (did you mean {close[0]!r}?)"

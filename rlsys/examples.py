@@ -49,8 +49,8 @@ def read_answer(record: dict[str, Any], where: str) -> Example:
     record = _known(record, where)
     keys = [key for key in ("messages", "response") if key in record]
     if len(keys) != 1:
-        found = 'both "messages" and' if keys else 'neither "messages" nor'
-        raise BadInput(f'{found} "response"', where=where, expected="one of them")
+        problem = 'both "messages" and' if keys else 'neither "messages" nor'
+        raise BadInput(f'{problem} "response"', where=where, expected="one of them")
     messages = _conversation(record, keys[0], "assistant", where)
     if "prompt" in record:
         refuse_echo(record["prompt"], record[keys[0]], where)
@@ -74,16 +74,16 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
             raise BadInput(f'no "{key}"', where=where, expected='{"prompt", "chosen", "rejected"}')
     if "prompt" in record:
         refuse_echo(record["prompt"], record["chosen"], where)  # a bad answer may well repeat it
-        asked = _conversation(record, "prompt", "user", where)
+        question = _conversation(record, "prompt", "user", where)
     else:
-        whole = _conversation(record, "chosen", "assistant", where)
-        asked = whole[: _first_of_assistant(whole)]
-        if not asked:
+        conversation = _conversation(record, "chosen", "assistant", where)
+        question = conversation[: _first_of_assistant(conversation)]
+        if not question:
             raise BadInput('no "prompt", and no message before the assistant\'s first', where=where)
     parts = [
-        split_answer(asked, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")
+        split_answer(question, _conversation(record, key, "assistant", where), where) for key in ("chosen", "rejected")
     ]
-    prompt, said = parts[0][0], [messages for _, messages in parts]
+    prompt, responses = parts[0][0], [messages for _, messages in parts]
     if parts[1][0] != prompt:
         raise BadInput('"chosen" and "rejected" answer two prompts', where=where)
     answers = [
@@ -92,7 +92,7 @@ def read_pair(record: dict[str, Any], where: str) -> Example:
             samples=read_samples(record, f"{key}_samples", where),
             truncated=_flag(record, f"{key}_truncated", where),
         )
-        for key, messages in zip(("chosen", "rejected"), said, strict=True)
+        for key, messages in zip(("chosen", "rejected"), responses, strict=True)
     ]
     if any(len(answer.samples) > 1 for answer in answers):
         raise BadInput("an answer of a pair in several samples", where=where, expected="one each")
@@ -139,7 +139,7 @@ def split_answer(
 
 
 def _first_of_assistant(messages: tuple[Message, ...]) -> int:
-    return next((index for index, each in enumerate(messages) if each.role == "assistant"), len(messages))
+    return next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
 
 
 def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], answers: list[Answer]) -> Example:
@@ -147,8 +147,8 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
         if not answer.samples:  # what was sampled may be the end of the message alone
             require_learnable(answer.messages, where)
     digest = _digest([[message.role, message.content] for message in prompt])
-    given = record.get("task")
-    task = record.get("task_id") or (given.get("task_id") if isinstance(given, dict) else None)
+    task_record = record.get("task")
+    task = record.get("task_id") or (task_record.get("task_id") if isinstance(task_record, dict) else None)
     names = (digest, *[f"task {task}"] * bool(task), f"~{_digest(plain_messages(prompt))}")
     return Example(prompt=prompt, answers=tuple(answers), tokenizer=str(record.get("tokenizer", "")), names=names)
 
@@ -156,8 +156,8 @@ def _example(record: dict[str, Any], where: str, prompt: tuple[Message, ...], an
 def require_learnable(messages: Sequence[Message], where: str) -> None:
     """Raises BadInput for an answer in which the assistant says nothing, in one of its turns or in all of them, or has
     two turns that nothing parts."""
-    said = [message for message in messages if message.role == "assistant"]
-    if not said or not all(message.content.strip() or message.calls for message in said):
+    turns = [message for message in messages if message.role == "assistant"]
+    if not turns or not all(message.content.strip() or message.calls for message in turns):
         raise BadInput("an answer in which the assistant says nothing", where=where)
     for first, second in pairwise(messages):
         if first.role == second.role == "assistant":
@@ -177,8 +177,8 @@ def _conversation(record: Mapping[str, Any], key: str, role: str, where: str) ->
         refuse_packed(value, where, key)
         value = [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
-        found = "an empty list" if value == [] else kind_of(value)
-        raise BadInput(where=where, key=f'"{key}"', found=found, expected="a text or a list of messages")
+        kind = "an empty list" if value == [] else kind_of(value)
+        raise BadInput(where=where, key=f'"{key}"', found=kind, expected="a text or a list of messages")
     messages = read_messages(value, place, ROLES)
     for index, message in enumerate(messages):
         if any("\ud800" <= character <= "\udfff" for character in message.content):

@@ -89,10 +89,10 @@ def _sync(path: Path) -> None:
 
 def remove_tree(folder: Path) -> None:
     """At once for whoever looks for its name: a kill in the middle of it leaves nothing that looks whole."""
-    gone = folder.with_name(f"{REMOVED}{folder.name}")
-    shutil.rmtree(gone, ignore_errors=True)  # of a process that was killed
+    trash = folder.with_name(f"{REMOVED}{folder.name}")
+    shutil.rmtree(trash, ignore_errors=True)  # of a process that was killed
     with contextlib.suppress(FileNotFoundError):  # who begins a checkpoint meanwhile removes it too
-        shutil.rmtree(folder.rename(gone))
+        shutil.rmtree(folder.rename(trash))
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> str:
@@ -148,8 +148,8 @@ def unpack(path: Path) -> Path:
     with path.open("rb") as file:
         if not is_packed(file.read(1)):
             return path
-    found = path.stat()
-    return _plain_copy(path.resolve(), found.st_ino, found.st_mtime_ns, found.st_size)
+    info = path.stat()
+    return _plain_copy(path.resolve(), info.st_ino, info.st_mtime_ns, info.st_size)
 
 
 @cache

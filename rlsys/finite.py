@@ -15,7 +15,7 @@ def require_finite(reward: Reward) -> Reward:
     """The reward itself. Raises BadInput for a nan or an infinity, also of a float32, which would spoil every mean it
     enters, and for parts that do not sum to the value: their curves would explain another reward."""
     parts = list(reward.parts.values())
-    numbers = [reward.value, *parts, *(each for stream in reward.streams for each in stream.values)]
+    numbers = [reward.value, *parts, *(token_value for stream in reward.streams for token_value in stream.values)]
     if not all(math.isfinite(number) and abs(number) <= LARGEST for number in numbers):
         raise BadInput(f"the reward is {reward.value}, or a part or token of it: not a finite number of 32 bits")
     size = max(1.0, *map(abs, [reward.value, *parts]))

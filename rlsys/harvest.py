@@ -76,47 +76,47 @@ def harvest_groups(
         signals[sequence], credit = credit_group(algorithm, group)
         if credit is None:
             outcomes[sequence] = "filtered" if graded else "failed"
-            left_out["without_signal"] += sum(each.num_sampled for each in group.summaries) if graded else 0
+            left_out["without_signal"] += sum(summary.num_sampled for summary in group.summaries) if graded else 0
             continue
-        kept: list[list[SampleRef]] = []
-        for each, advantage in zip(group.summaries, credit, strict=True):
+        refs: list[list[SampleRef]] = []
+        for summary, advantage in zip(group.summaries, credit, strict=True):
             if math.isnan(advantage):
-                masked = algorithm.truncated != "train" and each.end.truncates
-                left_out["truncated" if masked else "ungraded"] += each.num_sampled
+                masked = algorithm.truncated != "train" and summary.end.truncates
+                left_out["truncated" if masked else "ungraded"] += summary.num_sampled
                 continue
-            advantages[sequence, each.sibling] = advantage
+            advantages[sequence, summary.sibling] = advantage
             fresh, stale = sample_refs(
-                each, group_id=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
+                summary, group_id=sequence, advantage=advantage, version=version, max_token_lag=max_token_lag
             )
             left_out["stale"] += stale
-            kept.append(fresh)
-        outcomes[sequence] = "trained" if any(kept) else "filtered"
-        trained.append(kept)
+            refs.append(fresh)
+        outcomes[sequence] = "trained" if any(refs) else "filtered"
+        trained.append(refs)
     fates: Metrics = {f"tokens/{fate}": Sum(count) for fate, count in left_out.items()}
-    trajectories = [each for group in groups for each in group.summaries]
-    given = [each.reward for each in trajectories if isinstance(each.reward, Reward)]
+    trajectories = [summary for group in groups for summary in group.summaries]
+    all_rewards = [summary.reward for summary in trajectories if isinstance(summary.reward, Reward)]
     return Harvest(
         samples=weigh(trained, algorithm.reduction, length=longest),
-        discounts=next((reward.discounts for reward in given), (1.0,)),
+        discounts=next((reward.discounts for reward in all_rewards), (1.0,)),
         advantages=advantages,
         outcomes=outcomes,
         signals=signals,
         means=means,
-        rewards=[reward.value for reward in given],
-        lags=[version - each.oldest_version for each in trajectories if each.oldest_version is not None],
+        rewards=[reward.value for reward in all_rewards],
+        lags=[version - summary.oldest_version for summary in trajectories if summary.oldest_version is not None],
         failures=failure_counts(trajectories),
-        sampled=sum(each.num_sampled for each in trajectories),
-        discarded=sum(each.discarded_tokens for each in trajectories),
+        sampled=sum(summary.num_sampled for summary in trajectories),
+        discarded=sum(summary.discarded_tokens for summary in trajectories),
         metrics=merge([*step_metrics(groups, outcomes, version), fates]),
     )
 
 
 def step_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], version: int) -> list[Metrics]:
     """What a step's trajectories and groups say, whatever of them is trained. version: the weights that are trained."""
-    trajectories = [each for group in groups for each in group.summaries]
-    graded = [each.reward.value for each in trajectories if isinstance(each.reward, Reward)]
+    trajectories = [summary for group in groups for summary in group.summaries]
+    graded = [trajectory.reward.value for trajectory in trajectories if isinstance(trajectory.reward, Reward)]
     metrics: list[Metrics] = [trajectory_metrics(trajectory) for trajectory in trajectories]
-    metrics += [lag_metrics(each, version) for each in trajectories]
+    metrics += [lag_metrics(trajectory, version) for trajectory in trajectories]
     metrics += [{f"failures/{kind}": Sum(float(count)) for kind, count in failure_counts(trajectories).items()}]
     metrics += [group_metrics(groups, outcomes), use_metrics(trajectories)]
     metrics += [{"episode/count": Sum(len(trajectories))}]
@@ -127,12 +127,12 @@ def metrics_by_env(
     groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome], envs: Collection[str], version: int
 ) -> Metrics:
     """`step_metrics` of each of several environments, under keys such as `by_env/sums/reward/mean`."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for name in envs:
-        own = [group for group in groups if env_of(group.ticket.task.task_id) == name]
-        merged = merge(step_metrics(own, outcomes, version))
-        found |= {by_name(name, key): metric for key, metric in merged.items()}
-    return found
+        env_groups = [group for group in groups if env_of(group.ticket.task.task_id) == name]
+        merged = merge(step_metrics(env_groups, outcomes, version))
+        metrics |= {by_name(name, key): metric for key, metric in merged.items()}
+    return metrics
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -158,14 +158,14 @@ def trajectory_metrics(trajectory: TrajectorySummary) -> Metrics:
     if isinstance(reward, Reward):
         row |= {"reward/mean": Mean(reward.value), "reward/max": Max(reward.value), "reward/min": Min(reward.value)}
         row |= {f"reward/part/{name}": Mean(value) for name, value in reward.parts.items()}
-        row |= {f"reward/stream/{each.name}": Mean(sum(each.values)) for each in reward.streams}
+        row |= {f"reward/stream/{stream.name}": Mean(sum(stream.values)) for stream in reward.streams}
     return row
 
 
 def first_exception(trajectories: Sequence[TrajectorySummary]) -> Failure | None:
     """What the environment, reward, task or template of one of them raised, whether it was played again or not."""
-    broke = (failure for each in trajectories for failure in (*each.retried, each.reward))
-    return next((each for each in broke if isinstance(each, Failure) and each.kind is FailureKind.DATA), None)
+    outcomes = (failure for trajectory in trajectories for failure in (*trajectory.retried, trajectory.reward))
+    return next((error for error in outcomes if isinstance(error, Failure) and error.kind is FailureKind.DATA), None)
 
 
 def lag_metrics(trajectory: TrajectorySummary, version: int) -> Metrics:
@@ -182,25 +182,25 @@ def group_metrics(groups: Sequence[GroupRef], outcomes: Mapping[int, Outcome]) -
     row: dict[str, Metric] = {}
     for name in ("trained", "filtered", "failed"):
         of_kind = [group for group in groups if outcomes[group.ticket.sequence] == name]
-        sampled = sum(each.num_sampled for group in of_kind for each in group.summaries)
+        sampled = sum(summary.num_sampled for group in of_kind for summary in group.summaries)
         row |= {f"groups/{name}": Sum(len(of_kind)), f"tokens/in_{name}_groups": Sum(sampled)}
     return row
 
 
 def failure_counts(trajectories: Sequence[TrajectorySummary]) -> dict[str, int]:
-    kinds = Counter(each.reward.kind for each in trajectories if isinstance(each.reward, Failure))
+    kinds = Counter(trajectory.reward.kind for trajectory in trajectories if isinstance(trajectory.reward, Failure))
     return {kind.value: kinds[kind] for kind in FailureKind} | {"retried": sum(len(t.retried) for t in trajectories)}
 
 
 def check_failures(groups: Sequence[GroupRef], limit: float) -> None:
-    trajectories = [each for group in groups for each in group.summaries]
+    trajectories = [summary for group in groups for summary in group.summaries]
     failures = [t.reward for t in trajectories if isinstance(t.reward, Failure)]
     check_failed(failures, len(trajectories), limit, "trajectories of this step")
 
 
 def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
     """Raises RunFailed for rewards per token that no algorithm would read, of a reward that did not declare them."""
-    rewards = [each.reward for group in groups for each in group.summaries if isinstance(each.reward, Reward)]
+    rewards = [summary.reward for group in groups for summary in group.summaries if isinstance(summary.reward, Reward)]
     stream = next((stream for reward in rewards for stream in reward.streams), None)
     if stream is not None and not read:
         raise RunFailed(
@@ -209,10 +209,10 @@ def check_streams(groups: Sequence[GroupRef], *, read: bool) -> None:
         )
 
 
-def check_failed(failures: Sequence[Failure], of: int, limit: float, what: str) -> None:
+def check_failed(failures: Sequence[Failure], of: int, limit: float, subject: str) -> None:
     """Raises RunFailed where more than this share of them failed."""
     if len(failures) > limit * of:
-        many = f"{len(failures)} of {of} {what} failed (limit loop.max_failed_share={limit:g})"
+        many = f"{len(failures)} of {of} {subject} failed (limit loop.max_failed_share={limit:g})"
         raise RunFailed(f"{many}; {first_of(failures)}")
 
 

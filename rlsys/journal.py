@@ -124,7 +124,7 @@ class Journal:
         Raises BadInput where rows before the mark are lost: what the weights have seen is then unknown.
         """
         self.path = path
-        self.mark, lineage, self.chain, whole = _look(path)
+        self.mark, lineage, self.chain, size = _look(path)
         if keep is not None and keep > self.mark:
             raise BadInput(
                 f"it has {self.mark} rows, and the checkpoint was saved after {keep}: restore the file, go "
@@ -132,9 +132,9 @@ class Journal:
                 "model.path=CHECKPOINT/hf",
                 where=path,
             )
-        torn = path.stat().st_size - whole if path.exists() else 0
+        torn = path.stat().st_size - size if path.exists() else 0
         if torn:  # a crash mid-write: it was never committed
-            os.truncate(path, whole)
+            os.truncate(path, size)
         self.lineage = 1 + lineage
         self._file = path.open("a")
         self._lock = threading.Lock()  # a checkpoint is sealed by the thread that writes it
@@ -197,13 +197,13 @@ class Journal:
 def _look(path: Path) -> tuple[int, int, str, int]:
     """(rows, the last lineage or -1, the last row's chain, bytes up to a torn row), in one pass. What is as it was
     written is not taken apart. Raises BadInput with the line that is damaged."""
-    rows, lineage, chain, whole = 0, -1, "", 0
+    rows, lineage, chain, size = 0, -1, "", 0
     for rows, line in _whole_lines(path):
         link = follow(line, chain)
-        chain, whole = link.chain, whole + len(line)
+        chain, size = link.chain, size + len(line)
         if not (link.chain and link.fits) or BEGIN in line:
             lineage = max(lineage, read_row(line, f"{path} line {rows}").lineage)
-    return rows, lineage, chain, whole
+    return rows, lineage, chain, size
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -226,12 +226,12 @@ def read_surviving(path: Path) -> Iterator[Row]:
 
 
 def _surviving_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Read twice: what is void is known at the end."""
-    named = ((number, read_row(line, f"{path} line {number}")) for number, line in _whole_lines(path) if BEGIN in line)
-    lines, begun = _whole_lines(path), 0
-    for alive in _stretches((number - 1, row) for number, row in named):
-        yield from islice(lines, alive.start - begun, alive.stop and alive.stop - begun)
-        begun = alive.stop or 0
+    """The lines that no later `Begin` made void. The file is read twice: which ones those are is known at its end."""
+    begins = ((number, read_row(line, f"{path} line {number}")) for number, line in _whole_lines(path) if BEGIN in line)
+    lines, position = _whole_lines(path), 0
+    for alive in _stretches((number - 1, row) for number, row in begins):
+        yield from islice(lines, alive.start - position, alive.stop and alive.stop - position)
+        position = alive.stop or 0
 
 
 def _stretches(rows: Iterable[tuple[int, Row]]) -> list[slice]:
@@ -240,7 +240,7 @@ def _stretches(rows: Iterable[tuple[int, Row]]) -> list[slice]:
     for place, row in rows:
         if isinstance(row, Begin):
             keep = min(place, row.keep)
-            alive = [slice(each.start, min(each.stop or keep, keep)) for each in alive if each.start < keep]
+            alive = [slice(stretch.start, min(stretch.stop or keep, keep)) for stretch in alive if stretch.start < keep]
             alive.append(slice(place, None))
     return alive
 
@@ -252,16 +252,16 @@ def read_row(line: bytes, where: str) -> Row:
     if not isinstance(event, str):
         raise BadInput(f"no row of a journal: event is {kind_of(event)}", where=where, expected="a text")
     kind = EVENTS.get(event, Other)
-    known = {name: value.get(name, default) for name, default, _ in FIELDS[kind]}
-    known |= {name: sys.intern(known[name]) for name in REPEATED & known.keys() if type(known[name]) is str}
-    if all(type(known[name]) is expected for name, _, expected in FIELDS[kind]):
-        made: Row = kind(**known)
-        return made
+    values = {name: value.get(name, default) for name, default, _ in FIELDS[kind]}
+    values |= {name: sys.intern(values[name]) for name in REPEATED & values.keys() if type(values[name]) is str}
+    if all(type(values[name]) is expected for name, _, expected in FIELDS[kind]):
+        record: Row = kind(**values)
+        return record
     for field in fields(kind):
-        found = value.get(field.name, field.default)
+        field_value = value.get(field.name, field.default)
         expected = "a number" if field.type == "int" else "a text"
-        if found is MISSING or kind_of(found) != expected:
-            name = "nothing" if found is MISSING else kind_of(found)
+        if field_value is MISSING or kind_of(field_value) != expected:
+            name = "nothing" if field_value is MISSING else kind_of(field_value)
             raise BadInput(f"no row of a journal: {field.name} is {name}", where=where, expected=expected)
     row: Row = decode(kind, value)
     return row
@@ -285,12 +285,12 @@ def split_late(rows: Iterable[Row]) -> tuple[list[Finished], list[Finished]]:
     them.
     """
     first: dict[int, int] = {}
-    own: list[Finished] = []
+    on_time: list[Finished] = []
     late: list[Finished] = []
     for row in rows:
         if isinstance(row, Finished):
-            (own if first.setdefault(row.step, row.lineage) == row.lineage else late).append(row)
-    return own, late
+            (on_time if first.setdefault(row.step, row.lineage) == row.lineage else late).append(row)
+    return on_time, late
 
 
 PROMPTS = ("dispatched", "trained", "failed", "filtered", "in_flight")  # of a ledger and of a summary
@@ -311,7 +311,7 @@ class Ledger:
 def count_prompts(path: Path, step: int) -> dict[str, int]:
     """`PROMPTS` of a `ledger` of the rows that survive until this step, without problems: a byte a prompt."""
     codes: dict[str, bytearray] = defaultdict(bytearray)  # by stage, of each sequence: 0, begun, or its outcome
-    begun, outcomes = 1, {"trained": 2, "filtered": 3, "failed": 4}
+    begun_code, outcomes = 1, {"trained": 2, "filtered": 3, "failed": 4}
     most = path.stat().st_size  # sequences are numbered from 0, and each of them has a row
     for number, line in _surviving_lines(path):
         head = HEAD.match(line)
@@ -326,14 +326,14 @@ def count_prompts(path: Path, step: int) -> dict[str, int]:
             outcome, at = (row.outcome, row.step) if isinstance(row, Finished) else (None, 0)
         if not 0 <= sequence < most:
             continue
-        own = codes[stage]
+        stage_codes = codes[stage]
         if outcome is None:
-            own.extend(bytes(max(0, sequence + 1 - len(own))))
-            own[sequence] = max(own[sequence], begun)
-        elif at <= step and sequence < len(own):
-            own[sequence] = outcomes.get(outcome, begun)
-    counts = {name: sum(own.count(code) for own in codes.values()) for name, code in outcomes.items()}
-    in_flight = sum(own.count(begun) for own in codes.values())
+            stage_codes.extend(bytes(max(0, sequence + 1 - len(stage_codes))))
+            stage_codes[sequence] = max(stage_codes[sequence], begun_code)
+        elif at <= step and sequence < len(stage_codes):
+            stage_codes[sequence] = outcomes.get(outcome, begun_code)
+    counts = {name: sum(stage_codes.count(code) for stage_codes in codes.values()) for name, code in outcomes.items()}
+    in_flight = sum(stage_codes.count(begun_code) for stage_codes in codes.values())
     return {"dispatched": in_flight + sum(counts.values()), **counts, "in_flight": in_flight}
 
 
@@ -345,12 +345,12 @@ def ledger(rows: Iterable[Row]) -> Ledger:
     problems: list[str] = []
     for row in rows:
         if isinstance(row, Dispatched):
-            key, what = (row.stage, row.sequence), (row.epoch, row.task)
+            key, draw = (row.stage, row.sequence), (row.epoch, row.task)
             if key not in dispatched:
-                in_epoch[(row.stage, *what)] += 1
-            elif dispatched[key] != what:
-                problems.append(f"{key} was dispatched as {dispatched[key]} and as {what}")
-            dispatched[key] = what
+                in_epoch[(row.stage, *draw)] += 1
+            elif dispatched[key] != draw:
+                problems.append(f"{key} was dispatched as {dispatched[key]} and as {draw}")
+            dispatched[key] = draw
         elif isinstance(row, Finished):
             key = (row.stage, row.sequence)
             if key in outcomes:
@@ -360,8 +360,8 @@ def ledger(rows: Iterable[Row]) -> Ledger:
             outcomes[key] = row.outcome
     problems += [f"task {task} of epoch {epoch} came {n} times" for (_, epoch, task), n in in_epoch.items() if n > 1]
     for stage in {stage for stage, _ in dispatched}:
-        seen = {sequence for name, sequence in dispatched if name == stage}
-        if missing := sorted(set(range(max(seen) + 1)) - seen):
+        sequences = {sequence for name, sequence in dispatched if name == stage}
+        if missing := sorted(set(range(max(sequences) + 1)) - sequences):
             problems.append(f"{stage}: {len(missing)} sequences were skipped, the first is {missing[0]}")
     closed = list(outcomes.values())
     return Ledger(

@@ -24,11 +24,11 @@ T = TypeVar("T")
 def encode(value: Any, optional: frozenset[str] = frozenset()) -> Any:
     """A dataclass as plain JSON; its `optional` keys are left out where they hold their default, or are empty."""
     if is_dataclass(value):
-        known = ((each, getattr(value, each.name)) for each in fields(value))
-        said = ((each.name, own) for each, own in known if each.name not in optional or own not in (each.default, {}))
-        return {name: encode(own, optional) for name, own in said}
+        pairs = ((field, getattr(value, field.name)) for field in fields(value))
+        entries = ((field.name, v) for field, v in pairs if field.name not in optional or v not in (field.default, {}))
+        return {name: encode(v, optional) for name, v in entries}
     if isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], tuple)):
-        return [encode(each, optional) for each in value]  # a tuple of numbers is JSON as it is
+        return [encode(element, optional) for element in value]  # a tuple of numbers is JSON as it is
     return dict(value) if isinstance(value, Mapping) else value
 
 
@@ -44,22 +44,22 @@ def decode(kind: Any, value: Any) -> Any:
 def _decoder(kind: Any) -> Callable[[Any], Any]:
     if is_dataclass(kind) and isinstance(kind, type):
         inner = {name: _decoder(hint) for name, hint in get_type_hints(kind).items()}
-        return lambda value: kind(**{name: inner[name](own) for name, own in value.items() if name in inner})
+        return lambda value: kind(**{name: inner[name](raw) for name, raw in value.items() if name in inner})
     arguments = get_args(kind)
     if get_origin(kind) is UnionType:
-        other = _decoder(arguments[0])
-        return lambda value: None if value is None else other(value)
+        decode_inner = _decoder(arguments[0])
+        return lambda value: None if value is None else decode_inner(value)
     if get_origin(kind) is tuple:
-        each = _decoder(arguments[0])
-        return tuple if arguments[0] in (int, str) else lambda value: tuple(map(each, value))
+        decode_element = _decoder(arguments[0])
+        return tuple if arguments[0] in (int, str) else lambda value: tuple(map(decode_element, value))
     return kind if isinstance(kind, type) and issubclass(kind, Enum) else lambda value: value
 
 
 def read_as(kind: type[T], values: Mapping[str, Any], where: str, otherwise: str) -> T:
     """`decode`, which raises BadInput for what does not fit: that it is `otherwise`."""
     try:
-        found: T = decode(kind, values)
-        return found
+        record: T = decode(kind, values)
+        return record
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput(f"{otherwise} ({error})", where=where) from error
 
@@ -86,10 +86,10 @@ def line_of(record: Mapping[str, Any]) -> bytes:
 class LineFile:
     """Lines of JSON, appended as work ends and continued after a kill. Only their places are for memory."""
 
-    def __init__(self, path: Path, file: IO[bytes], found: Callable[[dict[str, Any], str, int], None]) -> None:
-        """file: open to append and read. found: hears of each line's object, where it stands, and its place.
+    def __init__(self, path: Path, file: IO[bytes], on_line: Callable[[dict[str, Any], str, int], None]) -> None:
+        """file: open to append and read. on_line: gets each line's object, where it stands, and its place.
 
-        A torn last line is cut off. Raises BadInput for a line that is no object, and what `found` raises.
+        A torn last line is cut off. Raises BadInput for a line that is no object, and what `on_line` raises.
         """
         self.path, self._file = path, file
         file.seek(0)
@@ -98,7 +98,7 @@ class LineFile:
             if not line.endswith(b"\n"):
                 break
             where = f"{path} line {number}"
-            found(json_object(line, where), where, end)
+            on_line(json_object(line, where), where, end)
             end += len(line)
         file.truncate(end)
 
@@ -127,7 +127,7 @@ def kind_of(value: object) -> str:
 def format_value(value: object) -> str:
     """A value in an error: short; a long one is described by its kind."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        odd = next((f" with {kind_of(each)}" for each in value if not isinstance(each, type(value[0]))), "")
+        odd = next((f" with {kind_of(element)}" for element in value if not isinstance(element, type(value[0]))), "")
         return f"{kind_of(value)}{odd}" if value else "an empty list"
     text = repr(value)
     return text if len(text) <= 40 else kind_of(value)

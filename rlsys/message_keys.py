@@ -73,7 +73,7 @@ def refuse_packed(text: str, where: str, key: str) -> None:
         with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             packed = parse(text.strip())
             messages = packed if isinstance(packed, list) else [packed]
-            if all(isinstance(each, dict) and "content" in each and each.get("role") in ROLES for each in messages):
+            if all(isinstance(entry, dict) and "content" in entry and entry.get("role") in ROLES for entry in messages):
                 expected = "the messages themselves, a list of objects"
                 raise BadInput("is messages written as a text", where=where, key=f'"{key}"', expected=expected)
 

@@ -61,10 +61,10 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Metric]:
         for name, metric in part.items():
             if isinstance(metric, Mean) and metric.weight == 0:
                 continue
-            seen = merged.get(name)
-            if seen is not None and type(seen) is not type(metric):
-                raise TypeError(f"metric {name!r} is a {type(seen).__name__} and a {type(metric).__name__}")
-            merged[name] = metric if seen is None else seen.merge(metric)  # type: ignore[arg-type]
+            previous = merged.get(name)
+            if previous is not None and type(previous) is not type(metric):
+                raise TypeError(f"metric {name!r} is a {type(previous).__name__} and a {type(metric).__name__}")
+            merged[name] = metric if previous is None else previous.merge(metric)  # type: ignore[arg-type]
     return merged
 
 
@@ -87,6 +87,6 @@ def values(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def _unless_nan(pick: Callable[[float, float], float], one: float, other: float) -> float:
+def _unless_nan(pick: Callable[[float, float], float], left: float, right: float) -> float:
     """`max(1, nan)` is 1 and `max(nan, 1)` is nan: here both are nan, as with sums and means."""
-    return math.nan if math.isnan(one) or math.isnan(other) else pick(one, other)
+    return math.nan if math.isnan(left) or math.isnan(right) else pick(left, right)

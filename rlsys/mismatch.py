@@ -73,5 +73,5 @@ def _means(gap_N: torch.Tensor, bin_N: torch.Tensor, names: Sequence[str]) -> Me
     member_BN = bin_N == torch.arange(len(names), device=bin_N.device)[:, None]
     sums = torch.where(member_BN, gap_N, 0.0).sum(-1).tolist()
     counts = member_BN.sum(-1).tolist()
-    found = zip(names, sums, counts, strict=True)
-    return {f"mismatch/{name}": Mean(total, count) for name, total, count in found if count}
+    bins = zip(names, sums, counts, strict=True)
+    return {f"mismatch/{name}": Mean(total, count) for name, total, count in bins if count}

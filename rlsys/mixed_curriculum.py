@@ -31,10 +31,10 @@ class Turns:
         while len(self._dealt) <= sequence:
             for name, share in self._shares.items():
                 self._credit[name] += share
-            chosen = max(self._credit, key=lambda name: self._credit[name])  # of equals the first
-            self._credit[chosen] -= 1
-            self._dealt.append((chosen, self._count[chosen]))
-            self._count[chosen] += 1
+            env_name = max(self._credit, key=lambda name: self._credit[name])  # of equals the first
+            self._credit[env_name] -= 1
+            self._dealt.append((env_name, self._count[env_name]))
+            self._count[env_name] += 1
         return self._dealt[sequence]
 
 
@@ -46,12 +46,12 @@ class MixedCurriculum:
         self._turns = Turns(weights)
 
     def draw(self, sequence: int) -> DrawnTask:
-        name, own = self._turns.of(sequence)
-        return self._parts[name].draw(own)
+        name, env_sequence = self._turns.of(sequence)
+        return self._parts[name].draw(env_sequence)
 
     def record_group(self, sequence: int, signal: bool | None, reward: float | None) -> None:
-        name, own = self._turns.of(sequence)
-        self._parts[name].record_group(own, signal, reward)
+        name, env_sequence = self._turns.of(sequence)
+        self._parts[name].record_group(env_sequence, signal, reward)
 
     def row(self) -> dict[str, float]:
         return {by_name(name, key): value for name, part in self._parts.items() for key, value in part.row().items()}

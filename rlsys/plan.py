@@ -46,11 +46,11 @@ class BatchPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(ref.num_tokens for each in self.micro_batches for ref in each.samples)
+        return sum(ref.num_tokens for micro_batch in self.micro_batches for ref in micro_batch.samples)
 
     @property
     def num_loss_tokens(self) -> int:
-        return sum(ref.num_loss_tokens for each in self.micro_batches for ref in each.samples)
+        return sum(ref.num_loss_tokens for micro_batch in self.micro_batches for ref in micro_batch.samples)
 
 
 def plan_batch(
@@ -126,10 +126,10 @@ def shard_plan(plan: BatchPlan, world_size: int) -> list[BatchPlan]:
         padding = MicroBatchPlan(samples=(), minibatch=minibatch)
         for rank, indexes in zip(ranks, dealt, strict=True):
             rank += [parts[index] for index in indexes] + [padding] * (max(map(len, dealt)) - len(indexes))
-    needed = [sorted({ref.group_id for part in rank for ref in part.samples}) for rank in ranks]
+    source_ids = [sorted({ref.group_id for part in rank for ref in part.samples}) for rank in ranks]
     return [
         replace(plan, micro_batches=tuple(rank), sources={group_id: plan.sources[group_id] for group_id in group_ids})
-        for rank, group_ids in zip(ranks, needed, strict=True)
+        for rank, group_ids in zip(ranks, source_ids, strict=True)
     ]
 
 
@@ -159,7 +159,7 @@ def pack(
 
 def total_share(row: Sequence[Sample | SampleRef]) -> float:
     """What a row's samples add to the denominator of its minibatch."""
-    return sum(float(each.num_loss_tokens) if each.share is None else each.share for each in row)
+    return sum(float(sample.num_loss_tokens) if sample.share is None else sample.share for sample in row)
 
 
 def consecutive(items: Sequence[T], size: Callable[[T], int], limit: int) -> list[list[T]]:

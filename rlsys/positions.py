@@ -52,10 +52,10 @@ def ropes_of(parameters: Any) -> Iterator[dict[str, Any]]:
     """The parameters of each RoPE: one, or one for each kind of layer."""
     if not isinstance(parameters, dict):
         return
-    inner = [each for each in parameters.values() if isinstance(each, dict)]
+    inner = [value for value in parameters.values() if isinstance(value, dict)]
     if inner:
-        for each in inner:
-            yield from ropes_of(each)
+        for layer_parameters in inner:
+            yield from ropes_of(layer_parameters)
     else:
         yield parameters
 

@@ -31,7 +31,7 @@ class ProbeValues:
 
 def logprob_gaps(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
     """Of every token, in nats. Where either side is nan, the widest gap there is."""
-    gaps = [abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
+    gaps = [abs(a - b) for left, right in zip(ours, theirs, strict=True) for a, b in zip(left, right, strict=True)]
     return [gap if gap == gap else float("inf") for gap in gaps]
 
 

@@ -142,7 +142,7 @@ def record_of(
 ) -> TrajectoryRecord:
     """logprobs: whether those of the sampled tokens are kept. token_advantages: by turn, where they are known."""
     task, reward, start = trajectory.task, trajectory.reward, trajectory.num_prompt
-    completions, timings = [turn.completion for turn in trajectory.turns], trajectory.timings
+    outputs, timings = [turn.completion for turn in trajectory.turns], trajectory.timings
     seconds = {"generate": timings.generate_s, "tool": timings.tool_s, "score": timings.score_s}
     graded = reward if isinstance(reward, Reward) else None
     return TrajectoryRecord(
@@ -166,24 +166,24 @@ def record_of(
         tokenizer=tokenizer if samples else "",
         samples=samples,
         num_tokens=trajectory.num_sampled,
-        token_ids=() if samples else tuple(tuple(each.token_ids.tolist()) for each in completions),
-        logprobs=tuple(pack_floats(each.logprobs) for each in completions) if logprobs else (),
+        token_ids=() if samples else tuple(tuple(completion.token_ids.tolist()) for completion in outputs),
+        logprobs=tuple(pack_floats(completion.logprobs) for completion in outputs) if logprobs else (),
         token_advantages=tuple(map(pack_floats, token_advantages)),
-        findings=tuple(_finding_record(each, start) for each in graded.findings) if graded else (),
-        weight_versions=tuple(tuple((s.version, s.start, s.end) for s in each.spans) for each in completions),
+        findings=tuple(_finding_record(finding, start) for finding in graded.findings) if graded else (),
+        weight_versions=tuple(tuple((s.version, s.start, s.end) for s in completion.spans) for completion in outputs),
         metrics=trajectory.metrics,
         state=trajectory.state,
         seconds={name: round(value, 4) for name, value in seconds.items()},
     )
 
 
-def _finding_record(found: Finding, start: int) -> FindingRecord:
+def _finding_record(finding: Finding, start: int) -> FindingRecord:
     """start: how many messages the prompt has."""
-    rule, value, span = str(found.rule), float(found.value), found.span
+    rule, value, span = str(finding.rule), float(finding.value), finding.span
     if span is None:
-        return FindingRecord(part=str(found.part), rule=rule, value=value)
+        return FindingRecord(part=str(finding.part), rule=rule, value=value)
     return FindingRecord(
-        message=start + span.message, start=span.start, end=span.end, part=str(found.part), rule=rule, value=value
+        message=start + span.message, start=span.start, end=span.end, part=str(finding.part), rule=rule, value=value
     )
 
 
@@ -214,20 +214,20 @@ def read_group(values: Mapping[str, Any], where: str) -> GroupRecord:
 
 def read_trajectory(values: Mapping[str, Any], where: str) -> TrajectoryRecord:
     """The inverse of `to_json`. Raises BadInput."""
-    other = "not a trajectory that rlsys has written"
-    found = read_as(TrajectoryRecord, values, where, other)
-    said = [each.content if isinstance(each, Message) else None for each in found.prompt + found.messages]
+    problem = "not a trajectory that rlsys has written"
+    record = read_as(TrajectoryRecord, values, where, problem)
+    texts = [message.content if isinstance(message, Message) else None for message in record.prompt + record.messages]
     fits = {
-        '"sequence" and "sibling" are no whole numbers': type(found.sequence) is int and type(found.sibling) is int,
-        '"num_tokens" is no whole number': found.num_tokens is None or type(found.num_tokens) is int,
-        '"task" is no object': isinstance(found.task, dict),
-        '"prompt" and "messages" are no lists of messages': all(isinstance(each, str) for each in said),
-        '"judgements" is no list of texts': all(isinstance(each, str) for each in found.judgements),
+        '"sequence" and "sibling" are no whole numbers': type(record.sequence) is int and type(record.sibling) is int,
+        '"num_tokens" is no whole number': record.num_tokens is None or type(record.num_tokens) is int,
+        '"task" is no object': isinstance(record.task, dict),
+        '"prompt" and "messages" are no lists of messages': all(isinstance(text, str) for text in texts),
+        '"judgements" is no list of texts': all(isinstance(judgement, str) for judgement in record.judgements),
     }
     for wrong, holds in fits.items():
         if not holds:
-            raise BadInput(f"{other} ({wrong})", where=where)
-    return found
+            raise BadInput(f"{problem} ({wrong})", where=where)
+    return record
 
 
 def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
@@ -238,10 +238,10 @@ def score_json(result: Reward | Failure, line: int) -> dict[str, Any]:
     return {"status": "scored", "reward": result.value, "parts": dict(result.parts), "token_rewards": streams}
 
 
-def task_of(given: Mapping[str, Any]) -> Task:
+def task_of(record: Mapping[str, Any]) -> Task:
     """The task of a trajectory, from what its line has of it."""
-    question, answers = str(given.get("question", "")), tuple(map(str, given.get("answers", ())))
-    return Task(task_id=str(given.get("task_id")), question=question, answers=answers, record=given)
+    question, answers = str(record.get("question", "")), tuple(map(str, record.get("answers", ())))
+    return Task(task_id=str(record.get("task_id")), question=question, answers=answers, record=record)
 
 
 # -- what files of ours and lines from elsewhere both hold -----------------------------------------------------------
@@ -273,17 +273,17 @@ def read_messages(values: Sequence[Any], where: str, roles: Sequence[str]) -> tu
         if not isinstance(content, str):
             raise BadInput(f"{where}[{index}].content is {kind_of(content)}", expected="a text")
         tool, call_id = (_first_of(value, *keys) for keys in (("tool", "name"), ("call_id", "tool_call_id")))
-        named = {"tool": tool, "call_id": call_id} if role == "tool" else {}
-        messages.append(Message(role=role, content=content, inline=value.get("inline") is True, calls=calls, **named))
+        origin = {"tool": tool, "call_id": call_id} if role == "tool" else {}
+        messages.append(Message(role=role, content=content, inline=value.get("inline") is True, calls=calls, **origin))
     return tuple(messages)
 
 
 def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
     """Ours, or OpenAI's "tool_calls", whose arguments are an object or its JSON text."""
-    given: Any = message.get("tool_calls") or message.get("calls") or []
+    raw_calls: Any = message.get("tool_calls") or message.get("calls") or []
     calls = []
-    for each in given if isinstance(given, list) else (given,):
-        inner = (each.get("function") or each) if isinstance(each, dict) else None
+    for call in raw_calls if isinstance(raw_calls, list) else (raw_calls,):
+        inner = (call.get("function") or call) if isinstance(call, dict) else None
         name, arguments = (inner.get("name"), inner.get("arguments", {})) if isinstance(inner, dict) else (None, None)
         if isinstance(arguments, str):
             with suppress(ValueError, RecursionError):
@@ -292,9 +292,9 @@ def _read_calls(message: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
             arguments = _without_nulls(arguments)
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise BadInput("is no list of calls", where=where, key='"tool_calls"', expected='"name" and "arguments"')
-        for part in (each, inner or {}):
+        for part in (call, inner or {}):
             refuse_other_call_keys(part, where)
-        calls.append(ToolCall(name=name, arguments=arguments, call_id=_first_of(each, "id", "call_id")))
+        calls.append(ToolCall(name=name, arguments=arguments, call_id=_first_of(call, "id", "call_id")))
     return tuple(calls)
 
 
@@ -306,15 +306,15 @@ def _first_of(value: Mapping[str, Any], *keys: str) -> str:
 def _without_nulls(value: Any) -> Any:
     """Files of columns give the arguments of a call the names of all other calls', with null."""
     if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_nulls(child) for key, child in value.items() if child is not None}
+    return [_without_nulls(child) for child in value] if isinstance(value, list) else value
 
 
 def read_samples(record: Mapping[str, Any], key: str, where: str) -> tuple[Tokens, ...]:
     value = record.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(sample, dict) for sample in value):
         raise BadInput("is no list of objects", where=where, key=f'"{key}"')
-    return tuple(_one_sample(each, f'{where}: "{key}"[{index}]') for index, each in enumerate(value))
+    return tuple(_one_sample(sample, f'{where}: "{key}"[{index}]') for index, sample in enumerate(value))
 
 
 def _one_sample(value: dict[str, Any], where: str) -> Tokens:

@@ -245,27 +245,27 @@ async def _attempt(
     player: Player, source: EpisodeSource, task: Task, plan: RolloutPlan, max_turns: int, seed: int
 ) -> _Attempt:
     """One attempt: turn by turn until the environment, a limit or something broken ends it."""
-    done = _Attempt()
+    attempt = _Attempt()
     try:
         async with deadline(plan.timeout_s) as clock:
             with _data_boundary("environment"):
-                made = source.env(task)
-                env = await made if isinstance(made, Awaitable) else made
-                done.messages += env.first_messages()
-                done.num_prompt, stop = len(done.messages), tuple(env.stop_strings)
+                new_env = source.env(task)
+                env = await new_env if isinstance(new_env, Awaitable) else new_env
+                attempt.messages += env.first_messages()
+                attempt.num_prompt, stop = len(attempt.messages), tuple(env.stop_strings)
             with _data_boundary("renderer"):
                 args, offer = args_of(plan.env), offer_of(env)
                 renderer = player.renderer.under(args) if args else player.renderer
-                context = np.asarray(renderer.prompt_ids(done.messages, offer), np.int32)
+                context = np.asarray(renderer.prompt_ids(attempt.messages, offer), np.int32)
             spent = 0
             for turn in range(max_turns):
                 room = plan.max_context - len(context)
                 if plan.max_response_tokens is not None:
                     room = min(room, plan.max_response_tokens - spent)
                 if room <= 0 or clock.cut:
-                    if not done.turns:
+                    if not attempt.turns:
                         raise _prompt_too_long(task, len(context), plan.max_context)
-                    done.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
+                    attempt.end = EpisodeEnd.TIME_LIMIT if clock.cut else EpisodeEnd.TOKEN_LIMIT
                     break
                 request = TurnRequest(
                     max_tokens=min(plan.max_turn_tokens, room),
@@ -274,33 +274,33 @@ async def _attempt(
                     seed=derive(seed, turn),
                     stop=stop,
                     priority=plan.priority,
-                    messages=tuple(done.messages[done.since :]),
+                    messages=tuple(attempt.messages[attempt.since :]),
                     offer=offer,
                 )
-                completion = await _sample(done, context, request, player, clock)
+                completion = await _sample(attempt, context, request, player, clock)
                 if completion.stop in CUT:
-                    done.end = CUT[completion.stop]
+                    attempt.end = CUT[completion.stop]
                     break
-                step = await _step(done, env, completion.text, max_turns - turn - 1, renderer)
+                step = await _step(attempt, env, completion.text, max_turns - turn - 1, renderer)
                 if not step.replies:
-                    done.end = step.end or done.end
+                    attempt.end = step.end or attempt.end
                     break
                 with _data_boundary("renderer"):
-                    continued = _continue(done, renderer, context, completion, step, offer)
-                done.turns[-1] = replace(done.turns[-1], reply="\n".join(each.content for each in continued.replies))
-                done.messages += continued.replies
-                context = np.asarray(continued.context_ids, np.int32)
-                done.metrics[REPLIES] += continued.num_reply_tokens
-                spent += len(completion.token_ids) + continued.num_reply_tokens
+                    obs = _continue(attempt, renderer, context, completion, step, offer)
+                attempt.turns[-1] = replace(attempt.turns[-1], reply="\n".join(reply.content for reply in obs.replies))
+                attempt.messages += obs.replies
+                context = np.asarray(obs.context_ids, np.int32)
+                attempt.metrics[REPLIES] += obs.num_reply_tokens
+                spent += len(completion.token_ids) + obs.num_reply_tokens
             with _data_boundary("environment"):
-                done.state = await final_state(env)
+                attempt.state = await final_state(env)
     except TimeoutError:
-        done.broken = _too_late(plan.timeout_s, cut=done.sampling or clock.cut)
+        attempt.broken = _too_late(plan.timeout_s, cut=attempt.sampling or clock.cut)
     except EpisodeBroken as error:
-        done.broken = error
-    done.ran_s = clock.ran_s
+        attempt.broken = error
+    attempt.ran_s = clock.ran_s
     note_progress()  # of one that ended before its first message, too
-    return done
+    return attempt
 
 
 def _prompt_too_long(task: Task, tokens: int, window: int) -> EpisodeBroken:
@@ -309,68 +309,68 @@ def _prompt_too_long(task: Task, tokens: int, window: int) -> EpisodeBroken:
 
 
 def _too_late(timeout_s: float, *, cut: bool) -> EpisodeBroken:
-    late = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {timeout_s:g} s")
-    return CutShort(late) if cut else EpisodeBroken(late)
+    failure = Failure(kind=FailureKind.TIMEOUT, where="episode", detail=f"not over after {timeout_s:g} s")
+    return CutShort(failure) if cut else EpisodeBroken(failure)
 
 
 def _continue(
-    done: _Attempt, renderer: Renderer, context: Ints, completion: Completion, step: Step, offer: ToolOffer | None
+    attempt: _Attempt, renderer: Renderer, context: Ints, completion: Completion, step: Step, offer: ToolOffer | None
 ) -> Continuation:
     if not step.reset_context:
-        said = done.messages[done.since :]
-        return renderer.extend(context, completion, said, step.replies, step.max_tokens, offer)
-    done.since = len(done.messages)
+        messages = attempt.messages[attempt.since :]
+        return renderer.extend(context, completion, messages, step.replies, step.max_tokens, offer)
+    attempt.since = len(attempt.messages)
     ids = np.asarray(renderer.prompt_ids(step.replies, offer), np.int32)
     return Continuation(context_ids=ids, replies=step.replies, num_reply_tokens=len(ids))
 
 
-async def _sample(done: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
+async def _sample(attempt: _Attempt, context: Ints, request: TurnRequest, player: Player, clock: Clock) -> Completion:
     """The model's next message, or what there is of it when its time ends."""
-    started, done.sampling = clock.ran_s, True
+    started, attempt.sampling = clock.ran_s, True
     try:
         completion = await player.generate(context, request)
     finally:  # what ends in an error or at the deadline took its time too
-        done.generate_s += clock.ran_s - started
+        attempt.generate_s += clock.ran_s - started
         note_progress()
-    done.sampling = False
+    attempt.sampling = False
     if clock.cut and completion.stop is TurnStop.ABORT and not len(completion.token_ids):
-        if not done.turns:  # it says nothing of the policy, and another attempt no less
+        if not attempt.turns:  # it says nothing of the policy, and another attempt no less
             detail = f"no token in {clock.ran_s:.0f} s"
             raise EpisodeBroken(Failure(kind=FailureKind.TIMEOUT, where="engine", detail=detail))
         return completion
-    done.turns.append(turn_after(done.seen, context, completion))
-    done.seen = np.concatenate([context, completion.token_ids])
-    done.messages.append(Message(role="assistant", content=completion.text))
+    attempt.turns.append(turn_after(attempt.seen, context, completion))
+    attempt.seen = np.concatenate([context, completion.token_ids])
+    attempt.messages.append(Message(role="assistant", content=completion.text))
     if completion.stop is TurnStop.ABORT and not clock.cut:
         raise EpisodeBroken(Failure(kind=FailureKind.INFRA, where="engine", detail="the request was aborted"))
     return completion
 
 
-def turn_after(seen: Ints, context: Ints, completion: Completion) -> Turn:
-    """The turn in which the model saw `context`. seen: context and completion of the turn before, if there was one."""
-    starts = len(seen) == 0 or not np.array_equal(context[: len(seen)], seen)
-    added = context if starts else context[len(seen) :].copy()  # a view would keep the whole context
+def turn_after(previous_ids: Ints, context: Ints, completion: Completion) -> Turn:
+    """The turn in which the model saw `context`. previous_ids: context and completion of the turn before, if any."""
+    starts = len(previous_ids) == 0 or not np.array_equal(context[: len(previous_ids)], previous_ids)
+    added = context if starts else context[len(previous_ids) :].copy()  # a view would keep the whole context
     return Turn(added_ids=added, starts_sample=starts, completion=completion, reply=None)
 
 
-async def _step(done: _Attempt, env: Any, text: str, turns_left: int, renderer: Renderer) -> Step:
+async def _step(attempt: _Attempt, env: Any, text: str, turns_left: int, renderer: Renderer) -> Step:
     """What the environment says to it."""
     started = time.monotonic()
-    about: dict[str, Any] = {"turns_left": turns_left}
+    kwargs: dict[str, Any] = {"turns_left": turns_left}
     if (offer := offer_of(env)) is not None:
         with _data_boundary("renderer"):
-            about["calls"] = renderer.read_calls(text, offer)
+            kwargs["calls"] = renderer.read_calls(text, offer)
     try:
         with _data_boundary("environment"):
-            step: Step = await env.step(text, **about)
+            step: Step = await env.step(text, **kwargs)
             if bool(step.replies) == (step.end is not None) or not all(map(math.isfinite, step.metrics.values())):
                 raise ValueError(f"{step}: expected a step with a reply or an end, and finite metrics")
     finally:
-        done.tool_s += time.monotonic() - started
+        attempt.tool_s += time.monotonic() - started
         note_progress()
-    done.metrics.update(step.metrics)
+    attempt.metrics.update(step.metrics)
     if step.repeated:
-        done.metrics[REPEATED] += 1
+        attempt.metrics[REPEATED] += 1
     return step
 
 

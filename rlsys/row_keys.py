@@ -53,7 +53,7 @@ def _says_something(key: str, value: object) -> bool:
         return value is not None
     if key in LISTS:  # another value is a name or a number, for a reward function
         listed = _parse(value)
-        return isinstance(listed, list) and any(isinstance(each, LISTS[key]) and each for each in listed)
+        return isinstance(listed, list) and any(isinstance(entry, LISTS[key]) and entry for entry in listed)
     return value is not False and not _is_empty(_parse(value))
 
 

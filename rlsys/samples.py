@@ -57,12 +57,12 @@ def layouts(turns: Ints) -> list[Layout]:
     """
     counts = turns.tolist()
     starts = [index for index, (begins, _, _) in enumerate(counts) if begins or index == 0]
-    found = []
+    samples = []
     for first, end in pairwise([*starts, len(counts)]):
         last = max((index for index in range(first, end) if counts[index][2]), default=None)
         if last is not None:
-            found.append(Layout(first, end, sum(added + sampled for _, added, sampled in counts[first : last + 1])))
-    return found
+            samples.append(Layout(first, end, sum(added + sampled for _, added, sampled in counts[first : last + 1])))
+    return samples
 
 
 def is_fresh(sampled_by: Ints, *, version: int, max_token_lag: int | None) -> Bools:
@@ -114,8 +114,8 @@ def sample_trajectory(trajectory: Trajectory, advantage: float) -> list[Sample]:
     streams = () if isinstance(trajectory.reward, Failure) else trajectory.reward.streams
     for stream in streams:
         if len(stream.values) != trajectory.num_sampled:
-            found = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
-            raise ValueError(f"stream {stream.name!r} of {name}: {found}")
+            mismatch = f"{len(stream.values)} values for {trajectory.num_sampled} sampled tokens"
+            raise ValueError(f"stream {stream.name!r} of {name}: {mismatch}")
     pieces = [_piece(turn, f"turn {index} of {name}") for index, turn in enumerate(trajectory.turns)]
     turns = count_tokens(trajectory)
     sampled = [0, *turns[:, 2].cumsum().tolist()]  # before each turn
@@ -147,8 +147,8 @@ def mask_stale(sample: Sample, *, version: int, max_token_lag: int | None) -> Sa
         return sample
     if not loss_mask.any():
         return None
-    kept = fresh[sample.loss_mask]
-    streams = tuple(replace(stream, values=tuple(compress(stream.values, kept))) for stream in sample.streams)
+    keep_mask = fresh[sample.loss_mask]
+    streams = tuple(replace(stream, values=tuple(compress(stream.values, keep_mask))) for stream in sample.streams)
     advantages = np.where(loss_mask, sample.advantages, np.float32(0))
     return replace(sample, loss_mask=loss_mask, advantages=advantages, streams=streams)
 
@@ -160,21 +160,21 @@ def advantages_by_turn(
 
     parts: by number of the sample, of its tokens that were in the loss of `version`. Empty where they do not fit.
     """
-    found = [np.full(len(turn.completion.token_ids), np.nan, np.float32) for turn in trajectory.turns]
+    advantages = [np.full(len(turn.completion.token_ids), np.nan, np.float32) for turn in trajectory.turns]
     for number, layout in enumerate(layouts(count_tokens(trajectory))):
         values, at = parts.get(number), 0
         if values is None:
             continue
         for index in range(layout.first, layout.end):
-            own = _versions(trajectory.turns[index].completion, f"turn {index}")
-            fresh = np.flatnonzero(is_fresh(own, version=version, max_token_lag=max_token_lag))
+            versions = _versions(trajectory.turns[index].completion, f"turn {index}")
+            fresh = np.flatnonzero(is_fresh(versions, version=version, max_token_lag=max_token_lag))
             if at + len(fresh) > len(values):
                 return []
-            found[index][fresh] = values[at : at + len(fresh)]
+            advantages[index][fresh] = values[at : at + len(fresh)]
             at += len(fresh)
         if at != len(values):
             return []
-    return found
+    return advantages
 
 
 _Piece = tuple[Ints, Bools, Floats, Ints]  # [L] each: ids, loss mask, log-probabilities, versions of a turn
@@ -209,12 +209,12 @@ def _join(pieces: Sequence[_Piece], num_tokens: int, advantage: float, **more: A
 
 
 def _versions(completion: Completion, where: str) -> Ints:
-    done = 0
+    position = 0
     for span in completion.spans:
-        if span.start != done or span.end < span.start:
-            raise ValueError(f"{where}: version span {span.start}:{span.end}, expected it to start at {done}")
-        done = span.end
-    if done != len(completion.token_ids):
-        raise ValueError(f"{where}: version spans cover {done} of {len(completion.token_ids)} tokens")
+        if span.start != position or span.end < span.start:
+            raise ValueError(f"{where}: version span {span.start}:{span.end}, expected it to start at {position}")
+        position = span.end
+    if position != len(completion.token_ids):
+        raise ValueError(f"{where}: version spans cover {position} of {len(completion.token_ids)} tokens")
     spans = completion.spans
     return np.repeat([span.version for span in spans], [span.end - span.start for span in spans]).astype(np.int32)

@@ -24,8 +24,8 @@ def digest_of(content: bytes) -> str:
 
 def own_digest(content: Mapping[str, Any]) -> str:
     """Of an object with or without its `OWN`."""
-    said = {key: value for key, value in content.items() if key != OWN}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    body = {key: value for key, value in content.items() if key != OWN}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def with_own_digest(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def with_own_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def chained(line: str, before: str) -> tuple[str, str]:
     """(a JSON object with the digest of it and of the row before as its last key, that digest)."""
-    found = digest_of((before + line).encode())
-    return f'{line[:-1]}{KEY}{found}"}}', found
+    digest = digest_of((before + line).encode())
+    return f'{line[:-1]}{KEY}{digest}"}}', digest
 
 
 class Link(NamedTuple):
@@ -48,9 +48,9 @@ class Link(NamedTuple):
 def follow(line: bytes, before: str) -> Link:
     """A whole line of the journal, in the chain of the row before it."""
     body, _, end = line.decode("utf-8", "replace").rstrip("\n").rpartition(KEY)
-    said = end[:LENGTH] if end == f'{end[:LENGTH]}"}}' else ""
-    fits = digest_of(f"{before}{body}}}".encode()) == said if said else not before
-    return Link(chain=said or before, fits=fits)
+    digest = end[:LENGTH] if end == f'{end[:LENGTH]}"}}' else ""
+    fits = digest_of(f"{before}{body}}}".encode()) == digest if digest else not before
+    return Link(chain=digest or before, fits=fits)
 
 
 def links(lines: Iterable[bytes]) -> Iterator[Link]:

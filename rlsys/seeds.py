@@ -26,8 +26,8 @@ def hash_order(*parts: object) -> bytes:
 def stable_sample(items: Sequence[T], count: int, place: Callable[[T], bytes]) -> list[T]:
     """The `count` items of the lowest `hash_order`, in their order: a smaller count is part of a larger one."""
     ranks = [place(item) for item in items]
-    chosen = sorted(range(len(items)), key=ranks.__getitem__)[:count]
-    return [items[index] for index in sorted(chosen)]
+    indices = sorted(range(len(items)), key=ranks.__getitem__)[:count]
+    return [items[index] for index in sorted(indices)]
 
 
 class Epochs(Generic[T]):

@@ -21,14 +21,14 @@ async def final_state(env: object) -> Mapping[str, Any] | None:
 
     None for an environment that gives none, or an empty one. Raises TypeError or ValueError for what is no JSON object.
     """
-    given = env.final_state() if isinstance(env, HasState) else None
-    state = await given if isinstance(given, Awaitable) else given  # one played in another process is asked there
+    answer = env.final_state() if isinstance(env, HasState) else None
+    state = await answer if isinstance(answer, Awaitable) else answer  # one played in another process is asked there
     if not state:
         return None
     text = json.dumps(dict(state) if isinstance(state, Mapping) else state, allow_nan=False)
     if len(text) > MAX_STATE:
         raise ValueError(f"final_state() has {len(text)} characters of JSON: expected at most {MAX_STATE}")
-    read = json.loads(text)
-    if not isinstance(read, dict):
+    record = json.loads(text)
+    if not isinstance(record, dict):
         raise TypeError(f"final_state() is {type(state).__name__}: expected names and values")
-    return read
+    return record

@@ -93,7 +93,7 @@ def summarize(trajectory: Trajectory) -> TrajectorySummary:
         reward=reward,
         timings=trajectory.timings,
         num_sampled=trajectory.num_sampled,
-        retried=tuple(replace(each, trace="") for each in trajectory.retried),
+        retried=tuple(replace(failure, trace="") for failure in trajectory.retried),
         discarded_tokens=trajectory.discarded_tokens,
         metrics=trajectory.metrics,
     )
@@ -121,7 +121,7 @@ class Advantages(Protocol):
 
 def rewards_of(group: GroupRef) -> list[float]:
     """One per sibling, `nan` for a failed one."""
-    return [each.reward.value if isinstance(each.reward, Reward) else math.nan for each in group.summaries]
+    return [summary.reward.value if isinstance(summary.reward, Reward) else math.nan for summary in group.summaries]
 
 
 def _has_signal(algorithm: Advantages, rewards: Sequence[float]) -> bool | None:
@@ -138,7 +138,7 @@ def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, l
     rewards = rewards_of(group)
     if all(map(math.isnan, rewards)):
         return None, None
-    cut = [algorithm.truncated != "train" and each.end.truncates for each in group.summaries]
+    cut = [algorithm.truncated != "train" and summary.end.truncates for summary in group.summaries]
     if algorithm.truncated == "leave_out":
         rewards = [math.nan if off else reward for off, reward in zip(cut, rewards, strict=True)]
     credit = None if all(map(math.isnan, rewards)) else algorithm.advantages(rewards)
@@ -150,12 +150,12 @@ def credit_group(algorithm: Advantages, group: GroupRef) -> tuple[bool | None, l
 
 
 def ever_lacks(algorithm: Advantages, group_size: int) -> bool:
-    """Whether groups can be without signal: a baseline of the group leaves nothing of rewards that are all alike."""
+    """Whether a group can lack a signal: subtracting the group's baseline from equal rewards leaves zero advantages."""
     return not all(_has_signal(algorithm, [reward] * group_size) for reward in (0.0, 1.0))
 
 
 def never_has(algorithm: Advantages, group_size: int) -> bool:
-    """Whether no group can have one: a single episode has no sibling to be compared with."""
+    """Whether no group can have a signal: a single episode has no sibling to be compared with."""
     return group_size == 1 and not any(_has_signal(algorithm, [reward]) for reward in (0.0, 1.0))
 
 
@@ -166,13 +166,13 @@ def use_metrics(trajectories: Sequence[TrajectorySummary]) -> Metrics:
     what tools said, next to `episode/tokens` without; `episode/answered_by_2`, the share of the episodes that had given
     their answer with their second message or before.
     """
-    names = sorted({name for each in trajectories for name in each.metrics})
+    names = sorted({name for trajectory in trajectories for name in trajectory.metrics})
     rows: list[Metrics] = []
-    longest = min(max((len(each.turns) for each in trajectories), default=0), MOST_TURNS)
-    for each in trajectories:
-        row: dict[str, Metric] = {column(name): Mean(each.metrics.get(name, 0.0)) for name in names}
-        row["episode/response_tokens"] = Mean(each.num_sampled + each.metrics.get(REPLIES, 0.0))
-        answered = len(each.turns) if each.end is EpisodeEnd.ANSWERED else longest + 1
+    longest = min(max((len(trajectory.turns) for trajectory in trajectories), default=0), MOST_TURNS)
+    for trajectory in trajectories:
+        row: dict[str, Metric] = {column(name): Mean(trajectory.metrics.get(name, 0.0)) for name in names}
+        row["episode/response_tokens"] = Mean(trajectory.num_sampled + trajectory.metrics.get(REPLIES, 0.0))
+        answered = len(trajectory.turns) if trajectory.end is EpisodeEnd.ANSWERED else longest + 1
         row |= {f"episode/answered_by_{turn}": Mean(float(answered <= turn)) for turn in range(1, longest + 1)}
         rows.append(row)
     return merge(rows)

@@ -24,21 +24,21 @@ def read_transcript(line: bytes, split: Callable[[str], tuple[Message, ...]]) ->
     failure = record.get("failure")
     if isinstance(failure, dict) and failure.get("kind") in list(FailureKind) and record.get("ended") is None:
         raise EpisodeBroken(decode(Failure, {"where": "", "detail": "", **failure}))
-    asked = _optional_field(record, "task", OBJECT)
-    if asked is None:
+    row = _optional_field(record, "task", OBJECT)
+    if row is None:
         raise BadInput('no "task"', where=HERE)
     # One name for all: rewards remember what they have read by it, and the failure says which line it is. The forms
     # differ: what only one reward reads is checked by that reward, from the record.
-    question, key = _optional_field(asked, "question", TEXT, "task."), _optional_field(asked, "answers", TEXTS, "task.")
-    task = Task(task_id="of this line", question=question or "", answers=tuple(key or ()), record=asked)
+    question, key = _optional_field(row, "question", TEXT, "task."), _optional_field(row, "answers", TEXTS, "task.")
+    task = Task(task_id="of this line", question=question or "", answers=tuple(key or ()), record=row)
     response, messages = _optional_field(record, "response", TEXT), _optional_field(record, "messages", LIST)
     if (response is None) == (messages is None):
-        found = 'neither "response" nor' if response is None else '"response" and'
-        raise BadInput(f'{found} "messages"', where=HERE, expected="one of the two")
+        problem = 'neither "response" nor' if response is None else '"response" and'
+        raise BadInput(f'{problem} "messages"', where=HERE, expected="one of the two")
     tokens = _flat(_optional_field(record, "token_ids", TOKENS))
     if tokens is None and "tokenizer" in record:  # without it, "samples" has another meaning
         samples = read_samples(record, "samples", HERE)
-        tokens = tuple(token for each in samples for start, end in each.sampled for token in each.token_ids[start:end])
+        tokens = tuple(token for part in samples for start, end in part.sampled for token in part.token_ids[start:end])
     judgements = _optional_field(record, "judgements", TEXTS)
     return Transcript(
         task=task,
@@ -57,7 +57,7 @@ Kind = tuple[str, Callable[[Any], bool]]
 OBJECT: Kind = "an object", lambda value: isinstance(value, dict)
 LIST: Kind = "a list", lambda value: isinstance(value, list)
 TEXT: Kind = "a text", lambda value: isinstance(value, str)
-TEXTS: Kind = "a list of texts", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
+TEXTS: Kind = "a list of texts", lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value)
 FLAG: Kind = "true or false", lambda value: isinstance(value, bool)
 COUNT: Kind = "a whole number, 0 or more", is_count
 
@@ -79,4 +79,4 @@ def _optional_field(record: Mapping[str, Any], key: str, kind: Kind, inside: str
 def _flat(tokens: list[Any] | None) -> tuple[int, ...] | None:
     if tokens is None:
         return None
-    return tuple(token for each in tokens for token in (each if isinstance(each, list) else (each,)))
+    return tuple(token for entry in tokens for token in (entry if isinstance(entry, list) else (entry,)))

@@ -31,8 +31,8 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 def describe_exception(error: BaseException) -> str:
     """ "KeyError: 'inventory' (world.py:61 in step)": in one line."""
-    found = place(error)
-    return f"{type(error).__name__}: {_text(error)}" + (f" ({found})" if found else "")
+    location = place(error)
+    return f"{type(error).__name__}: {_text(error)}" + (f" ({location})" if location else "")
 
 
 def place(error: BaseException) -> str:
@@ -41,8 +41,8 @@ def place(error: BaseException) -> str:
     Empty where it was raised by the code that called them.
     """
     frames = _frames(error)
-    own = [frame for frame in frames if _is_own(frame.filename)]
-    inner = own[-1] if own else frames[-1] if frames and not frames[-1].filename.startswith(_OURS) else None
+    user_code = [frame for frame in frames if _is_own(frame.filename)]
+    inner = user_code[-1] if user_code else frames[-1] if frames and not frames[-1].filename.startswith(_OURS) else None
     return "" if inner is None else visible(f"{os.path.basename(inner.filename)}:{inner.lineno} in {inner.name}")
 
 
@@ -57,14 +57,14 @@ def trace(error: BaseException) -> str:
         return ""
     del report.stack[:ours]
     lines = [visible(line) for text in report.format() for line in text.rstrip("\n").split("\n")]
-    whole = "\n".join(lines)
-    return whole if len(whole) <= TRACE else f"{whole[: TRACE // 2]}\n ...\n{whole[-TRACE // 2 :]}"
+    stack_text = "\n".join(lines)
+    return stack_text if len(stack_text) <= TRACE else f"{stack_text[: TRACE // 2]}\n ...\n{stack_text[-TRACE // 2 :]}"
 
 
 def _leading_ours(stack: traceback.StackSummary) -> int:
     """How many calls come before the first into code that is not ours."""
-    known = (*_OURS, *_LIBRARIES)
-    return next((at for at, frame in enumerate(stack) if not frame.filename.startswith(known)), len(stack))
+    prefixes = (*_OURS, *_LIBRARIES)
+    return next((at for at, frame in enumerate(stack) if not frame.filename.startswith(prefixes)), len(stack))
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -73,16 +73,16 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _is_own(filename: str) -> bool:
-    known = (*_OURS, _WORLDS, *_LIBRARIES)
-    return not filename.startswith(known) and not any(folder in filename for folder in _INSTALLED)
+    prefixes = (*_OURS, _WORLDS, *_LIBRARIES)
+    return not filename.startswith(prefixes) and not any(folder in filename for folder in _INSTALLED)
 
 
 def _text(error: BaseException) -> str:
     try:
-        said = str(error)
+        message = str(error)
     except Exception as worse:  # their own `__str__`
-        said = f"its text raises {type(worse).__name__}"
-    return visible(said if len(said) <= TEXT else f"{said[: TEXT // 2]} ... {said[-TEXT // 2 :]}")
+        message = f"its text raises {type(worse).__name__}"
+    return visible(message if len(message) <= TEXT else f"{message[: TEXT // 2]} ... {message[-TEXT // 2 :]}")
 
 
 def visible_lines(text: str) -> str:

@@ -78,8 +78,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     # Who asks for tests on GPUs must not read of tests that were skipped, and of nothing that failed.
-    asked = device.name() == "cuda" or all(item.get_closest_marker("gpu") for item in session.items)
-    if session.items and asked and (missing := device.no_gpu()):
+    wants_gpu = device.name() == "cuda" or all(item.get_closest_marker("gpu") for item in session.items)
+    if session.items and wants_gpu and (missing := device.no_gpu()):
         raise pytest.UsageError(missing)
     gc.freeze()  # else every full collection looks at all of torch
     gc.enable()
@@ -109,8 +109,8 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_testnodedown(node: Any) -> None:
     """Each of the processes that pytest hands tests to has collected all of them."""
-    told = getattr(node, "workeroutput", {}).get("deselected", 0)
-    node.config.stash[DESELECTED] = max(told, node.config.stash.get(DESELECTED, 0))
+    deselected = getattr(node, "workeroutput", {}).get("deselected", 0)
+    node.config.stash[DESELECTED] = max(deselected, node.config.stash.get(DESELECTED, 0))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all others, and so after them
@@ -118,11 +118,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     yield
     if hasattr(config, "workerinput"):
         return
-    own = not_run.skipped(terminalreporter.stats.get("skipped", ()))
-    own += not_run.deselected(config.stash.get(DESELECTED, 0), config.option.markexpr, config.option.keyword)
-    if found := not_run.with_earlier(own):
-        terminalreporter.section(f"{sum(one.count for one in found)} tests were not run here")
-        for line in not_run.describe(found):
+    entries = not_run.skipped(terminalreporter.stats.get("skipped", ()))
+    entries += not_run.deselected(config.stash.get(DESELECTED, 0), config.option.markexpr, config.option.keyword)
+    if all_entries := not_run.with_earlier(entries):
+        terminalreporter.section(f"{sum(entry.count for entry in all_entries)} tests were not run here")
+        for line in not_run.describe(all_entries):
             terminalreporter.line(line)
 
 
@@ -154,11 +154,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     me = psutil.Process()
     started = {*me.children(recursive=True), *filter(_was_started_here, psutil.process_iter())} - {me}
     _, alive = psutil.wait_procs([process for process in started if _describe(process)], timeout=60)
-    left = {process: name for process in alive if (name := _describe(process))}
-    if not left:
+    survivors = {process: name for process in alive if (name := _describe(process))}
+    if not survivors:
         return
-    for process in left:
+    for process in survivors:
         process.kill()
-    lines = "\n  ".join(left.values())
+    lines = "\n  ".join(survivors.values())
     sys.stderr.write(f"\nprocesses that the tests started and did not end (killed now):\n  {lines}\n")
     session.exitstatus = pytest.ExitCode.TESTS_FAILED

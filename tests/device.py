@@ -34,9 +34,9 @@ def no_gpu() -> str | None:
     try:
         torch.zeros(1, device="cuda")
     except (AssertionError, RuntimeError) as error:
-        said = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return machine.cuda_unusable() or f"no CUDA: {said} (CUDA_VISIBLE_DEVICES={seen})"
+        message = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return machine.cuda_unusable() or f"no CUDA: {message} (CUDA_VISIBLE_DEVICES={visible})"
     return None
 
 
@@ -50,6 +50,6 @@ def need_gpus(count: int) -> None:
 
 def same_tests(module: ModuleType, *names: str) -> dict[str, Any]:
     """The tests of another module, all or those named, and its fixtures: for `globals().update` in tests/gpu."""
-    tests = {key: each for key, each in vars(module).items() if key.startswith("test_") and (key in names or not names)}
+    tests = {key: test for key, test in vars(module).items() if key.startswith("test_") and (key in names or not names)}
     assert tests.keys() >= set(names), set(names) - tests.keys()
-    return tests | {key: each for key, each in vars(module).items() if isinstance(each, FixtureFunctionDefinition)}
+    return tests | {key: entry for key, entry in vars(module).items() if isinstance(entry, FixtureFunctionDefinition)}

@@ -35,9 +35,9 @@ class Handle:
                 answer.set_exception(ActorDiedError())
                 answer.exception()  # nobody may be waiting
 
-    async def answer(self, method: str, arguments: Any, named: Any, answer: asyncio.Future[Any]) -> None:
+    async def answer(self, method: str, arguments: Any, kwargs: Any, answer: asyncio.Future[Any]) -> None:
         try:
-            value = getattr(self.actor, method)(*arguments, **named)
+            value = getattr(self.actor, method)(*arguments, **kwargs)
             value = await value if hasattr(value, "__await__") else value
             if not answer.done():
                 answer.set_result(value)
@@ -54,7 +54,7 @@ class Method:
     def options(self, *, num_returns: int) -> Method:
         return Method(self.handle, self.name, num_returns)
 
-    def remote(self, *arguments: Any, **named: Any) -> Any:
+    def remote(self, *arguments: Any, **kwargs: Any) -> Any:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         if self.handle.killed:
@@ -63,18 +63,18 @@ class Method:
         else:
             self.handle.calls.add(answer)
             answer.add_done_callback(self.handle.calls.discard)
-            answering = loop.create_task(self.handle.answer(self.name, arguments, named, answer))
+            answering = loop.create_task(self.handle.answer(self.name, arguments, kwargs, answer))
             answer.add_done_callback(lambda _: answering.cancel())
         return answer if self.returns == 1 else [self._part(answer, index) for index in range(self.returns)]
 
     @staticmethod
-    def _part(whole: asyncio.Future[Any], index: int) -> asyncio.Future[Any]:
+    def _part(answer: asyncio.Future[Any], index: int) -> asyncio.Future[Any]:
         async def part() -> Any:
-            return (await whole)[index]
+            return (await answer)[index]
 
-        found = asyncio.ensure_future(part())
-        found.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return found
+        task = asyncio.ensure_future(part())
+        task.add_done_callback(lambda future: future.cancelled() or future.exception())
+        return task
 
 
 class FakeRay:
@@ -85,8 +85,8 @@ class FakeRay:
         self.options: dict[str, Any] = {}
         self.placed: Callable[[], bool] = lambda: True
 
-    def remote(self, actor: type | None = None, **given: Any) -> Any:
-        """With options for the class what takes the class, as in Ray."""
+    def remote(self, actor: type | None = None, **options: Any) -> Any:
+        """As `ray.remote`: wraps a class, or with options alone returns a decorator for one."""
         return partial(FakeRay.Starter, self) if actor is None else FakeRay.Starter(self, actor)
 
     def kill(self, handle: Handle) -> None:
@@ -96,9 +96,9 @@ class FakeRay:
         def __init__(self, ray: FakeRay, actor: type, name: str = "") -> None:
             self.ray, self.actor, self.name = ray, actor, name
 
-        def options(self, **given: Any) -> FakeRay.Starter:
-            self.ray.options[given["name"]] = given
-            return FakeRay.Starter(self.ray, self.actor, given["name"])
+        def options(self, **options: Any) -> FakeRay.Starter:
+            self.ray.options[options["name"]] = options
+            return FakeRay.Starter(self.ray, self.actor, options["name"])
 
         def remote(self, *arguments: Any) -> Handle:
             handle = Handle(self.actor(*arguments), self.name)

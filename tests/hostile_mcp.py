@@ -21,8 +21,8 @@ def say(**message: object) -> None:
     sys.stdout.flush()
 
 
-def text(said: str) -> dict[str, object]:
-    return {"content": [{"type": "text", "text": said}]}
+def text(content: str) -> dict[str, object]:
+    return {"content": [{"type": "text", "text": content}]}
 
 
 def go_wrong(number: object) -> None:

@@ -36,31 +36,31 @@ class ScriptedEndpoint:
             disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for the first
 
             def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if asked.get("messages") == [{"role": "user", "content": QUESTION.messages[0].content}]:
-                    outer.greeted_with.append(asked)
-                    self._answer(outer.greet(asked["model"]))
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if request.get("messages") == [{"role": "user", "content": QUESTION.messages[0].content}]:
+                    outer.greeted_with.append(request)
+                    self._answer(outer.greet(request["model"]))
                     return
                 with outer.lock:
-                    outer.asked.append(asked)
+                    outer.asked.append(request)
                     outer.keys.append(self.headers["Authorization"])
                     outer.at_once += 1
                     outer.most_at_once = max(outer.most_at_once, outer.at_once)
-                    said = outer.say(asked["messages"][0]["content"])
+                    answer = outer.say(request["messages"][0]["content"])
                 try:
-                    self._answer(said)
+                    self._answer(answer)
                 finally:
                     with outer.lock:
                         outer.at_once -= 1
 
-            def _answer(self, said: Any) -> None:
-                if said is None:
+            def _answer(self, answer: Any) -> None:
+                if answer is None:
                     outer.over.wait(30)
                     self.close_connection = True
                     return
-                status, headers, body = (200, {}, said) if isinstance(said, str) else (said, {}, "no")
-                if isinstance(said, tuple):
-                    status, headers, body = said
+                status, headers, body = (200, {}, answer) if isinstance(answer, str) else (answer, {}, "no")
+                if isinstance(answer, tuple):
+                    status, headers, body = answer
                 if status == 200 and not headers:
                     body = json.dumps({"choices": [{"message": {"role": "assistant", "content": body}}]})
                 self.send_response(status)
@@ -82,7 +82,7 @@ class ScriptedEndpoint:
     @property
     def greeted(self) -> list[str]:
         """The models of the questions before a run."""
-        return [each["model"] for each in self.greeted_with]
+        return [request["model"] for request in self.greeted_with]
 
     def stop(self) -> None:
         self.over.set()

@@ -23,8 +23,8 @@ class LocalProcess:
         self.server = EnvServer(spec.scoring)
 
     def ask(self, asker: CallOwner | None, method: str, *arguments: Any) -> asyncio.Future[Any]:
-        own = () if asker is None else (asker.number,)
-        return asyncio.ensure_future(self._ask(method, *own, *arguments))
+        owner = () if asker is None else (asker.number,)
+        return asyncio.ensure_future(self._ask(method, *owner, *arguments))
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         kind, value = await answer(getattr(self.server, method)(*arguments), method)

@@ -142,18 +142,18 @@ def ints(numbers: Sequence[int]) -> Ints:
 
 
 def turn(context_ids: Sequence[int], token_ids: Sequence[int], *, reply: str | None = None, **sampled: Any) -> Turn:
-    """By all that the model saw. `sampled`: what `completion` takes."""
-    said = completion(token_ids, **sampled)
-    return Turn(added_ids=ints(context_ids), starts_sample=True, completion=said, reply=reply)
+    """The first turn of a sample, from the whole context. `sampled`: arguments of `completion`."""
+    answer = completion(token_ids, **sampled)
+    return Turn(added_ids=ints(context_ids), starts_sample=True, completion=answer, reply=reply)
 
 
 def following(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """Turns by all that the model saw, as they are told of one episode: each holds what it adds to those before it."""
-    seen = ints(())
-    for each in turns:
-        context = each.added_ids
-        yield replace(turn_after(seen, context, each.completion), reply=each.reply)
-        seen = np.concatenate([context, each.completion.token_ids])
+    """Turn whole contexts into the turns of one episode: each holds only the tokens that it adds to those before it."""
+    prefix = ints(())
+    for turn in turns:
+        context = turn.added_ids
+        yield replace(turn_after(prefix, context, turn.completion), reply=turn.reply)
+        prefix = np.concatenate([context, turn.completion.token_ids])
 
 
 def trajectory(
@@ -187,11 +187,11 @@ def group(ticket: Ticket, *trajectories: Trajectory, worker: str = "w") -> Group
 
 
 def transcript(
-    *said: str | tuple[str, str], golds: Sequence[str] = ("Paris",), record: Any = None, task: Task | None = None,
+    *lines: str | tuple[str, str], golds: Sequence[str] = ("Paris",), record: Any = None, task: Task | None = None,
     **fields: Any,
 ) -> Transcript:  # fmt: skip
     """Out of `(role, text)` pairs; a text alone is the model's."""
-    messages = [("assistant", each) if isinstance(each, str) else each for each in said]
+    messages = [("assistant", line) if isinstance(line, str) else line for line in lines]
     return Transcript(
         task=task or Task(task_id="t", question="q", answers=tuple(golds), record={} if record is None else record),
         messages=tuple(Message(role=role, content=content) for role, content in messages),
@@ -211,10 +211,10 @@ def sample(
 ) -> Sample:
     """Tokens 1, 2, ..., with 1 in `mask` where one was sampled. Of these, one number for all or each its own."""
 
-    def spread(given: Any, elsewhere: Any) -> Any:
-        own = [given] * sum(mask) if isinstance(given, int | float) else list(given)
-        assert len(own) == sum(mask)
-        return np.array([own.pop(0) if sampled else elsewhere for sampled in mask])
+    def spread(numbers: Any, elsewhere: Any) -> Any:
+        queue = [numbers] * sum(mask) if isinstance(numbers, int | float) else list(numbers)
+        assert len(queue) == sum(mask)
+        return np.array([queue.pop(0) if sampled else elsewhere for sampled in mask])
 
     return Sample(
         token_ids=ints(range(1, len(mask) + 1) if token_ids is None else token_ids),

@@ -27,26 +27,26 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str |
         raise OSError(ctypes.get_errno(), f"mount on {target}: {os.strerror(ctypes.get_errno())}")
 
 
-def main(number: int, addresses: list[str], shm: str, shared: str, kept: list[str]) -> None:
-    """kept: folders that stay visible, to read; shared: one to write in, the same on every node."""
-    held = {path: os.open(path, os.O_PATH) for path in [*kept, shared]}  # some lie below what is about to be hidden
+def main(number: int, addresses: list[str], shm: str, shared: str, visible: list[str]) -> None:
+    """visible: folders that stay visible, to read; shared: one to write in, the same on every node."""
+    handles = {path: os.open(path, os.O_PATH) for path in [*visible, shared]}  # some lie below what is hidden next
     for point in {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}:
         if not point.startswith(DEVICES):
             mount("none", point, None, REMOUNT | BIND | RDONLY)
     for path, options in PRIVATE.items():
         mount("tmpfs", path, "tmpfs", 0, f"{options},size={shm}" if path == "/dev/shm" else options)
-    for path, descriptor in held.items():
+    for path, descriptor in handles.items():
         if not os.path.isdir(path):
             os.makedirs(path)
             mount(f"/proc/self/fd/{descriptor}", path, None, BIND | REC)
             mount("none", path, None, REMOUNT | BIND | RDONLY)
-    mount(f"/proc/self/fd/{held[shared]}", shared, None, BIND | REC)
+    mount(f"/proc/self/fd/{handles[shared]}", shared, None, BIND | REC)
     mount("none", shared, None, REMOUNT | BIND)
     os.mkdir("/tmp/home")
     name = f"node{number}"
-    others = [f"{address} node{other}" for other, address in enumerate(addresses, 1) if other != number]
+    peers = [f"{address} node{node}" for node, address in enumerate(addresses, 1) if node != number]
     # As Debian has it: who announces the address of the host name announces one that only this machine can reach.
-    Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {name}", *others, ""]))
+    Path("/run/hosts").write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {name}", *peers, ""]))
     mount("/run/hosts", "/etc/hosts", None, BIND)
     socket.sethostname(name)
     subprocess.run([shutil.which("ip") or "ip", "link", "set", "lo", "up"], check=True)

@@ -69,8 +69,8 @@ def why_not() -> str:
     if missing:
         return f"needs {', '.join(missing)} (packages iproute2 and util-linux)"
     links = "mount -t tmpfs none /tmp && ip link add one type bridge && ip link add two type veth peer name three"
-    tried = subprocess.run(["unshare", *OWN, "--fork", "sh", "-c", links], capture_output=True, text=True)
-    return f"this machine makes no namespaces: {tried.stderr.strip().splitlines()[-1:]}" if tried.returncode else ""
+    trial = subprocess.run(["unshare", *OWN, "--fork", "sh", "-c", links], capture_output=True, text=True)
+    return f"this machine makes no namespaces: {trial.stderr.strip().splitlines()[-1:]}" if trial.returncode else ""
 
 
 needs_nodes = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -104,8 +104,8 @@ class Cluster:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
                 self.signal(process, signal.SIGKILL)
-                said = Path(output.name).read_text()[-3000:]
-                raise AssertionError(f"{' '.join(argv)}: not done after {timeout:g} s; it said: {said}") from None
+                tail = Path(output.name).read_text()[-3000:]
+                raise AssertionError(f"{' '.join(argv)}: not done after {timeout:g} s; it said: {tail}") from None
             return Result(process.returncode, Path(output.name).read_text())
 
     def start(
@@ -140,13 +140,13 @@ class Cluster:
 
     def fill(self, node: int, cpus: int) -> None:
         """Take CPUs of a node for good: what is placed from now on finds them on another one."""
-        taken = self.run(["python", "-c", FILL.format(node=node, cpus=cpus)])
-        assert taken.output.endswith("taken\n"), taken.output
+        result = self.run(["python", "-c", FILL.format(node=node, cpus=cpus)])
+        assert result.output.endswith("taken\n"), result.output
 
     def free(self, node: int) -> None:
         """Give back what `fill` took."""
-        given = self.run(["python", "-c", FREE.format(node=node)])
-        assert given.code == 0, given.output
+        result = self.run(["python", "-c", FREE.format(node=node)])
+        assert result.code == 0, result.output
 
     def kill(self, node: int) -> None:
         """The machine is gone, with everything on it."""
@@ -159,8 +159,8 @@ class Cluster:
         namespaces = ["unshare", *OWN, "--fork", "--kill-child=KILL", "--mount-proc"]
         script = [sys.executable, "-S", str(Path(__file__).with_name("node_init.py"))]
         arguments = [f"{node}", ",".join(self.addresses), self._shm, str(self._shared)]
-        kept = {str(ROOT), sys.prefix, os.path.realpath(sys.prefix), sys.base_prefix}
-        holder = self._hold([*namespaces, *script, *arguments, *sorted(kept)])
+        visible = {str(ROOT), sys.prefix, os.path.realpath(sys.prefix), sys.base_prefix}
+        holder = self._hold([*namespaces, *script, *arguments, *sorted(visible)])
         (self._first[node],) = psutil.Process(holder.pid).children()
         self._bridge(f"ip link delete port{node} 2>/dev/null; true")
         self._bridge(f"ip link add port{node} type veth peer name eth0 netns {self._first[node].pid}")
@@ -174,8 +174,8 @@ class Cluster:
         """Stop Ray on a node and start it again, below a command such as `prlimit --nofile=256`."""
         stopped = self.run(["ray", "stop", "--force"], node=node, timeout=60)
         assert stopped.code == 0, stopped.output
-        gone = self.run(["python", "-c", GONE.format(address=self.addresses[node - 1])])
-        assert gone.code == 0, gone.output
+        result = self.run(["python", "-c", GONE.format(address=self.addresses[node - 1])])
+        assert result.code == 0, result.output
         self._join(node, wrapper)
 
     def switch(self, command: str) -> None:
@@ -188,8 +188,8 @@ class Cluster:
 
     def mend(self, node: int) -> None:
         self._bridge(f"ip link set port{node} up")
-        for other in self._first:  # whom nobody answered for stays unknown for seconds
-            self.sh(other, "ip neigh flush all")
+        for peer in self._first:  # whom nobody answered for stays unknown for seconds
+            self.sh(peer, "ip neigh flush all")
 
     # -- how ------------------------------------------------------------------------------------------------------
 
@@ -203,8 +203,8 @@ class Cluster:
             if node == 1
             else ["--address", self._head]
         )
-        own = [f"--node-ip-address={self.addresses[node - 1]}", f'--resources={{"node{node}": 1000}}']
-        argv = [*wrapper, "ray", "start", *role, *own, "--disable-usage-stats", *self._ray]
+        options = [f"--node-ip-address={self.addresses[node - 1]}", f'--resources={{"node{node}": 1000}}']
+        argv = [*wrapper, "ray", "start", *role, *options, "--disable-usage-stats", *self._ray]
         result = self.run(argv, node=node, timeout=120)
         assert result.code == 0, result.output
 

@@ -25,31 +25,31 @@ def skipped(reports: Iterable[Any]) -> list[NotRun]:
     """By reason, the most frequent first. reports: pytest's, of tests or of whole modules, from any process."""
     files: dict[str, list[str]] = {}
     for report in reports:
-        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        files.setdefault(said.removeprefix("Skipped: "), []).append(report.nodeid.partition("::")[0])
-    found = [NotRun(why, len(own), tuple(dict.fromkeys(own))) for why, own in files.items()]
-    return sorted(found, key=lambda one: -one.count)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        files.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid.partition("::")[0])
+    entries = [NotRun(why, len(paths), tuple(dict.fromkeys(paths))) for why, paths in files.items()]
+    return sorted(entries, key=lambda entry: -entry.count)
 
 
 def deselected(count: int, markers: str, keywords: str) -> list[NotRun]:
     """By the options of that name."""
-    said = " ".join([*([f'-m "{markers}"'] if markers else []), *([f'-k "{keywords}"'] if keywords else [])])
-    return [NotRun(f"left out by {said or 'an option'}", count)] if count else []
+    options = " ".join([*([f'-m "{markers}"'] if markers else []), *([f'-k "{keywords}"'] if keywords else [])])
+    return [NotRun(f"left out by {options or 'an option'}", count)] if count else []
 
 
-def with_earlier(own: Sequence[NotRun]) -> list[NotRun]:
+def with_earlier(entries: Sequence[NotRun]) -> list[NotRun]:
     """Of this session, and of those before it that wrote into the same file."""
     if VARIABLE not in os.environ:
-        return list(own)
+        return list(entries)
     path = Path(os.environ[VARIABLE])
     earlier = [NotRun(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-    found = [*earlier, *own]
-    path.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in found))
-    return found
+    all_entries = [*earlier, *entries]
+    path.write_text("".join(f"{json.dumps(asdict(entry))}\n" for entry in all_entries))
+    return all_entries
 
 
-def describe(found: Sequence[NotRun]) -> list[str]:
-    return [f"{one.count:5}  {one.why}{_places(one.files)}" for one in found]
+def describe(entries: Sequence[NotRun]) -> list[str]:
+    return [f"{entry.count:5}  {entry.why}{_places(entry.files)}" for entry in entries]
 
 
 def _places(files: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ def put_outliers(model: Any, seed: int = 0) -> None:
     """In place. One early layer writes two channels thousands of times as large, queries are six times as large, and
     vectors of norms lie between a half and twice what they were."""
     draw, early = torch.Generator().manual_seed(seed), True
-    found = {"writes": 0, "queries": 0}
+    counts = {"writes": 0, "queries": 0}
     after = next((name for name, _ in model.named_modules() if AFTER.search(name)), None)
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
@@ -31,10 +31,10 @@ def put_outliers(model: Any, seed: int = 0) -> None:
             if name == after:
                 weight[list(CHANNELS)] += MASSIVE
         elif WRITES.search(name) and early:
-            early, found["writes"] = False, 1
+            early, counts["writes"] = False, 1
             rows = weight.T if type(module).__name__ == "Conv1D" else weight  # Conv1D keeps [in, out]
             rows[list(CHANNELS)] *= MASSIVE
         elif QUERIES.search(name):
-            found["queries"] += 1
+            counts["queries"] += 1
             weight.mul_(SHARP)
-    assert found["writes"] and found["queries"], f"{type(model).__name__} has none of the names that are known here"
+    assert counts["writes"] and counts["queries"], f"{type(model).__name__} has none of the names that are known here"

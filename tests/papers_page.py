@@ -22,14 +22,14 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Of all tables with numbers."""
-    found = []
+    """The numbered rows of all tables of the page."""
+    table = []
     for line in PAGE.read_text().splitlines():
         number = re.match(r"\| (\d+) \|", line)
         if number is not None:
             *_, commands, tests = line.strip("|").split(" | ")
-            found.append(Row(int(number[1]), tuple(_COMMAND.findall(commands)), tuple(_TEST.findall(tests))))
-    return found
+            table.append(Row(int(number[1]), tuple(_COMMAND.findall(commands)), tuple(_TEST.findall(tests))))
+    return table
 
 
 def commands() -> list[str]:

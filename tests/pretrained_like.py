@@ -88,11 +88,11 @@ def made_model(seed: int = 0) -> LlamaForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-        for each in model.parameters():
-            if each.ndim == 1:
-                each.copy_(torch.randn(each.shape).mul(0.3).exp().mul(0.4))  # far from 1, each its own
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.copy_(torch.randn(parameter.shape).mul(0.3).exp().mul(0.4))  # far from 1, each its own
             else:
-                torch.nn.init.normal_(each, std=each.shape[1] ** -0.5)
+                torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
         _set_embedding(model.model.embed_tokens.weight)
         for number, layer in enumerate(model.model.layers):
             _leave_roles_alone(layer)
@@ -150,7 +150,7 @@ def _find_the_first_token(layers: Any) -> None:
         mlp.up_proj.weight[rows, MEANS] = sign * torch.eye(COUNT)
         mlp.down_proj.weight[:, rows] = 0.0
         mlp.down_proj.weight[AGREEMENT, rows] = 3.0 / COUNT
-    gate, up, down = (each.weight for each in (second.mlp.gate_proj, second.mlp.up_proj, second.mlp.down_proj))
+    gate, up, down = (linear.weight for linear in (second.mlp.gate_proj, second.mlp.up_proj, second.mlp.down_proj))
     gate[:FEW], up[:FEW], down[:, :FEW] = 0.0, 0.0, 0.0
     gate[:FEW, AGREEMENT], gate[:FEW, CONSTANT] = 16.0, -21.0
     up[:FEW, CONSTANT], down[MASSIVE, :FEW] = 4.0, 4.0
@@ -158,7 +158,7 @@ def _find_the_first_token(layers: Any) -> None:
 
 def _write_massive(layer: Any, size: float) -> None:
     """Where the massive channel is all that a norm leaves, it is sqrt(WIDTH). No weight is above 5, as in SmolLM2."""
-    gate, up, down = (each.weight for each in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj))
+    gate, up, down = (linear.weight for linear in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj))
     gate[:FEW], up[:FEW], down[:, :FEW] = 0.0, 0.0, 0.0
     gate[:FEW, MASSIVE] = up[:FEW, MASSIVE] = 5.0
     gate[:FEW, CONSTANT] = -6.0  # next to nothing there, and what closes the gate of every other token

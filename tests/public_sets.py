@@ -57,27 +57,27 @@ def _write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def lines() -> dict[str, list[Row]]:
     """By file."""
-    found = {
+    files = {
         f"FlashRAG_datasets/{name}/{split}.jsonl": [flash_rag(name, split, number) for number in NUMBERS]
         for name, splits in SPLITS.items()
         for split in splits
     }
     for split in ("train", "dev"):
-        found[f"musique/data/musique_ans_v1.0_{split}.jsonl"] = [musique(split, number) for number in NUMBERS]
+        files[f"musique/data/musique_ans_v1.0_{split}.jsonl"] = [musique(split, number) for number in NUMBERS]
         for kind in Kind:
             file = f"1_semantic_pattern/{kind}/{'train' if split == 'train' else 'test'}_data.jsonl"
-            found[file] = [graph(kind, number + (split == "dev") * len(NUMBERS)) for number in NUMBERS]
+            files[file] = [graph(kind, number + (split == "dev") * len(NUMBERS)) for number in NUMBERS]
     for level in ("easy", "medi", "hard"):
-        found[f"MC/MC_{level}.jsonl"] = [crossword(level, number) for number in NUMBERS]
-    found["proscript_v1a/test.jsonl"] = [script(number) for number in NUMBERS]
-    found["MATH-500/test.jsonl"] = [
+        files[f"MC/MC_{level}.jsonl"] = [crossword(level, number) for number in NUMBERS]
+    files["proscript_v1a/test.jsonl"] = [script(number) for number in NUMBERS]
+    files["MATH-500/test.jsonl"] = [
         problem("held out", number)
         | {"answer": str(number), "subject": "Algebra", "level": 5, "unique_id": f"{number}"}
         for number in NUMBERS
     ]
-    found["aime25/test.jsonl"] = [{"problem": f"AIME 25: {n}?", "answer": f"{n}", "id": f"{n}"} for n in NUMBERS]
+    files["aime25/test.jsonl"] = [{"problem": f"AIME 25: {n}?", "answer": f"{n}", "id": f"{n}"} for n in NUMBERS]
     passages = ({"id": f"{n}", "contents": f'"Title {n}"\nA passage of Wikipedia, {n}.'} for n in NUMBERS)
-    return found | {"wiki-18.jsonl.gz": list(passages)}
+    return files | {"wiki-18.jsonl.gz": list(passages)}
 
 
 def flash_rag(name: str, split: str, number: int) -> Row:
@@ -96,14 +96,14 @@ def musique(split: str, number: int) -> Row:
         "paragraph_text": f"Ann is number {number}.",
         "is_supporting": True,
     }
-    asked = {
+    question = {
         "id": f"2hop__{number}",
         "question": f"musique {split}: who is number {number}?",
         "answer": f"Ann {number}",
     }
     steps = [{"id": 1, "question": "who", "answer": "Ann", "paragraph_support_idx": 0}]
     return {
-        **asked,
+        **question,
         "answer_aliases": [],
         "answerable": True,
         "paragraphs": [paragraph],
@@ -116,14 +116,14 @@ def graph(kind: Kind, number: int) -> Row:
     edges = [(node, node + 1, 1 + node % 3) for node in range(3 + number)]
     weighted = kind is Kind.SHORTEST_PATH
     source, target, nodes = 0, 2 if weighted or number % 2 else 4 + number, 5 + number
-    found = make_problem(kind, nodes, [each if weighted else each[:2] for each in edges], source, target, "")
-    said = (
-        ",".join("{} {} {}".format(*each) for each in edges)
+    problem = make_problem(kind, nodes, [edge if weighted else edge[:2] for edge in edges], source, target, "")
+    text = (
+        ",".join("{} {} {}".format(*edge) for edge in edges)
         if weighted
         else " ".join(f"({a},{b})" for a, b, _ in edges)
     )
-    answer = int(truth(found)) if weighted else truth(found)
-    return {"node_number": nodes, "graph": said, "question": f"{source} {target}", "answer": answer}
+    answer = int(truth(problem)) if weighted else truth(problem)
+    return {"node_number": nodes, "graph": text, "question": f"{source} {target}", "answer": answer}
 
 
 def crossword(level: str, number: int) -> Row:
@@ -145,8 +145,8 @@ def crossword(level: str, number: int) -> Row:
 def script(number: int) -> Row:
     steps = "step0: pour; step1: get a glass; step2: get the milk"
     order = "step2 -> step0; step1 -> step0"
-    asked = {"flatten_input_for_edge_prediction": steps, "flatten_output_for_edge_prediction": order}
-    return {"scenario": f"drink milk {number}", **asked, "edge_info": {}}
+    fields = {"flatten_input_for_edge_prediction": steps, "flatten_output_for_edge_prediction": order}
+    return {"scenario": f"drink milk {number}", **fields, "edge_info": {}}
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def script(number: int) -> Row:
 
 def tables() -> dict[str, list[Row]]:
     """By file."""
-    found = {
+    files = {
         "hendrycks_math/algebra/train-00000-of-00001.parquet": [problem("train", number) for number in NUMBERS],
         "hendrycks_math/algebra/test-00000-of-00001.parquet": [problem("test", number) for number in NUMBERS],
         "aime_2024/data/train-00000-of-00001.parquet": [
@@ -169,16 +169,16 @@ def tables() -> dict[str, list[Row]]:
     }
     for split in ("train", "validation"):
         file = f"hotpot_qa/distractor/{split}-00000-of-00001.parquet"
-        found[file] = [hotpot(split, number) for number in NUMBERS]
+        files[file] = [hotpot(split, number) for number in NUMBERS]
     for split in ("train", "test"):
         rows = [
             {"question": f"{split}: 1 + {n}?", "answer": f"1+{n}=<<1+{n}={n + 1}>>{n + 1}\n#### {n + 1}"}
             for n in NUMBERS
         ]
-        found[f"gsm8k/main/{split}-00000-of-00001.parquet"] = rows
+        files[f"gsm8k/main/{split}-00000-of-00001.parquet"] = rows
     for task in ("task_1_plan_generation", "task_3_plan_verification"):
-        found[f"planbench/{task}/train-00000-of-00001.parquet"] = [planbench(task, number) for number in NUMBERS]
-    return found
+        files[f"planbench/{task}/train-00000-of-00001.parquet"] = [planbench(task, number) for number in NUMBERS]
+    return files
 
 
 def problem(split: str, number: int) -> Row:
@@ -187,9 +187,9 @@ def problem(split: str, number: int) -> Row:
 
 
 def choice(number: int) -> Row:
-    asked = {"question_id": number, "question": f"Which law has number {number}?", "options": ["one", "two", "three"]}
+    query = {"question_id": number, "question": f"Which law has number {number}?", "options": ["one", "two", "three"]}
     key = {"answer": "B", "answer_index": 1, "cot_content": "", "category": ("law", "physics")[number % 2]}
-    return {**asked, **key, "src": "scratch"}
+    return {**query, **key, "src": "scratch"}
 
 
 def dapo(number: int) -> Row:
@@ -201,16 +201,16 @@ def dapo(number: int) -> Row:
 
 
 def fact(number: int) -> Row:
-    asked = {"prompt": f"What is thing {number}?", "answer": f"a word {number}"}
-    said = {"prompt": f"Thing {number} is a word. True or false?", "answer": "true"}
-    ways = json.dumps({"reliability": asked, "factual": said})
+    question = {"prompt": f"What is thing {number}?", "answer": f"a word {number}"}
+    statement = {"prompt": f"Thing {number} is a word. True or false?", "answer": "true"}
+    ways = json.dumps({"reliability": question, "factual": statement})
     return {"case_id": number, "fact": f"Thing {number} is a word.", "eval": ways}
 
 
 def hotpot(split: str, number: int) -> Row:
-    asked = {"id": f"{split}{number}", "question": f"hotpot {split}: which is {number}?", "answer": f"Bo {number}"}
+    question = {"id": f"{split}{number}", "question": f"hotpot {split}: which is {number}?", "answer": f"Bo {number}"}
     level = {"type": "bridge", "level": "hard", "supporting_facts": {"title": ["Bo"], "sent_id": [0]}}
-    return asked | level | {"context": {"title": [f"Bo {number}"], "sentences": [["A sentence.", " Another."]]}}
+    return question | level | {"context": {"title": [f"Bo {number}"], "sentences": [["A sentence.", " Another."]]}}
 
 
 def planbench(task: str, number: int) -> Row:
@@ -218,18 +218,18 @@ def planbench(task: str, number: int) -> Row:
     verify, colour = task.startswith("task_3"), COLOURS[number]
     goal = "the blue block is clear" if number % 2 else "the red block is on the table"
     stated = f"[STATEMENT]\nAs initial conditions I have that, {BLOCKS}.\nMy goal is to have that {goal}.\n"
-    asked = f"\n{PLAN}\n[PLAN END]\n\n[VERIFICATION]" if verify else ""
-    query = f"I am playing with a set of blocks.\n\n{stated}\nMy plan is as follows:\n\n[PLAN]{asked}"
+    suffix = f"\n{PLAN}\n[PLAN END]\n\n[VERIFICATION]" if verify else ""
+    query = f"I am playing with a set of blocks.\n\n{stated}\nMy plan is as follows:\n\n[PLAN]{suffix}"
     right = "The above plan is valid." if verify else PDDL
-    about = {"task": task, "prompt_type": "oneshot", "domain": "blocksworld", "instance_id": number}
-    return about | {"query": query.replace("red", colour), "ground_truth_plan": right.replace("red", colour)}
+    instance = {"task": task, "prompt_type": "oneshot", "domain": "blocksworld", "instance_id": number}
+    return instance | {"query": query.replace("red", colour), "ground_truth_plan": right.replace("red", colour)}
 
 
 COLOURS = ("red", "orange", "yellow", "green", "purple", "white", "black", "grey", "brown", "pink")
 
 
 def strategy(number: int) -> Row:
-    asked = {
+    question = {
         "qid": f"{number}",
         "term": "t",
         "description": "d",
@@ -237,7 +237,7 @@ def strategy(number: int) -> Row:
         "answer": number % 2 == 1,
     }
     return {
-        **asked,
+        **question,
         "facts": ["A fact."],
         "decomposition": [f"Which number is odd, {number}?", "Is #1?"],
         "evidence": [],
@@ -282,4 +282,4 @@ def prepare_all(folder: Path) -> None:
         assert run([*ask, "--partial", "--eval-tasks", "5"]) == 0, name
     for name, row in OWN.items():
         rows = [row | {"question": f"{n} + 0?"} | ({"prompt": _asked(n)} if "prompt" in row else {}) for n in NUMBERS]
-        (folder / "data" / name).write_text("".join(json.dumps(each) + "\n" for each in rows))
+        (folder / "data" / name).write_text("".join(json.dumps(line) + "\n" for line in rows))

@@ -177,7 +177,7 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
 
     def chart(title: str, unit: str, *series: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         marks = [{"x": 200, "label": f"stage rl{text}", "kind": "stage"}, {"x": 100, "label": "", "kind": "evaluation"}]
-        known = [y for y in series[0]["y"] if y is not None]
+        measured = [y for y in series[0]["y"] if y is not None]
         return {
             "title": title + text,
             "unit": unit,
@@ -188,12 +188,12 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
             "limit": None,
             "series": list(series),
             "marks": marks,
-            "summary": f"last {known[-1]:.2f}; first {known[0]:.2f}",
+            "summary": f"last {measured[-1]:.2f}; first {measured[0]:.2f}",
         } | more
 
     several = len(names) > 1
-    label = (lambda name, own: own) if several else (lambda name, own: name)
-    each = [(run, name) for run, name in enumerate(names)]
+    label = (lambda name, run_name: run_name) if several else (lambda name, run_name: name)
+    runs = [(run, name) for run, name in enumerate(names)]
     dots = {
         "kind": "dots",
         "x": [0, 120, 245],
@@ -203,15 +203,15 @@ def example_report(names: Sequence[str] = ("made",), steps: int = 245, text: str
         "hours": [0, 0.015, 0.03],
     }
     charts = {
-        "reward": chart("Reward", "", *(line(0.55, 1.05, 0.05, label("mean", name), run) for run, name in each)),
+        "reward": chart("Reward", "", *(line(0.55, 1.05, 0.05, label("mean", name), run) for run, name in runs)),
         "correct": chart(
             "Right answers",
             "share",
-            *(line(0.5, 0.94, 0.04, label("training", name), run) for run, name in each),
+            *(line(0.5, 0.94, 0.04, label("training", name), run) for run, name in runs),
             line(0, 0, 0, "held out, greedy", **dots),
         ),
         "signal": chart(
-            "Groups with signal", "share", *(line(0.8, 0.26, 0.06, label("trained", name), run) for run, name in each)
+            "Groups with signal", "share", *(line(0.8, 0.26, 0.06, label("trained", name), run) for run, name in runs)
         ),
         "entropy": chart("Entropy", "nats", line(0.9, 0.2, 0.01, "entropy", low=[0.1] * steps, high=[0.8] * steps)),
         "mismatch": chart(
@@ -327,5 +327,5 @@ def make_page(
     **run: Any,
 ) -> str:
     runs = [write_run(folder / f"run-{at}", text=text, names=task_names, **run) for at in range(len(names))]
-    write_page(example_report(names, text=text), [episodes_of(each) for each in runs], folder / "report.html", room)
+    write_page(example_report(names, text=text), [episodes_of(path) for path in runs], folder / "report.html", room)
     return (folder / "report.html").as_uri()

@@ -28,14 +28,14 @@ def run_directory(
 ) -> Path:
     """Rows without a stage are of stage rl, and their stage_step is their step."""
     (path / "trajectories").mkdir(parents=True)
-    whole = {"name": "q", "seed": 0, "stages": STAGES, "learner": {"lr": 1.0}, "reward": {"name": "answer"}} | config
-    (path / "config.yaml").write_text(yaml.safe_dump(whole))
+    recipe = {"name": "q", "seed": 0, "stages": STAGES, "learner": {"lr": 1.0}, "reward": {"name": "answer"}} | config
+    (path / "config.yaml").write_text(yaml.safe_dump(recipe))
     jsonl(path / "metrics.jsonl", [{"stage": "rl", "stage_step": row["step"], **row} for row in rows])
     if evaluations:
         jsonl(path / "evaluations.jsonl", evaluations)
-    for name, found in (("summary.json", summary), ("run.json", record)):
-        if found is not None:
-            (path / name).write_text(json.dumps(found))
+    for name, content in (("summary.json", summary), ("run.json", record)):
+        if content is not None:
+            (path / name).write_text(json.dumps(content))
     if events is not None:
         jsonl(path / "events.jsonl", events)
     return path
@@ -50,22 +50,22 @@ def result(path: Path, name: str, tasks: Mapping[str, float], *, also: str | Non
     play = {
         "prompts": "2:same",
         "measure": "accuracy",
-        "metrics": {key: {**own, "count": float(len(tasks)), "spread": None} for key, own in metrics.items()},
+        "metrics": {key: {**metric, "count": float(len(tasks)), "spread": None} for key, metric in metrics.items()},
         "tasks": dict(tasks),
         "contents": {task: f"what {task} asks" for task in tasks},
     } | more
-    found = json.loads(file.read_text()) if also else {"plays": {}, "episodes": {}, "failures": {}}
-    for key, own in {"plays": play, "episodes": len(tasks), "failures": 0}.items():
-        found[key][also or "greedy"] = own
-    file.write_text(json.dumps(found))
+    report = json.loads(file.read_text()) if also else {"plays": {}, "episodes": {}, "failures": {}}
+    for key, entry in {"plays": play, "episodes": len(tasks), "failures": 0}.items():
+        report[key][also or "greedy"] = entry
+    file.write_text(json.dumps(report))
 
 
 def episode(**more: Any) -> dict[str, Any]:
     """A line of a file of trajectories: one message, right, 10 tokens of version 1."""
     begin = {"task": {"task_id": "t:1", "question": "2 + 3?"}, "sequence": 0, "sibling": 0, "attempt": 0}
-    said = {"prompt": [], "messages": [{"role": "assistant", "content": "5"}], "end": "answered", "truncated": False}
+    reply = {"prompt": [], "messages": [{"role": "assistant", "content": "5"}], "end": "answered", "truncated": False}
     scored = {"reward": 1.0, "parts": {"correct": 1.0}, "advantage": 0.5, "num_tokens": 10}
-    return begin | said | scored | {"weight_versions": [[[1, 0, 10]]], "worker": "rollout:0"} | more
+    return begin | reply | scored | {"weight_versions": [[[1, 0, 10]]], "worker": "rollout:0"} | more
 
 
 def seal_again(run: Path, name: str, digest: str) -> None:

@@ -32,8 +32,8 @@ class _Handler(BaseHTTPRequestHandler):
         allowed = self.headers["Authorization"] == f"Bearer {self.token}"
         self.send_response(200 if allowed else 401)
         self.end_headers()
-        said = os.environ["OMP_NUM_THREADS"] if self.path == "/threads" else str(os.getpid())
-        self.wfile.write(said.encode())
+        body = os.environ["OMP_NUM_THREADS"] if self.path == "/threads" else str(os.getpid())
+        self.wfile.write(body.encode())
 
     def log_message(self, *_: object) -> None:
         pass

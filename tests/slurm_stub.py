@@ -24,22 +24,22 @@ POLL_S = 0.1
 
 
 def slurmd(folder: Path, node: int) -> None:
-    seen = 0
+    next_step = 0
     while not (folder / "end").exists():
         time.sleep(POLL_S)
         steps = sorted(folder.glob("step-*.json"))
-        if len(steps) > seen:
-            run_task(folder, node, steps[seen])
-            seen += 1
+        if len(steps) > next_step:
+            run_task(folder, node, steps[next_step])
+            next_step += 1
 
 
 def run_task(folder: Path, node: int, step: Path) -> None:
-    asked = json.loads(step.read_text())
-    environment = {**asked["environment"], "SLURM_NODEID": str(node), "SLURM_PROCID": str(node)}
+    call = json.loads(step.read_text())
+    environment = {**call["environment"], "SLURM_NODEID": str(node), "SLURM_PROCID": str(node)}
     before = processes()
     with step.with_suffix(f".out{node}").open("wb") as output:
         task = subprocess.Popen(
-            asked["command"], env=environment, cwd=asked["folder"], stdout=output, stderr=output, process_group=0
+            call["command"], env=environment, cwd=call["folder"], stdout=output, stderr=output, process_group=0
         )
         signalled = False
         while task.poll() is None:
@@ -49,9 +49,9 @@ def run_task(folder: Path, node: int, step: Path) -> None:
             if step.with_suffix(".kill").exists():
                 task.kill()
             time.sleep(POLL_S)
-    for left in processes() - before:
+    for pid in processes() - before:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(left, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     step.with_suffix(f".exit{node}").write_text(str(task.returncode))
 
 
@@ -62,8 +62,8 @@ def processes() -> set[int]:
 def srun(folder: Path, arguments: list[str]) -> int:
     command = arguments[next(index for index, word in enumerate(arguments) if not word.startswith("--")) :]
     step = folder / f"step-{len(list(folder.glob('step-*.json')))}.json"
-    asked = {"command": command, "environment": dict(os.environ), "folder": os.getcwd()}
-    step.with_suffix(".new").write_text(json.dumps(asked))
+    call = {"command": command, "environment": dict(os.environ), "folder": os.getcwd()}
+    step.with_suffix(".new").write_text(json.dumps(call))
     step.with_suffix(".new").rename(step)
     exits = [step.with_suffix(f".exit{node}") for node in range(int(os.environ["SLURM_NNODES"]))]
     while not all(path.exists() for path in exits):

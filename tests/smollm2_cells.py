@@ -41,7 +41,7 @@ TRIES = {"name": "tries", "kind": "generate", "generate": {"samples": 4, "temper
 
 def letters(completions: Any, **kwargs: Any) -> list[float]:
     """The share of the letter e: siblings differ, so that there is something to learn."""
-    texts = ["".join(message["content"] for message in said) for said in completions]
+    texts = ["".join(message["content"] for message in completion) for completion in completions]
     return [text.count("e") / max(1, len(text)) for text in texts]
 
 
@@ -55,26 +55,26 @@ class Cell:
     def recipe(self, *stages: Mapping[str, Any], **more: Any) -> str:
         model = {**self.model, **more.pop("model", {})}
         path = self.folder / "recipe.yaml"
-        path.write_text(yaml.safe_dump({**BASE, "model": model, **more, "stages": [dict(each) for each in stages]}))
+        path.write_text(yaml.safe_dump({**BASE, "model": model, **more, "stages": [dict(stage) for stage in stages]}))
         return str(path)
 
     def train(self, *stages: Mapping[str, Any], **more: Any) -> list[dict[str, Any]]:
         """The rows of a run that came to its end."""
-        done = rlsys("train", self.recipe(*stages, **more), "--run-dir", str(self.run))
-        return self.ended(done)
+        result = rlsys("train", self.recipe(*stages, **more), "--run-dir", str(self.run))
+        return self.ended(result)
 
-    def ended(self, done: Result) -> list[dict[str, Any]]:
-        assert done.code == 0, done.output[-3000:]
+    def ended(self, result: Result) -> list[dict[str, Any]]:
+        assert result.code == 0, result.output[-3000:]
         assert summary(self.run)["status"] == "done"
-        found = rows(self.run)
-        gaps = [row[name] for row in found for name in ("mismatch/mean", "mismatch/probe_mean") if name in row]
+        steps = rows(self.run)
+        gaps = [row[name] for row in steps for name in ("mismatch/mean", "mismatch/probe_mean") if name in row]
         assert all(gap < CLOSE[self.dtype] for gap in gaps), gaps
-        return found
+        return steps
 
     def play(self, command: str, *words: str, **more: Any) -> None:
         output = self.folder / "output.jsonl"
-        done = rlsys(command, self.recipe(RL, **more), f"--output={output}", *words)
-        assert done.code == 0 and output.is_file(), done.output[-3000:]
+        result = rlsys(command, self.recipe(RL, **more), f"--output={output}", *words)
+        assert result.code == 0 and output.is_file(), result.output[-3000:]
 
 
 def sft(cell: Cell) -> None:
@@ -122,8 +122,8 @@ def tools(cell: Cell) -> None:
     output = cell.folder / "output.json"
     short = ["eval.tasks=2", "eval.samples=0", "engine.max_model_len=2048", "engine.kv_cache_mb=256"]
     short += ["engine.max_num_seqs=4", "rollout.max_turn_tokens=32", "env.max_turns=2"]
-    done = rlsys("eval", "worlds/tools", f"--output={output}", "env.protocol=hermes", *short, *words)
-    assert done.code == 0 and output.is_file(), done.output[-3000:]
+    result = rlsys("eval", "worlds/tools", f"--output={output}", "env.protocol=hermes", *short, *words)
+    assert result.code == 0 and output.is_file(), result.output[-3000:]
 
 
 def resume(cell: Cell) -> None:
@@ -174,18 +174,18 @@ def run_cell(name: str, dtype: str, folder: Path) -> float:
     return time.monotonic() - started
 
 
-def write_table(page: Path, found: Mapping[str, str]) -> None:
-    """`found`: what a cell ("grpo, float32") came to. The others stay as the page has them."""
+def write_table(page: Path, outcomes: Mapping[str, str]) -> None:
+    """`outcomes`: what a cell ("grpo, float32") came to. The others stay as the page has them."""
     text = page.read_text()
     head, rest = text.split(BEGIN)
     table, tail = rest.split(END)
-    known = {}
+    entries = {}
     for row in re.findall(r"^\| (.+?) \| (.*?) \| (.*?) \|$", table, re.M):
-        known |= {f"{row[0]}, {dtype}": said for dtype, said in zip(DTYPES, row[1:], strict=True)}
-    known |= found
+        entries |= {f"{row[0]}, {dtype}": outcome for dtype, outcome in zip(DTYPES, row[1:], strict=True)}
+    entries |= outcomes
     lines = ["| SmolLM2-135M-Instruct | float32 | bfloat16 |", "|---|---|---|"]
     for name in CELLS:
-        lines.append(f"| {name} | " + " | ".join(known.get(f"{name}, {dtype}", "not run") for dtype in DTYPES) + " |")
+        lines.append(f"| {name} | " + " | ".join(entries.get(f"{name}, {dtype}", "not run") for dtype in DTYPES) + " |")
     page.write_text(f"{head}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{tail}")
 
 
@@ -198,12 +198,12 @@ def main(page: str, words: list[str]) -> int:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    said = f"{run_cell(name, dtype, Path(folder)):.0f} s"
+                    outcome = f"{run_cell(name, dtype, Path(folder)):.0f} s"
                 except AssertionError as error:
-                    failed, said = failed + 1, "**fails**"
+                    failed, outcome = failed + 1, "**fails**"
                     print(json.dumps({"cell": f"{name}, {dtype}", "error": str(error)[-1500:]}), flush=True)
-            print(f"{name}, {dtype}: {said}", flush=True)
-            write_table(Path(page), {f"{name}, {dtype}": said})
+            print(f"{name}, {dtype}: {outcome}", flush=True)
+            write_table(Path(page), {f"{name}, {dtype}": outcome})
     return failed
 
 

@@ -17,7 +17,7 @@ def records(folder: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-    data, at, whole = path.read_bytes(), HEAD, b""
+    data, at, payload = path.read_bytes(), HEAD, b""
     while at + HEAD <= len(data):
         if BLOCK - at % BLOCK < HEAD:  # padding
             at += BLOCK - at % BLOCK
@@ -25,26 +25,26 @@ def records(folder: Path) -> Iterator[Any]:
         _, length, kind = struct.unpack_from("<IHB", data, at)
         piece = data[at + HEAD : at + HEAD + length]
         at += HEAD + length
-        whole = piece if kind in (FULL, FIRST) else whole + piece
+        payload = piece if kind in (FULL, FIRST) else payload + piece
         if kind in (FULL, LAST):
             record = wandb_internal_pb2.Record()
-            record.ParseFromString(whole)
+            record.ParseFromString(payload)
             yield record
 
 
 def pairs(items: Any) -> dict[str, Any]:
     """Keys, nested ones with dots, and their values."""
-    return {each.key or ".".join(each.nested_key): json.loads(each.value_json) for each in items}
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """What was logged, in order."""
-    return [pairs(each.history.item) for each in records(folder) if each.HasField("history")]
+    return [pairs(record.history.item) for record in records(folder) if record.HasField("history")]
 
 
 def exit_codes(folder: Path) -> list[int]:
-    return [each.exit.exit_code for each in records(folder) if each.HasField("exit")]
+    return [record.exit.exit_code for record in records(folder) if record.HasField("exit")]
 
 
 def run_record(folder: Path) -> Any:
-    return next(each.run for each in records(folder) if each.HasField("run"))
+    return next(record.run for record in records(folder) if record.HasField("run"))

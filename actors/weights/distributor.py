@@ -121,11 +121,11 @@ class WeightDistributor:
         return placed.remote(self._folder.on_node(node.name), options.host)
 
     async def _start(self, node: _Node, handle: Any) -> None:
-        what = f"{node.life.name} starting"
+        label = f"{node.life.name} starting"
         try:
-            await call(handle.start.remote(self._kept), what, self._options.start_timeout_s, WORKER_START)
+            await call(handle.start.remote(self._kept), label, self._options.start_timeout_s, WORKER_START)
         except (RayError, RunFailed) as error:  # it is killed: it may yet take the lock that the next one needs
-            raise RunFailed(f"{what}: {reason(error)}") from error
+            raise RunFailed(f"{label}: {reason(error)}") from error
         self._spawn(self._watch(node, handle))
 
     async def _watch(self, node: _Node, handle: Any) -> None:
@@ -141,19 +141,19 @@ class WeightDistributor:
 
     async def _ask(self, node: _Node, method: str, *arguments: Any) -> Any:
         """A call to a weight store. Without an answer it is as good as dead. Raises RunFailed then, or SourceFailed."""
-        handle, what = node.life.handle, f"{node.life.name} doing {method}"
+        handle, label = node.life.handle, f"{node.life.name} doing {method}"
         if handle is None:
-            raise RunFailed(f"{what}: it died")
+            raise RunFailed(f"{label}: it died")
         try:
-            asked = getattr(handle, method).remote(*arguments)
-            return await call(asked, what, self._options.fetch_timeout_s + MARGIN_S, DELIVERY)
+            ref = getattr(handle, method).remote(*arguments)
+            return await call(ref, label, self._options.fetch_timeout_s + MARGIN_S, DELIVERY)
         except RayTaskError as error:
             if isinstance(error.cause, SourceFailed):
                 raise error.cause from error
-            raise _Unable(f"{what}: {reason(error)}") from error
+            raise _Unable(f"{label}: {reason(error)}") from error
         except (RayError, RunFailed) as error:
             self._dead(node, handle, reason(error))
-            raise RunFailed(f"{what}: {reason(error)}") from error
+            raise RunFailed(f"{label}: {reason(error)}") from error
 
     async def _address(self, name: str) -> str:
         node = await self._up(name)
@@ -224,21 +224,21 @@ class WeightDistributor:
 
     async def _look(self, delivery: _Delivery, node: str) -> None:
         """See what a node has: a new weight store has what an earlier one brought, and a lost node has nothing."""
-        found: list[int] | None = None
-        while found is None:
+        parts: list[int] | None = None
+        while parts is None:
             try:
-                found = await self._ask_parts(await self._up(node), delivery.published)
+                parts = await self._ask_parts(await self._up(node), delivery.published)
             except RunFailed as error:
                 log.warning("%s", error)
-                found = []
-        delivery.relay.mark_found(node, found)
+                parts = []
+        delivery.relay.mark_found(node, parts)
         await self._notify()
 
     async def _ask_parts(self, store: _Node, published: WeightManifest) -> list[int] | None:
         """None: it died under the question."""
         try:
-            found: list[int] = await self._ask(store, "list_present", published)
-            return found
+            parts: list[int] = await self._ask(store, "list_present", published)
+            return parts
         except _Unable:
             raise
         except RunFailed:
@@ -257,10 +257,10 @@ class WeightDistributor:
                     if orphans := relay.list_orphaned(node):
                         name = delivery.published.parts[orphans[0]].name
                         raise RunFailed(f"{name} of version {version} lies on no node that can send it")
-                    if (begun := relay.begin(node)) is not None:
+                    if (assignment := relay.begin(node)) is not None:
                         break
                     await self._changed.wait()
-            part, source = begun
+            part, source = assignment
             arrived = False
             try:
                 arrived = await self._fetch(delivery, node, part, source)

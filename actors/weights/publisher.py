@@ -79,23 +79,23 @@ class WeightPublisher:
         members, size, began = self._roster.members, publication.published.bytes, time.monotonic()
         deadline_s = self._pace.deadline_s(self._options.publish_deadline_s, size)
         refits = {self._roster.run_in_background(self._refit(member)): member for member in self._roster.up}
-        _, late = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
-        for member in (refits[task] for task in late):
+        _, pending = await asyncio.wait(refits, timeout=deadline_s) if refits else ((), set())
+        for member in (refits[task] for task in pending):
             close(member, publication.version, f"it did not come within {deadline_s:g} s ({DELIVERY})")
-        if not late:
+        if not pending:
             self._pace.note(size, time.monotonic() - began)
         canary = publication.version < 0  # of an engine that ignores deliveries, only this one tells
-        while late and (canary or 2 * sum(member.state is State.READY for member in members) < len(refits)):
+        while pending and (canary or 2 * sum(member.state is State.READY for member in members) < len(refits)):
             # Each has its own deadlines, after which it holds this version or is dead: to continue with one or two of
             # many would keep the learner waiting for longer.
-            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         await self._roster.ready()  # had every worker died under it, this waits for a restarted one
         await self._distributor.keep(publication.version)
         arrived = [member.arrival for member in members if member.arrival is not None]
         return [arrival for arrival in arrived if arrival.delivery.version == publication.version]
 
     def again(self, publication: WeightUpdate) -> None:
-        """Deliver the current version once more, as it was sent once more. Those that have it notice nothing."""
+        """Deliver the current version again after it was sent again. Workers that hold it already do nothing."""
         self._begin(publication)
         for member in self._roster.up:  # none waits for the slowest: each opens by itself
             self._roster.run_in_background(self._refit(member))
@@ -112,7 +112,7 @@ class WeightPublisher:
         return version is not None and self.lost[0] == version and not serves
 
     async def unless_stranded(self, task: asyncio.Task[Any]) -> None:
-        """Until a task is over that needs the current version, or no worker can serve it any more."""
+        """Wait until a task that needs the current version is done, or no worker can serve that version any more."""
         while not (task.done() or self.stranded):  # a worker that is lost with its node tells nobody
             await asyncio.wait({task}, timeout=LOOK_S)
 
@@ -134,14 +134,14 @@ class WeightPublisher:
         """
         async with member.refitting:
             handle = member.handle
-            attempts, tried = 0, -2
+            attempts, last_version = 0, -2
             while member.handle is handle and member.state in (State.STALE, State.READY):
                 publication = self.current
                 assert publication is not None
-                if publication.version != tried:
-                    attempts, tried = 0, publication.version
-                held = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
-                if held == publication.version:
+                if publication.version != last_version:
+                    attempts, last_version = 0, publication.version
+                loaded = member.arrival.delivery.version if member.arrival and member.state is State.READY else None
+                if loaded == publication.version:
                     return
                 assert self._distributor is not None
                 try:  # the engine continues to generate meanwhile
@@ -156,11 +156,11 @@ class WeightPublisher:
                         return
                     continue
                 try:
-                    what = f"{member.spec.name} loading version {publication.version}"
+                    label = f"{member.spec.name} loading version {publication.version}"
                     loading = handle.load_weights.remote(published, publication.probe)
                     # The load and the probe each take theirs.
                     timeout_s = max(2 * self._options.call_timeout_s, moved_s(publication.published.bytes))
-                    delivery: LoadResult = await call(loading, what, timeout_s, WORKER_CALL)
+                    delivery: LoadResult = await call(loading, label, timeout_s, WORKER_CALL)
                 except (RayError, RunFailed) as error:
                     if self.current is publication:
                         self._dead(member, handle, error)

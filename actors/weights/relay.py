@@ -36,10 +36,10 @@ class Relay:
         for part in self.lacking(node):
             # A node sends a part to one receiver at a time: that receiver then serves the others.
             free = self._holders[part].difference(self._coming[part].values())
-            sources = [each for each in free if self._sending[each] < self._uploads]
+            sources = [holder for holder in free if self._sending[holder] < self._uploads]
             if node in self._coming[part] or not sources:
                 continue
-            source = min(sources, key=lambda each: (self._sending[each], each))
+            source = min(sources, key=lambda holder: (self._sending[holder], holder))
             rank = (len(self._holders[part]) + len(self._coming[part]), self._sending[source])
             if best is None or rank < best[0]:
                 best = rank, part, source

@@ -33,16 +33,16 @@ class NodeWeightStore:
         """What Ray's dashboard calls it."""
         return "weight store"
 
-    def start(self, kept: int | None) -> None:
+    def start(self, version: int | None) -> None:
         """Own the node's folder, with what an earlier weight store of this run left there; others' that are dead go.
 
-        kept: the version that every engine has been given; older ones are of no more use.
+        version: the one that every engine has been given; older ones are of no more use.
         """
         self._lock = memory.lock(self.versions.folder)
         self._guard = memory.guard(self.versions.folder)
         memory.sweep(self.versions.folder.parent)
-        if kept is not None:
-            self.versions.forget_older(kept)
+        if version is not None:
+            self.versions.forget_older(version)
 
     def serve(self, token: str) -> str:
         """Join the movers of the other nodes. Returns the address."""
@@ -63,15 +63,15 @@ class NodeWeightStore:
     def list_present(self, published: WeightManifest) -> list[int]:
         """The parts of a version that lie here whole, by their numbers."""
         folder = self.versions.folder / folder_name(published.version)
-        whole = []
+        numbers = []
         for number, part in enumerate(published.parts):
             file = folder / part.name
             # What a rank wrote here, or this process brought, bears its name only since it was whole.
             trusted = part.node == self.versions.node or (file, part.digest) in self.known
             if file.is_file() and (trusted or digest_of(file) == (part.bytes, part.digest)):
-                whole.append(number)
+                numbers.append(number)
                 self.known.add((file, part.digest))
-        return whole
+        return numbers
 
     def fetch(self, published: WeightManifest, number: int, address: str, timeout_s: float) -> None:
         """Bring one part from another node's weight store. Raises SourceFailed, and OSError for what is wrong here."""

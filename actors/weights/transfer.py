@@ -50,14 +50,14 @@ class FlightTransfer:
         target = self.folder / name
         target.parent.mkdir(mode=0o700, exist_ok=True)  # not the folder itself: a store that stops removes it
         draft = target.with_name(f".{target.name}.tmp")
-        found = (0, 0)
+        checksum = (0, 0)
         try:
             with draft.open("wb", buffering=0) as file:
                 for chunk in self._chunks(address, name, timeout_s):
                     file.write(chunk)
-                    found = found[0] + chunk.size, zlib.crc32(chunk, found[1])
-            if found != (size, digest):
-                raise SourceFailed(f"{name} from {address}: (bytes, crc32) are {found}, expected {(size, digest)}")
+                    checksum = checksum[0] + chunk.size, zlib.crc32(chunk, checksum[1])
+            if checksum != (size, digest):
+                raise SourceFailed(f"{name} from {address}: (bytes, crc32) are {checksum}, expected {(size, digest)}")
             draft.rename(target)
         finally:
             draft.unlink(missing_ok=True)
@@ -69,8 +69,8 @@ class FlightTransfer:
                 for batch in client.do_get(fl.Ticket(name.encode()), options):
                     yield batch.data.column(0).buffers()[2]
         except (pa.ArrowException, OSError) as error:  # Flight's own are one or the other
-            said = str(error).partition(". gRPC client")[0].partition(". Detail")[0].strip()
-            raise SourceFailed(f"{name} from {address}: {said[:300] or type(error).__name__}") from error
+            message = str(error).partition(". gRPC client")[0].partition(". Detail")[0].strip()
+            raise SourceFailed(f"{name} from {address}: {message[:300] or type(error).__name__}") from error
 
     def close(self) -> None:
         self._server.shutdown()
@@ -104,6 +104,6 @@ class _Doorman(fl.ServerMiddlewareFactory):
         self._word = word.encode()
 
     def start_call(self, info: Any, headers: Any) -> None:
-        shown = headers.get(HEADER) or [""]
-        if not hmac.compare_digest(shown[0].encode(), self._word):
+        header = headers.get(HEADER) or [""]
+        if not hmac.compare_digest(header[0].encode(), self._word):
             raise fl.FlightUnauthenticatedError("a wrong token")

@@ -254,7 +254,7 @@ def make_panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         {"refId": chr(ord("A") + number), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
         for number, (expression, legend) in enumerate(panel.queries)
     ]
-    drawn = {
+    style = {
         "lineWidth": 1,
         "fillOpacity": 40 if panel.stacked else 0,
         "stacking": {"mode": "normal" if panel.stacked else "none"},
@@ -266,7 +266,7 @@ def make_panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "description": panel.about,
         "datasource": SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "custom": drawn}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "custom": style}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": queries,
     }
@@ -278,11 +278,11 @@ def _place(left: int, top: int, width: int, height: int) -> dict[str, int]:
 
 def make_page() -> str:
     """docs/reference/metrics.md."""
-    kinds = {kind: [each for each in EXPORTED if each.kind == kind] for kind in ("gauge", "counter")}
+    kinds = {kind: [metric for metric in EXPORTED if metric.kind == kind] for kind in ("gauge", "counter")}
     most = sum(metric.series for metric in EXPORTED)
     tables = "\n".join(
         f"## {kind.capitalize()}s\n\n| metric | label | from | meaning |\n|---|---|---|---|\n"
-        + "".join(f"| `{each.exported}` | {_label(each)} | {_source(each)} | {each.about} |\n" for each in metrics)
+        + "".join(f"| `{row.exported}` | {_label(row)} | {_source(row)} | {row.about} |\n" for row in metrics)
         for kind, metrics in kinds.items()
     )
     return INTRODUCTION.format(most=most) + tables

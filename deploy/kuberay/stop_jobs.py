@@ -23,8 +23,8 @@ OVERRIDING = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # Ray's client prefers t
 class Client(JobSubmissionClient):
     """Its requests end."""
 
-    def _do_request(self, method: str, endpoint: str, **given: Any) -> Any:
-        return super()._do_request(method, endpoint, **{"timeout": REQUEST_S, **given})
+    def _do_request(self, method: str, endpoint: str, **kwargs: Any) -> Any:
+        return super()._do_request(method, endpoint, **{"timeout": REQUEST_S, **kwargs})
 
 
 def main() -> None:
@@ -37,18 +37,18 @@ def main() -> None:
         os.environ.pop(name, None)
     head = os.environ.get("FQ_RAY_IP", "127.0.0.1")  # KubeRay gives it to workers: the name of the head's service
     client: Client | None = None
-    asked: set[str] = set()
+    stopped: set[str] = set()
     failures = 0
     while failures < FAILURES and time.monotonic() < deadline:
         try:
             client = client or Client(f"http://{head}:8265")
-            left = running(client)
-            if not left:
+            jobs = running(client)
+            if not jobs:
                 return
-            for job in () if arguments.only_wait else left:
-                if job not in asked:
+            for job in () if arguments.only_wait else jobs:
+                if job not in stopped:
                     client.stop_job(job)
-                    asked.add(job)
+                    stopped.add(job)
             failures = 0
         except Exception as error:  # fault boundary: whatever Ray's client raises, the pod is ended soon
             failures += 1

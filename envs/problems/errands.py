@@ -120,17 +120,17 @@ def compute(expression: str) -> int:
     return total
 
 
-def generate(wanted: int, seed: int, *, held_out: bool) -> Iterator[Task]:
+def generate(count: int, seed: int, *, held_out: bool) -> Iterator[Task]:
     """Different questions, as many of each kind as of the others, until one kind has no more."""
     rng = random.Random(derive("errands", seed, held_out))
-    seen: set[str] = set()
+    questions: set[str] = set()
     fruitless = 0
-    while len(seen) < wanted and fruitless < FRUITLESS:
-        errand = draw(KINDS[len(seen) % len(KINDS)], rng)
-        if errand.question in seen or is_held_out(errand.question) != held_out:
+    while len(questions) < count and fruitless < FRUITLESS:
+        errand = draw(KINDS[len(questions) % len(KINDS)], rng)
+        if errand.question in questions or is_held_out(errand.question) != held_out:
             fruitless += 1
         else:
-            seen.add(errand.question)
+            questions.add(errand.question)
             fruitless = 0
             yield to_task(errand)
 
@@ -143,18 +143,18 @@ def draw(kind: str, rng: random.Random) -> Errand:
         first, second = rng.sample(ITEMS, 2)
         return Errand(kind, f"What do the {first} and the {second} cost together?", (first, second))
     item = rng.choice(ITEMS)
-    asked = f"What does the {item} cost?" if kind == "price" else f"Where is the {item} made?"
-    return Errand(kind, asked, (item,))
+    question = f"What does the {item} cost?" if kind == "price" else f"Where is the {item} made?"
+    return Errand(kind, question, (item,))
 
 
 def first_calls(errand: Errand, tool: str) -> tuple[ToolCall, ...]:
     """The first message's calls, of this tool, whether it is the right one or not."""
-    about = errand.items or (errand.sum,)
+    arguments = errand.items or (errand.sum,)
     if tool == "python":
         written = errand.sum or ", ".join(repr(item) for item in errand.items)
         return (ToolCall(name=tool, arguments={"code": f"print({written})"}),)
     key = "item" if tool == "price" else "query"
-    return tuple(ToolCall(name=tool, arguments={key: each}) for each in about)
+    return tuple(ToolCall(name=tool, arguments={key: argument}) for argument in arguments)
 
 
 def right_tool(errand: Errand) -> str:

@@ -51,15 +51,15 @@ class Play:
 
 def begin_shortest_way(env: Any, state: int) -> int:
     """Breadth-first search in the table of an environment without chance, for an action that wins."""
-    ways, known = deque([(int(state), -1)]), {int(state)}
+    ways, visited = deque([(int(state), -1)]), {int(state)}
     while ways:
         at, first = ways.popleft()
         for action, [(_, after, reward, over)] in env.P[at].items():
             begins = action if first < 0 else first
             if over and reward > 0:
                 return int(begins)
-            if not over and after not in known:
-                known.add(after)
+            if not over and after not in visited:
+                visited.add(after)
                 ways.append((after, begins))
     raise ValueError(f"nothing wins from state {state}")
 
@@ -69,7 +69,7 @@ def make_lake(seed: int, size: int, holes: float) -> FrozenLakeEnv:
 
 
 def show_lake(env: Any, state: int) -> str:
-    squares = [each.decode() for each in env.desc.flat]
+    squares = [square.decode() for square in env.desc.flat]
     squares[state] = "P"
     return "\n".join(" ".join(squares[row : row + env.ncol]) for row in range(0, len(squares), env.ncol))
 
@@ -83,8 +83,8 @@ def show_taxi(env: Any, state: int) -> str:
     return f"Taxi in row {row}, column {column}. Passenger {where}, wants to {PLACES[to]}."
 
 
-def show_hand(_: Any, seen: tuple[int, int, int]) -> str:
-    total, dealer, ace = seen
+def show_hand(_: Any, observation: tuple[int, int, int]) -> str:
+    total, dealer, ace = observation
     return f"You have {total}{' with an ace as 11' if ace else ''}. The dealer shows {dealer}."
 
 
@@ -109,7 +109,7 @@ GAMES = {
         rules="Come nearer to 21 than the dealer and not above it. Pictures count 10, an ace 1 or 11.",
         make=lambda seed, size, holes: BlackjackEnv(),
         show=show_hand,
-        advise=lambda env, seen: int(seen[0] < 17),
+        advise=lambda env, observation: int(observation[0] < 17),
         draws=True,
     ),
 }

@@ -83,7 +83,7 @@ def knowledge_base(config: KnowledgeConfig, seed: int) -> KnowledgeBase:
     facts: dict[tuple[str, str], str] = {}
     for name in names:
         for relation, target in RELATIONS[kinds[name]].items():
-            facts[name, relation] = rng.choice([other for other in by_kind[target] if other != name])
+            facts[name, relation] = rng.choice([candidate for candidate in by_kind[target] if candidate != name])
     documents = tuple(
         Document(id=str(at), contents=contents(name, sentence(relation, name, value)))
         for at, ((name, relation), value) in enumerate(facts.items())
@@ -93,9 +93,9 @@ def knowledge_base(config: KnowledgeConfig, seed: int) -> KnowledgeBase:
 
 def questions(base: KnowledgeBase, hops: int, seed: int) -> list[Question]:
     """Every question of so many hops, shuffled, but those whose way leads back to where it began."""
-    found = [question for name in base.kinds for question in _chains(base, name, hops)]
-    random.Random(derive("questions", seed)).shuffle(found)
-    return found
+    all_questions = [question for name in base.kinds for question in _chains(base, name, hops)]
+    random.Random(derive("questions", seed)).shuffle(all_questions)
+    return all_questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,9 @@ class MadeUp:
 
 def generate_questions(config: KnowledgeConfig, seed: int) -> MadeUp:
     base = knowledge_base(config, seed)
-    found = questions(base, config.hops, seed)
-    train = [question for question in found if not is_held_out(question.text)]
-    held_out = tuple(question for question in found if is_held_out(question.text))
+    all_questions = questions(base, config.hops, seed)
+    train = [question for question in all_questions if not is_held_out(question.text)]
+    held_out = tuple(question for question in all_questions if is_held_out(question.text))
     examples, train = tuple(train[:MAX_EXAMPLES]), train[MAX_EXAMPLES:]
     return MadeUp(base=base, examples=examples, train=tuple(train), held_out=held_out)
 
@@ -193,17 +193,17 @@ def episode(question: Question, protocol: Protocol, search: Search, mistake: Mis
             relation = slip.instead
         if slip is not None and slip.kind == "name":
             name = slip.instead
-        asked = query(relation, name)
-        call = _thinking(protocol, thought) + protocol.write_call(asked)
+        search_query = query(relation, name)
+        call = _thinking(protocol, thought) + protocol.write_call(search_query)
         if slip is not None and slip.kind == "malformed":
             messages.append(Message(role="assistant", content=call.removesuffix(protocol.stop[0]).rstrip()))
             if protocol.malformed is None:
                 return messages
             messages.append(protocol.malformed)
-        found = search(asked)
+        documents = search(search_query)
         messages.append(Message(role="assistant", content=call))
-        messages.append(protocol.reply(asked, protocol.show(found)))
-        name = read_value(found, relation, name) or read_anything(found) or name
+        messages.append(protocol.reply(search_query, protocol.show(documents)))
+        name = read_value(documents, relation, name) or read_anything(documents) or name
         thought = f"It is {name}."
     messages.append(Message(role="assistant", content=_thinking(protocol, thought) + protocol.write_answer(name)))
     return messages
@@ -224,24 +224,24 @@ def _thinking(protocol: Protocol, thought: str) -> str:
 
 def mistakes(question: Question, base: KnowledgeBase, rng: random.Random) -> list[Mistake]:
     """One of each kind at each hop, shuffled; the first kinds are as likely as each other."""
-    found: list[Mistake] = (
+    slips: list[Mistake] = (
         [Mistake(kind="early", hop=len(question.relations) - 1)] if len(question.relations) > 1 else []
     )
     name = question.start
     for hop, relation in enumerate(question.relations):
         kind = base.kinds[name]
-        relations = [other for other in RELATIONS[kind] if other != relation]
-        names = [other for other in base.kinds if base.kinds[other] == kind and other != name]
-        found += [
+        relations = [candidate for candidate in RELATIONS[kind] if candidate != relation]
+        names = [candidate for candidate in base.kinds if base.kinds[candidate] == kind and candidate != name]
+        slips += [
             Mistake(kind="relation", hop=hop, instead=rng.choice(relations)),
             Mistake(kind="name", hop=hop, instead=rng.choice(names)),
             Mistake(kind="malformed", hop=hop),
         ]
         name = base.facts[name, relation]
-    kinds = sorted({mistake.kind for mistake in found})
+    kinds = sorted({mistake.kind for mistake in slips})
     rng.shuffle(kinds)
-    rng.shuffle(found)
-    return sorted(found, key=lambda mistake: kinds.index(mistake.kind))
+    rng.shuffle(slips)
+    return sorted(slips, key=lambda mistake: kinds.index(mistake.kind))
 
 
 def from_memory(question: Question, base: KnowledgeBase, protocol: Protocol) -> list[Message]:
@@ -264,7 +264,7 @@ def write_flawed(
 ) -> list[Message]:
     """An episode with a mistake in it: it ends in a wrong answer or, after a malformed call, as the protocol has it."""
     right = protocol.write_answer(question.answer)
-    for mistake in (each for each in mistakes(question, base, rng) if each.kind in kinds):
+    for mistake in (candidate for candidate in mistakes(question, base, rng) if candidate.kind in kinds):
         messages = episode(question, protocol, search, mistake)
         parsed = protocol.parse(messages[-1].content)
         if mistake.kind == "malformed" or (isinstance(parsed, Answer) and not messages[-1].content.endswith(right)):

@@ -57,13 +57,13 @@ def decompose(trajectory: TrajectoryRecord) -> tuple[SubTrajectory, ...]:
 
 def state_task(step: SubTrajectory) -> Task:
     """The state as a task of one message: its player writes the action again. Its answers stay the task's."""
-    own = {key: value for key, value in step.task.items() if key not in ("task_id", "question", "answers")}
+    fields = {key: value for key, value in step.task.items() if key not in ("task_id", "question", "answers")}
     state = {"messages": [_plain(message) for message in step.state], "num_prompt": step.num_prompt}
     return Task(
         task_id=step.name,
         question=str(step.task.get("question", "")),
         answers=tuple(map(str, step.task.get("answers", ()))),
-        record={**own, STATE: state},
+        record={**fields, STATE: state},
     )
 
 
@@ -74,7 +74,7 @@ def state_of(task: Task) -> tuple[Message, ...] | None:
 
 
 def earlier(task: Task) -> tuple[Message, ...]:
-    """What was said after the prompt and before the episode began: () but for a state."""
+    """A state's messages after the prompt; () for a task that is no state."""
     state = task.record.get(STATE)
     return () if state is None else _messages(state["messages"][state["num_prompt"] :])
 
@@ -83,5 +83,5 @@ def _plain(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": message.content} | ({"inline": True} if message.inline else {})
 
 
-def _messages(given: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    return tuple(Message(**each) for each in given)
+def _messages(messages: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(Message(**message) for message in messages)

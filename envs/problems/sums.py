@@ -61,17 +61,17 @@ def generate(count: int, seed: int, config: SumsConfig, *, held_out: bool) -> li
     A larger count extends a smaller one. Raises BadInput when there are not that many.
     """
     rng = random.Random(derive("sums", seed))
-    found: dict[Terms, None] = {}
+    problems: dict[Terms, None] = {}
     for _ in range(1000 + 100 * count):
-        if len(found) >= count:
-            return list(found)
+        if len(problems) >= count:
+            return list(problems)
         number = rng.randint(config.min_terms, config.max_terms)
         terms = tuple(rng.randint(1, 10 ** rng.randint(1, config.digits) - 1) for _ in range(number))
         if is_held_out(question(terms)) == held_out:
-            found.setdefault(terms)
+            problems.setdefault(terms)
     raise BadInput(
         f"{count} different sums asked for: {config.min_terms} to {config.max_terms} terms of up to {config.digits} "
-        f"digits give about {len(found)}; raise env.sums.max_terms or env.sums.digits"
+        f"digits give about {len(problems)}; raise env.sums.max_terms or env.sums.digits"
     )
 
 

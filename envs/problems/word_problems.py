@@ -101,14 +101,14 @@ def generate(count: int, seed: int, *, held_out: bool | None = None) -> tuple[Pr
     A larger count extends a smaller one. Raises BadInput when the templates do not hold that many.
     """
     rng = random.Random(derive("word problems", seed))
-    found: dict[str, Problem] = {}
+    unique: dict[str, Problem] = {}
     for _ in range(1000 + 50 * count):
-        if len(found) >= count:
-            return tuple(found.values())
+        if len(unique) >= count:
+            return tuple(unique.values())
         problem = _draw(rng)
         if held_out is None or problem.held_out == held_out:
-            found.setdefault(problem.question, problem)
-    raise BadInput(f"{count} generated word problems asked for: the templates give about {len(found)} different ones")
+            unique.setdefault(problem.question, problem)
+    raise BadInput(f"{count} generated word problems asked for: the templates give about {len(unique)} different ones")
 
 
 def to_task(problem: Problem) -> Task:
@@ -131,15 +131,15 @@ def solution_steps(task: Task, rng: random.Random, error_rate: float, *, early: 
 
 def program(steps: Steps) -> str:
     """All calculations as one: 6 * 8, then 48 - 5, is `print(6 * 8 - 5)`. Every result is whole, and stays so."""
-    whole, so_far = "", None
+    formula, so_far = "", None
     for expression, result in steps:
         left, operator, right = expression.replace("/", "//").split(" ")
         if left == so_far:
-            left = f"({whole})" if operator in ("*", "//") else whole
+            left = f"({formula})" if operator in ("*", "//") else formula
         elif right == so_far:
-            right = f"({whole})"
-        whole, so_far = f"{left} {operator} {right}", str(result)
-    return f"print({whole})"
+            right = f"({formula})"
+        formula, so_far = f"{left} {operator} {right}", str(result)
+    return f"print({formula})"
 
 
 def apply(operator: str, left: int, right: int) -> int | None:
@@ -157,8 +157,8 @@ def make_flawed(steps: Steps, rng: random.Random) -> Steps:
     """
     answer = steps[-1][1]
     mistakes = [(kind, redone) for kind, redone in _mistakes(steps) if redone and redone[-1][1] != answer]
-    drawn = rng.choice(sorted({kind for kind, _ in mistakes}))
-    return rng.choice([redone for kind, redone in mistakes if kind == drawn])
+    drawn_kind = rng.choice(sorted({kind for kind, _ in mistakes}))
+    return rng.choice([redone for kind, redone in mistakes if kind == drawn_kind])
 
 
 def _mistakes(steps: Steps) -> Iterator[tuple[str, Steps | None]]:
@@ -167,9 +167,9 @@ def _mistakes(steps: Steps) -> Iterator[tuple[str, Steps | None]]:
         yield "early", steps[:-1]
     for at, (expression, _) in enumerate(steps):
         left, operator, right = expression.split(" ")
-        for other in _OPERATORS:
-            if other != operator:
-                yield "operator", _redo(steps, at, f"{left} {other} {right}")
+        for substitute in _OPERATORS:
+            if substitute != operator:
+                yield "operator", _redo(steps, at, f"{left} {substitute} {right}")
         yield "swapped", _redo(steps, at, f"{right} {operator} {left}")
         for shift in (-10, -2, -1, 1, 2, 10):
             if int(right) + shift > 0:

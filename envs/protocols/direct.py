@@ -30,10 +30,10 @@ _THINKING = (
 )
 
 
-def ask_with(asked: Asked, ending: str = "") -> tuple[Message, ...]:
+def ask_with(inputs: Asked, ending: str = "") -> tuple[Message, ...]:
     """One user message: the instruction, the question, and what stands after it; a blank line between them."""
-    content = "\n\n".join(part for part in (asked.instruction, f"Question: {asked.question}") if part)
-    return (Message(role="user", content=content + ending, inline=asked.raw),)
+    content = "\n\n".join(part for part in (inputs.instruction, f"Question: {inputs.question}") if part)
+    return (Message(role="user", content=content + ending, inline=inputs.raw),)
 
 
 DIRECT = Protocol(
@@ -53,6 +53,6 @@ COT = replace(
     tags=("<think>", "</think>", *DIRECT.tags),
     instruction=_THINKING,
     base_instruction=_THINKING,
-    prompt=lambda asked: ask_with(asked, STEP_BY_STEP),
+    prompt=lambda inputs: ask_with(inputs, STEP_BY_STEP),
     thinks=True,
 )

@@ -49,11 +49,11 @@ BARE_INSTRUCTION = (
 )
 
 
-def _prompt(asked: Asked) -> tuple[Message, ...]:
+def _prompt(inputs: Asked) -> tuple[Message, ...]:
     """One user message: the instruction, the examples if any, the question; blank lines between."""
-    question = asked.question if asked.question.endswith("?") else f"{asked.question}?"
-    content = with_examples(asked.instruction, asked.examples, question, alone=f"Problem: {question}")
-    return (Message(role="user", content=content, inline=asked.raw),)
+    question = inputs.question if inputs.question.endswith("?") else f"{inputs.question}?"
+    content = with_examples(inputs.instruction, inputs.examples, question, alone=f"Problem: {question}")
+    return (Message(role="user", content=content, inline=inputs.raw),)
 
 
 def _show(documents: Sequence[Document]) -> str:
@@ -79,8 +79,8 @@ ICRL = Protocol(
     parse=lambda text: parse_first(text, SEARCH_OPEN, SEARCH_CLOSE),
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
-    reply=lambda _, found: Message(
-        role="tool", content=f"\n\n<information>{found.strip()}</information>\n\n", inline=True
+    reply=lambda _, text: Message(
+        role="tool", content=f"\n\n<information>{text.strip()}</information>\n\n", inline=True
     ),
     inline=INFORMATION,
     calls=6,

@@ -34,18 +34,18 @@ def read_calls(family: Family, text: str, schemas: Sequence[Mapping[str, Any]] =
     """The calls of a message, in order; none where it is an answer. schemas: those of the tools that are offered."""
     body = _after_thought(family, text)
     calls = family.read(body)
-    known = {each["function"]["name"]: each["function"].get("parameters", {}) for each in schemas}
-    if calls and known and (family.name == "llama3" or calls[0].problem) and _is_other_list(body, known):
+    tools = {schema["function"]["name"]: schema["function"].get("parameters", {}) for schema in schemas}
+    if calls and tools and (family.name == "llama3" or calls[0].problem) and _is_other_list(body, tools):
         return ()
     if family.typed:
         return calls
-    return tuple(_typed(call, known.get(call.name, {})) for call in calls)
+    return tuple(_typed(call, tools.get(call.name, {})) for call in calls)
 
 
-def _is_other_list(text: str, known: Mapping[str, Any]) -> bool:
+def _is_other_list(text: str, tools: Mapping[str, Any]) -> bool:
     """Whether it begins as a list of Python calls does, with a name that is no tool's: `[Point(x=1)]` is an answer."""
     text = without_tags(text)
-    return BEGINS_PYTHONIC.match(text) is not None and text[1 : text.index("(")].strip() not in known
+    return BEGINS_PYTHONIC.match(text) is not None and text[1 : text.index("(")].strip() not in tools
 
 
 def _after_thought(family: Family, text: str) -> str:
@@ -57,67 +57,67 @@ def _after_thought(family: Family, text: str) -> str:
 def _without_thought(family: Family, text: str, opened: str, closes: str) -> str:
     """Behind the first tag that closes a thought, but for one inside of a call: that is a text of an argument. Of a
     message that begins with a call, what is before a thought, or before a tag that closes none and ends the message."""
-    at, tried, first = 0, 0, skip_space(text, 0)
+    at, attempts, first = 0, 0, skip_space(text, 0)
     called = False
     while (closed := text.find(closes, at)) >= 0:
-        begun = text.find(family.opening, at, closed)
-        if begun < 0 or tried == MAX_CALLS:  # a bound, for each try may look at the whole text
+        start = text.find(family.opening, at, closed)
+        if start < 0 or attempts == MAX_CALLS:  # a bound, for each try may look at the whole text
             thought = text.find(opened, at, closed)
             if called and thought >= 0:
                 return text[:thought] + _without_thought(family, text[closed + len(closes) :], opened, closes)
-            rest = text[closed + len(closes) :]
-            return text[:closed] if called and not rest.strip() else rest
-        at, tried = max(end := family.end(text, begun), begun + 1), tried + 1
-        called = called or (begun == first and end > begun)
+            tail = text[closed + len(closes) :]
+            return text[:closed] if called and not tail.strip() else tail
+        at, attempts = max(end := family.end(text, start), start + 1), attempts + 1
+        called = called or (start == first and end > start)
     return "" if text.lstrip().startswith(opened) else text
 
 
 def _typed(call: ToolCall, schema: Mapping[str, Any]) -> ToolCall:
     """Texts as the values that the schema asks for; a text that is no such value stays what it is."""
     properties = schema.get("properties")
-    read: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for key, text in call.arguments.items():
-        wanted = properties.get(key) if isinstance(properties, Mapping) else None
-        read[key] = _value_of(text, wanted if isinstance(wanted, Mapping) else {})
-    return replace(call, arguments=read)
+        field_schema = properties.get(key) if isinstance(properties, Mapping) else None
+        arguments[key] = _value_of(text, field_schema if isinstance(field_schema, Mapping) else {})
+    return replace(call, arguments=arguments)
 
 
-def _value_of(text: str, wanted: Mapping[str, Any]) -> Any:
+def _value_of(text: str, schema: Mapping[str, Any]) -> Any:
     """A text wherever the schema takes one: "01234" is no number there. `null` is none where it takes that too."""
-    value, among = read_json(text), wanted.get("enum")
+    value, among = read_json(text), schema.get("enum")
     if value is BROKEN and text.strip() in ("True", "False", "None"):  # as Python writes what a schema asks for
         value = {"True": True, "False": False, "None": None}[text.strip()]
     if value is BROKEN or (isinstance(among, list) and text in among):
         return text
     if isinstance(among, list) and value in among:
         return value
-    kinds = _kinds_of(wanted, MAX_DEPTH)
+    kinds = _kinds_of(schema, MAX_DEPTH)
     return text if "string" in kinds and not (value is None and "null" in kinds) else value
 
 
-def _kinds_of(wanted: Any, depth: int) -> set[str]:
+def _kinds_of(schema: Any, depth: int) -> set[str]:
     """Names of the types that a schema takes, as far as it says so."""
-    if not isinstance(wanted, Mapping) or not depth:
+    if not isinstance(schema, Mapping) or not depth:
         return set()
-    named, among = wanted.get("type"), wanted.get("enum")
-    found = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
-    if isinstance(among, list) and any(isinstance(each, str) for each in among):
-        found.add("string")
+    types, among = schema.get("type"), schema.get("enum")
+    kinds = {name for name in (types if isinstance(types, list) else [types]) if isinstance(name, str)}
+    if isinstance(among, list) and any(isinstance(value, str) for value in among):
+        kinds.add("string")
     for key in ("anyOf", "oneOf"):
-        several = wanted.get(key)
-        for each in several if isinstance(several, list) else ():
-            found |= _kinds_of(each, depth - 1)
-    return found
+        several = schema.get(key)
+        for subschema in several if isinstance(several, list) else ():
+            kinds |= _kinds_of(subschema, depth - 1)
+    return kinds
 
 
-FAMILIES: Mapping[str, Family] = {each.name: each for each in (HERMES, QWEN3_CODER, MISTRAL, PYTHONIC, LLAMA3)}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (HERMES, QWEN3_CODER, MISTRAL, PYTHONIC, LLAMA3)}
 
 
 def family_of(written: str, call: ToolCall) -> Family | None:
     """The family in which `written`, what a chat template makes of a message with `call`, is that call."""
     for family in FAMILIES.values():
         calls = read_calls(family, written)
-        if [(each.name, each.arguments, each.problem) for each in calls] == [(call.name, call.arguments, "")]:
+        if [(parsed.name, parsed.arguments, parsed.problem) for parsed in calls] == [(call.name, call.arguments, "")]:
             return family
     bare = ", ".join(f"{key}={value}" for key, value in call.arguments.items())
     return PYTHONIC if written.strip() == f"[{call.name}({bare})]" else None  # as a template for Llama 3.2 writes texts

@@ -47,12 +47,12 @@ BARE_INSTRUCTION = "Reason inside <think> and </think>. At the end write the ans
 
 def queries(call: str) -> Sequence[str]:
     """What stands in the query tags of a call: the first five that are not empty."""
-    found: list[str] = []
+    query_texts: list[str] = []
     for piece in call.split(QUERY_CLOSE)[:-1]:
         query = first_between(piece + QUERY_CLOSE, QUERY_OPEN, QUERY_CLOSE)
-        if query and len(found) < MAX_QUERIES:
-            found.append(query)
-    return found
+        if query and len(query_texts) < MAX_QUERIES:
+            query_texts.append(query)
+    return query_texts
 
 
 def _parse(text: str) -> Parsed:
@@ -60,9 +60,9 @@ def _parse(text: str) -> Parsed:
     return Call("") if isinstance(parsed, Call) and not queries(parsed.text) else parsed
 
 
-def _prompt(asked: Asked) -> tuple[Message, ...]:
-    system = (Message(role="system", content=asked.instruction),) if asked.instruction else ()
-    return (*system, Message(role="user", content=f"Initial query: {asked.question}"))
+def _prompt(inputs: Asked) -> tuple[Message, ...]:
+    system = (Message(role="system", content=inputs.instruction),) if inputs.instruction else ()
+    return (*system, Message(role="user", content=f"Initial query: {inputs.question}"))
 
 
 O2_SEARCHER = Protocol(
@@ -78,7 +78,7 @@ O2_SEARCHER = Protocol(
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN}\n{QUERY_OPEN}{query}{QUERY_CLOSE}\n{SEARCH_CLOSE}",
     write_answer=lambda text: f"{ANSWER_OPEN} {text} {ANSWER_CLOSE}",
-    reply=lambda _, found: Message(role="user", content=f"Search learnings: <learnings>{found.strip()}</learnings>.\n"),
+    reply=lambda _, text: Message(role="user", content=f"Search learnings: <learnings>{text.strip()}</learnings>.\n"),
     calls=4,
     malformed=Message(role="user", content=INVALID_ACTION),
     thinks=True,

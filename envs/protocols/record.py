@@ -77,10 +77,10 @@ def _one_query(call: str) -> Sequence[str]:
     return (call,)
 
 
-def one_user_message(asked: Asked) -> tuple[Message, ...]:
+def one_user_message(inputs: Asked) -> tuple[Message, ...]:
     """The instruction, if any, on a line above the question. No system role: some chat templates have none."""
-    content = "\n".join(part for part in (asked.instruction, asked.question) if part)
-    return (Message(role="user", content=content, inline=asked.raw),)
+    content = "\n".join(part for part in (inputs.instruction, inputs.question) if part)
+    return (Message(role="user", content=content, inline=inputs.raw),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ class Protocol:
     show: Callable[[Sequence[Document]], str] = _no_tool
     queries: Callable[[str], Sequence[str]] = _one_query  # of a call
 
-    def first_messages(self, asked: Asked) -> tuple[Message, ...]:
-        return put_behind(asked.before, self.prompt(asked))
+    def first_messages(self, inputs: Asked) -> tuple[Message, ...]:
+        return put_behind(inputs.before, self.prompt(inputs))
 
 
 def without_tool(protocol: Protocol) -> Protocol:
@@ -129,8 +129,8 @@ def without_tool(protocol: Protocol) -> Protocol:
 def check_bare(protocol: Protocol, instruction: str | None, examples: int = 0) -> None:
     """Raises BadInput for a prompt that would name the tool that is switched off."""
     written = protocol.write_call("")
-    named = next((tag for tag in protocol.tags if tag in written and tag in (instruction or "")), None)
-    require(named is None, "env.instruction", instruction, f'null, "" or a text without {named}: env.tools is false')
+    marker = next((tag for tag in protocol.tags if tag in written and tag in (instruction or "")), None)
+    require(marker is None, "env.instruction", instruction, f'null, "" or a text without {marker}: env.tools is false')
     require(examples == 0, "env.demonstrations.count", examples, "0: examples use the tool, and env.tools is false")
 
 
@@ -166,25 +166,25 @@ def one_answer(text: str) -> bool:
 
 def parse_answer(text: str) -> Parsed:
     """The last answer, where there is no call to look for."""
-    given = answer(text)
-    return Malformed() if given is None else Answer(given)
+    answer_text = answer(text)
+    return Malformed() if answer_text is None else Answer(answer_text)
 
 
 def parse_first(text: str, opening: str, closing: str) -> Parsed:
     """Whichever of a call and an answer is complete first. What stands behind the first `closing`, else behind the
     first `</answer>`, is not looked at: Search-R1, ICRL and O2-Searcher generate first and then cut there."""
     tag = closing if closing in text else ANSWER_CLOSE
-    before, found, _ = text.partition(tag)
-    text = before + found
-    call, given = first_between(text, opening, closing), first_between(text, ANSWER_OPEN, ANSWER_CLOSE)
-    if given is not None and (call is None or text.find(ANSWER_OPEN) < text.find(opening)):
-        return Answer(given, with_call=call is not None)
+    before, closing_tag, _ = text.partition(tag)
+    text = before + closing_tag
+    call, answer_text = first_between(text, opening, closing), first_between(text, ANSWER_OPEN, ANSWER_CLOSE)
+    if answer_text is not None and (call is None or text.find(ANSWER_OPEN) < text.find(opening)):
+        return Answer(answer_text, with_call=call is not None)
     return Malformed() if call is None else Call(call)
 
 
 def parse_tags(text: str, opening: str, closing: str) -> Parsed:
     """The last answer, else the first call between two tags."""
-    given, call = answer(text), first_between(text, opening, closing)
-    if given is not None:
-        return Answer(given, with_call=call is not None)
+    answer_text, call = answer(text), first_between(text, opening, closing)
+    if answer_text is not None:
+        return Answer(answer_text, with_call=call is not None)
     return Malformed() if call is None else Call(call)

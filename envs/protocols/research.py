@@ -64,13 +64,13 @@ def _parse(text: str) -> Parsed:
     return parse_answer(text)
 
 
-def _prompt(asked: Asked) -> tuple[Message, ...]:
+def _prompt(inputs: Asked) -> tuple[Message, ...]:
     """One text for a base model, else the instruction as the system's message."""
-    if asked.raw:
-        text = f"{asked.instruction} User: {asked.question}. Assistant:".lstrip()
+    if inputs.raw:
+        text = f"{inputs.instruction} User: {inputs.question}. Assistant:".lstrip()
         return (Message(role="user", content=text, inline=True),)
-    system = (Message(role="system", content=asked.instruction),) if asked.instruction else ()
-    return (*system, Message(role="user", content=asked.question))
+    system = (Message(role="system", content=inputs.instruction),) if inputs.instruction else ()
+    return (*system, Message(role="user", content=inputs.question))
 
 
 RESEARCH = Protocol(
@@ -84,7 +84,7 @@ RESEARCH = Protocol(
     parse=_parse,
     write_call=lambda query: f"{SEARCH_OPEN} {query} {SEARCH_CLOSE}",
     write_answer=write_boxed,
-    reply=lambda _, found: Message(role="tool", content=f" <result>\n{found}\n</result>", inline=True),
+    reply=lambda _, text: Message(role="tool", content=f" <result>\n{text}\n</result>", inline=True),
     inline=RESULT,
     calls=None,
     blank="nothing to search",

@@ -45,10 +45,10 @@ def _extract_code(text: str) -> str:
     return text.rpartition(CODE_OPEN)[2].strip("\n").rstrip() if CODE_OPEN in text else ""
 
 
-def _prompt(asked: Asked) -> tuple[Message, ...]:
+def _prompt(inputs: Asked) -> tuple[Message, ...]:
     """One user message, for some chat templates have no system role; examples stand in it as ICRL's do."""
-    content = with_examples(asked.instruction, asked.examples, asked.question, alone=asked.question)
-    return (Message(role="user", content=content, inline=asked.raw),)
+    content = with_examples(inputs.instruction, inputs.examples, inputs.question, alone=inputs.question)
+    return (Message(role="user", content=content, inline=inputs.raw),)
 
 
 RETOOL = Protocol(

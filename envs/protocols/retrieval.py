@@ -82,7 +82,7 @@ IRCOT = Protocol(
     parse=lambda text: parse_tags(text, THOUGHT_OPEN, THOUGHT_CLOSE),
     write_call=lambda sentence: f"{THOUGHT_OPEN} {sentence} {THOUGHT_CLOSE}",
     write_answer=write_boxed,
-    reply=lambda _, found: Message(role="user", content=found),
+    reply=lambda _, text: Message(role="user", content=text),
     calls=8,
     blank="nothing to search",
     over_limit=Message(role="user", content=OVER_LIMIT),

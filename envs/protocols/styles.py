@@ -24,8 +24,8 @@ class Style:
 
 def _letter(text: str, task: Task) -> bool:
     text, letters = without_thought(text), options(task)
-    given = answer(text)
-    return (letter_in(text, letters)[0] if given is None else find_named(given, letters)) is not None
+    answer_text = answer(text)
+    return (letter_in(text, letters)[0] if answer_text is None else find_named(answer_text, letters)) is not None
 
 
 STYLES: Mapping[str, Style] = {
@@ -60,5 +60,5 @@ STYLES: Mapping[str, Style] = {
 
 def options(task: Task) -> dict[str, str]:
     """Letters with their texts; empty for a task that is no multiple choice."""
-    found = task.record.get("options")
-    return {str(letter): str(text) for letter, text in found.items()} if isinstance(found, Mapping) else {}
+    choices = task.record.get("options")
+    return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, Mapping) else {}

@@ -58,9 +58,9 @@ def _cut(query: str, most: int) -> str:
     return query if len(query) <= most else query[:most] + "..."
 
 
-def _prompt(asked: Asked) -> tuple[Message, ...]:
-    question = f"The question is: {asked.question}" if asked.instruction else asked.question
-    return one_user_message(replace(asked, question=question))
+def _prompt(inputs: Asked) -> tuple[Message, ...]:
+    question = f"The question is: {inputs.question}" if inputs.instruction else inputs.question
+    return one_user_message(replace(inputs, question=question))
 
 
 def _show(documents: Sequence[Document]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from envs.protocols import PROTOCOLS
 
 OPEN, CLOSE = "<think>", "</think>"
-TAGS = frozenset(tag for each in PROTOCOLS.values() for tag in each.tags)
+TAGS = frozenset(tag for protocol in PROTOCOLS.values() for tag in protocol.tags)
 
 
 def write_thought(thought: str, stop: Sequence[str]) -> str:
@@ -18,7 +18,7 @@ def write_thought(thought: str, stop: Sequence[str]) -> str:
     """
     if not thought or CLOSE in stop:
         return ""
-    for tag in sorted({*TAGS, *stop, *(each.replace("</", "<", 1) for each in stop)}):
+    for tag in sorted({*TAGS, *stop, *(closing.replace("</", "<", 1) for closing in stop)}):
         if tag.startswith("<") and tag.endswith(">"):
             thought = thought.replace(tag, f"[{tag[1:-1]}]")
     return f"{OPEN}\n{thought.strip()}\n{CLOSE}\n\n"

@@ -62,9 +62,9 @@ def solved_by(config: Any) -> Mapping[str, float] | None:
 
     None where neither says: its numbers alone then do not separate what is right from what is format.
     """
-    own: Mapping[str, float] | None = getattr(config, "solving", None)
-    if own is not None:
-        return own or None
+    thresholds: Mapping[str, float] | None = getattr(config, "solving", None)
+    if thresholds is not None:
+        return thresholds or None
     name = getattr(config, "name", None)
     return getattr(choose("reward", REWARDS, name).build, "solved_by", None) if isinstance(name, str) else None
 
@@ -97,8 +97,8 @@ class RewardTraits:
 
 def traits_of(config: Any) -> RewardTraits:
     """The traits of a reward's config, which may be of a user's own class."""
-    own = {each.name: getattr(config, each.name) for each in fields(RewardTraits) if hasattr(config, each.name)}
-    return RewardTraits(**own)
+    traits = {trait.name: getattr(config, trait.name) for trait in fields(RewardTraits) if hasattr(config, trait.name)}
+    return RewardTraits(**traits)
 
 
 def make_reward(config: Any) -> RewardFunction:

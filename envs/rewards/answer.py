@@ -71,19 +71,19 @@ class AnswerReward(SumOfFindings):
         golds = answers(transcript.task)
         last = answer_pieces(transcript)[-1:]
         text, tagged = last[0].text if last else "", self._config.reads == "tag"
-        given = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
-        right = given is not None and same_answer(text[given.start : given.end].strip(), golds)
+        span = last_pair(last, ANSWER_OPEN, ANSWER_CLOSE) if tagged else last_number(last)
+        right = span is not None and same_answer(text[span.start : span.end].strip(), golds)
         if transcript.correct is not None:
             right = transcript.correct
-        formatted = (one_answer(text) if tagged else given is not None) and not transcript.truncated
+        formatted = (one_answer(text) if tagged else span is not None) and not transcript.truncated
         correct, form = self._config.correct * right, self._config.format * formatted
         form_of = "answer tag" if tagged else "number"
-        wrong = f"no {form_of} in the last message" if given is None else "wrong answer"
+        wrong = f"no {form_of} in the last message" if span is None else "wrong answer"
         absent = "not exactly one answer tag in the last message" if tagged else "no number in the last message"
         broken = "cut off" if transcript.truncated else absent
         return (
-            make_finding("correct", "right answer" if right else wrong, correct, transcript.messages, given),
-            make_finding("format", f"one {form_of}" if formatted else broken, form, transcript.messages, given),
+            make_finding("correct", "right answer" if right else wrong, correct, transcript.messages, span),
+            make_finding("format", f"one {form_of}" if formatted else broken, form, transcript.messages, span),
             *overlong_findings(self._config, transcript),
         )
 
@@ -91,19 +91,19 @@ class AnswerReward(SumOfFindings):
 def last_number(pieces: Sequence[Piece]) -> Span | None:
     """Where the last number of these texts stands, with its sign, thousands and decimals."""
     for piece in reversed(pieces):
-        found = list(NUMBER.finditer(piece.text))
-        if found:
-            return Span(message=piece.message, start=found[-1].start(), end=found[-1].end())
+        matches = list(NUMBER.finditer(piece.text))
+        if matches:
+            return Span(message=piece.message, start=matches[-1].start(), end=matches[-1].end())
     return None
 
 
-def same_answer(given: str, answers: Sequence[str]) -> bool:
-    """Whether `given` equals one of `answers`: exactly as amounts (`$1,080.00` is `1080`), else as text in any case,
+def same_answer(answer: str, answers: Sequence[str]) -> bool:
+    """Whether `answer` equals one of `answers`: exactly as amounts (`$1,080.00` is `1080`), else as text in any case,
     without the marks around it (`Yes.` is `yes`)."""
-    amount = read_amount(given)
+    amount = read_amount(answer)
     for gold in answers:
-        known = read_amount(gold) if amount else None
-        if same_amount(amount, known) if amount and known else _plain(given) == _plain(gold):
+        gold_amount = read_amount(gold) if amount else None
+        if same_amount(amount, gold_amount) if amount and gold_amount else _plain(answer) == _plain(gold):
             return True
     return False
 

@@ -90,10 +90,10 @@ async def resolve_requests(
     requests = reward.judging(transcript) if isinstance(reward, NeedsJudging) and reward.judge.given else ()
     if requests:
         transcript = await _apply_verdicts(find_judge(reward.judge), requests, reward.judge.unparsable, transcript)
-    asked = reward.grading(transcript) if isinstance(reward, NeedsGrading) else None
-    if asked is None:
+    grading = reward.grading(transcript) if isinstance(reward, NeedsGrading) else None
+    if grading is None:
         return transcript
-    return replace(transcript, correct=await grader.grade_any(asked.given, asked.golds))
+    return replace(transcript, correct=await grader.grade_any(grading.given, grading.golds))
 
 
 async def _apply_verdicts(
@@ -133,8 +133,8 @@ async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | 
     if answer.verdict is None and rule == "retry":
         answer = await judge.ask(request, seed=RETRY_SEED)
     if answer.verdict is None and rule != "wrong":
-        what = "cut at its limit of tokens (judge.max_tokens)" if answer.cut else "without a verdict"
-        detail = f"{request.kind}: an answer {what}: {answer.text[-SHOWN:]!r}"
+        flaw = "cut at its limit of tokens (judge.max_tokens)" if answer.cut else "without a verdict"
+        detail = f"{request.kind}: an answer {flaw}: {answer.text[-SHOWN:]!r}"
         raise EpisodeBroken(Failure(kind=FailureKind.DATA, where="judge", detail=detail))
     return answer
 
@@ -142,11 +142,11 @@ async def ask_for_verdict(judge: Asks, request: JudgeRequest, unparsable: str | 
 async def _takes_the_rest(judge: Asks, request: JudgeRequest) -> bool:
     """Whether the judge takes the question without what the policy wrote. Raises ToolFailed where it is out."""
     written = [name for name, field in KINDS[request.kind].fields.items() if field.hostile]
-    rest = dict(request.fields) | {name: request.unwritten.get(name, "") for name in written}
-    if rest == dict(request.fields):
+    fields = dict(request.fields) | {name: request.unwritten.get(name, "") for name in written}
+    if fields == dict(request.fields):
         return False
     try:
-        await judge.ask(JudgeRequest(kind=request.kind, fields=rest))
+        await judge.ask(JudgeRequest(kind=request.kind, fields=fields))
     except ToolFailed as failed:
         if failed.failure.kind is FailureKind.DATA:
             return False

@@ -50,62 +50,62 @@ class BlocksworldReward(SumOfFindings):
         self._config = config
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        asked = problem(transcript.task)
+        instance = problem(transcript.task)
         pieces = answer_pieces(transcript)
         last = pieces[-1] if pieces else Piece(0, "")
         if transcript.correct is not None:  # said by who asks for the score: nothing is executed
-            part, value = ("valid", self._config.valid) if asked.plan is None else ("verdict", self._config.verdict)
+            part, value = ("valid", self._config.valid) if instance.plan is None else ("verdict", self._config.verdict)
             rule = "given as right" if transcript.correct else "given as wrong"
             return (Finding(part=part, rule=rule, value=value * transcript.correct),)
-        if asked.plan is not None:
-            return (self._verdict(asked, last, transcript),)
+        if instance.plan is not None:
+            return (self._verdict(instance, last, transcript),)
         if transcript.truncated and PLAN_END not in last.text:
             return (Finding(part="valid", rule=f"cut off before {PLAN_END}"),)
-        return self._plan(asked, last, transcript.messages)
+        return self._plan(instance, last, transcript.messages)
 
-    def _verdict(self, asked: Problem, last: Piece, transcript: Transcript) -> Finding:
-        read = None if transcript.truncated else read_verdict(last.text)
-        if read is None:
+    def _verdict(self, problem: Problem, last: Piece, transcript: Transcript) -> Finding:
+        reading = None if transcript.truncated else read_verdict(last.text)
+        if reading is None:
             rule = "cut off" if transcript.truncated else f"neither {VALID} nor {INVALID}"
             return Finding(part="verdict", rule=rule)
-        said, (start, end) = read
-        truth = VALID if asked.valid else INVALID
-        rule = f"the plan is {truth}" + ("" if said == asked.valid else f", not {VALID if said else INVALID}")
-        value = self._config.verdict * (said == asked.valid)
+        verdict, (start, end) = reading
+        truth = VALID if problem.valid else INVALID
+        rule = f"the plan is {truth}" + ("" if verdict == problem.valid else f", not {VALID if verdict else INVALID}")
+        value = self._config.verdict * (verdict == problem.valid)
         return make_finding(
             "verdict", rule, value, transcript.messages, Span(message=last.message, start=start, end=end)
         )
 
-    def _plan(self, asked: Problem, last: Piece, messages: tuple[Message, ...]) -> tuple[Finding, ...]:
+    def _plan(self, problem: Problem, last: Piece, messages: tuple[Message, ...]) -> tuple[Finding, ...]:
         plan = read_plan(last.text)
         if plan.problem is not None:
             start, end = plan.problem_span or (0, 0)
             span = Span(message=last.message, start=start, end=end) if messages else None
             return (make_finding("valid", plan.problem, 0.0, messages, span),)
-        execution = execute(asked.state, plan.actions)
-        unmet = unmet_facts(execution.final, asked.goal)
-        whole = Span(message=last.message, start=plan.spans[0][0], end=plan.spans[-1][1])
+        execution = execute(problem.state, plan.actions)
+        unmet = unmet_facts(execution.final, problem.goal)
+        plan_span = Span(message=last.message, start=plan.spans[0][0], end=plan.spans[-1][1])
         if execution.failed is None and not unmet:
             return (
                 make_finding(
-                    "valid", "every step can be done and the goal is met", self._config.valid, messages, whole
+                    "valid", "every step can be done and the goal is met", self._config.valid, messages, plan_span
                 ),
             )
-        done, rule, where = len(plan.actions), f"the goal is not met: {facts_words(unmet)}", whole
+        num_done, rule, where = len(plan.actions), f"the goal is not met: {facts_words(unmet)}", plan_span
         if execution.failed is not None:
-            done = execution.failed
+            num_done = execution.failed
             rule = " ".join(reason_words(plan.actions, execution).split())
-            where = Span(message=last.message, start=plan.spans[done][0], end=plan.spans[done][1])
+            where = Span(message=last.message, start=plan.spans[num_done][0], end=plan.spans[num_done][1])
         findings = [make_finding("valid", rule, 0.0, messages, where)]
         if self._config.step_credit:
-            share = done / len(plan.actions)
-            rule = f"{done} of {len(plan.actions)} steps can be done"
-            findings.append(make_finding("steps", rule, self._config.step_credit * share, messages, whole))
+            share = num_done / len(plan.actions)
+            rule = f"{num_done} of {len(plan.actions)} steps can be done"
+            findings.append(make_finding("steps", rule, self._config.step_credit * share, messages, plan_span))
         if self._config.goal_credit:
-            open_at_start = unmet_facts(asked.state, asked.goal)
+            open_at_start = unmet_facts(problem.state, problem.goal)
             met = [fact for fact in open_at_start if fact not in unmet]
             share = len(met) / len(open_at_start) if open_at_start else 0.0
             rule = f"{len(met)} of {len(open_at_start)} open goal conditions met"
             rule += f": {', '.join(fact_words(fact) for fact in met)}" if met else ""
-            findings.append(make_finding("goal", rule, self._config.goal_credit * share, messages, whole))
+            findings.append(make_finding("goal", rule, self._config.goal_credit * share, messages, plan_span))
         return tuple(findings)

@@ -34,7 +34,7 @@ def total(findings: Iterable[Finding], parts: Sequence[str]) -> Reward:
     values: dict[str, list[float]] = {part: [] for part in parts}
     for finding in findings:
         values[finding.part].append(finding.value)
-    summed = {part: math.fsum(each) for part, each in values.items()}
+    summed = {part: math.fsum(part_values) for part, part_values in values.items()}
     return Reward(value=sum(summed.values()), parts=summed)
 
 
@@ -52,28 +52,28 @@ class SumOfFindings:
 
 
 def score_and_explain(reward: Any, transcript: Transcript) -> Reward:
-    """What it gives, with its findings where it tells them. Of a sum of findings they are computed once.
+    """The reward with its findings, where it has any; a SumOfFindings computes them only once.
 
     Raises what the reward raises. Findings of a user's own that raise, or are none, are left out.
     """
     if isinstance(reward, SumOfFindings) and type(reward).__call__ is SumOfFindings.__call__:
-        found = reward.findings(transcript)
-        return replace(total(found, reward.parts), findings=found[:MOST])
+        findings = reward.findings(transcript)
+        return replace(total(findings, reward.parts), findings=findings[:MOST])
     scored: Reward = reward(transcript)
     if scored.findings or not isinstance(reward, Explains):
         return scored
     try:
-        explained = tuple(_plain(each) for each in reward.findings(transcript)[:MOST] if isinstance(each, Finding))
+        explained = tuple(_plain(entry) for entry in reward.findings(transcript)[:MOST] if isinstance(entry, Finding))
     except Exception:  # a fault boundary: the reward is there, and only its explanation is not
         return scored
     return replace(scored, findings=explained)
 
 
-def _plain(found: Finding) -> Finding:
+def _plain(finding: Finding) -> Finding:
     """With fields that a file can hold. Raises whatever they raise if they are something else."""
-    value, span = float(found.value), found.span
+    value, span = float(finding.value), finding.span
     if not math.isfinite(value):
-        raise ValueError(f"{found.rule}: {value}")
+        raise ValueError(f"{finding.rule}: {value}")
     if span is not None:
         span = Span(message=int(span.message), start=int(span.start), end=int(span.end))
-    return Finding(part=str(found.part), rule=str(found.rule), value=value, span=span, text=str(found.text))
+    return Finding(part=str(finding.part), rule=str(finding.rule), value=value, span=span, text=str(finding.text))

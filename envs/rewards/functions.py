@@ -90,9 +90,9 @@ class OwnFunction:
 
     @property
     def is_async(self) -> bool:
-        """Also one that a decorator has wrapped without saying so, which returns what it wraps returns."""
-        asked = (self.call, type(self.call).__call__, inspect.unwrap(self.call))
-        return any(inspect.iscoroutinefunction(each) for each in asked)
+        """Also true of an async function behind a decorator's plain wrapper that returns its coroutine."""
+        callables = (self.call, type(self.call).__call__, inspect.unwrap(self.call))
+        return any(inspect.iscoroutinefunction(function) for function in callables)
 
     @property
     def is_verl(self) -> bool:
@@ -101,55 +101,55 @@ class OwnFunction:
     def arguments(self, transcript: Transcript) -> dict[str, Any]:
         """What it is called with, and may change: the next one has its own. Raises BadInput for a column that it needs
         and the task lacks."""
-        given = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
-        given |= {name: None for name in OF_TRAINER if name in self.required and name not in given}
-        missing = sorted(self.required - given.keys())
+        kwargs = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
+        kwargs |= {name: None for name in OF_TRAINER if name in self.required and name not in kwargs}
+        missing = sorted(self.required - kwargs.keys())
         if missing:
-            known = ", ".join(sorted(given))[:200]
-            what = f"reward function {self.path} needs {missing[0]!r}, which the task lacks"
-            raise BadInput(what, where=f"task {transcript.task.task_id}", expected=f"one of {known}")
-        wanted = given if self.takes_all else {name: value for name, value in given.items() if name in self.named}
-        return copy.deepcopy(wanted)
+            names = ", ".join(sorted(kwargs))[:200]
+            message = f"reward function {self.path} needs {missing[0]!r}, which the task lacks"
+            raise BadInput(message, where=f"task {transcript.task.task_id}", expected=f"one of {names}")
+        accepted = kwargs if self.takes_all else {name: value for name, value in kwargs.items() if name in self.named}
+        return copy.deepcopy(accepted)
 
     def misspelt(self, transcript: Transcript) -> str:
         """What it may take for a column that no task has, and so keeps its default: its name, and the one that is near;
         "" for none."""
-        given = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
-        for name in sorted(self.named - self.required - given.keys()):
-            if hint := nearest(name, given, otherwise=""):
+        kwargs = _of_verl(transcript) if self.is_verl else _of_trl(transcript, self.named)
+        for name in sorted(self.named - self.required - kwargs.keys()):
+            if hint := nearest(name, kwargs, otherwise=""):
                 return f"{name!r}{hint}"
         return ""
 
     def value(self, returned: Any, transcript: Transcript) -> float | None:
         """What it returned, as a number; None where it does not apply. Raises BadInput for anything else."""
-        one = returned
+        score = returned
         if inspect.isawaitable(returned):
             if inspect.iscoroutine(returned):
                 returned.close()
             raise self._wrong(type(returned).__name__, "a value; one that is awaited is an `async def`", transcript)
         if self.is_verl:
-            one = returned.get("score", returned) if isinstance(returned, Mapping) else returned
+            score = returned.get("score", returned) if isinstance(returned, Mapping) else returned
         else:
             try:
-                one = list(returned)
+                score = list(returned)
             except TypeError:
-                one = [returned, None]
-            if len(one) != 1 or isinstance(returned, str | bytes | Mapping):
+                score = [returned, None]
+            if len(score) != 1 or isinstance(returned, str | bytes | Mapping):
                 raise self._wrong(returned, "a list with a number or None for the one completion", transcript)
-            one = one[0]
-        if one is None:
+            score = score[0]
+        if score is None:
             return None
         try:
-            number = float("x" if isinstance(one, str | bytes) else one)
+            number = float("x" if isinstance(score, str | bytes) else score)
         except (TypeError, ValueError, OverflowError):
-            raise self._wrong(one, "a number or None", transcript) from None
+            raise self._wrong(score, "a number or None", transcript) from None
         if math.isinf(number):
-            raise self._wrong(one, "a finite number or None", transcript)
+            raise self._wrong(score, "a finite number or None", transcript)
         return None if math.isnan(number) else number
 
-    def _wrong(self, found: Any, expected: str, transcript: Transcript) -> BadInput:
-        what = f"reward function {self.path} returned {str(found)[:60]!r}"
-        return BadInput(what, where=f"task {transcript.task.task_id}", expected=expected)
+    def _wrong(self, returned: Any, expected: str, transcript: Transcript) -> BadInput:
+        message = f"reward function {self.path} returned {str(returned)[:60]!r}"
+        return BadInput(message, where=f"task {transcript.task.task_id}", expected=expected)
 
 
 class FunctionsReward(SumOfFindings):
@@ -166,65 +166,65 @@ class FunctionsReward(SumOfFindings):
         self.functions = [_load(path, parts[path], weight) for path, weight in config.functions.items()]
         self._timeout_s = config.timeout_s
         self.parts = tuple(parts.values())
-        self.uses_tokens = any("completion_ids" in each.named for each in self.functions)
-        self.waits = any(each.is_async for each in self.functions)
+        self.uses_tokens = any("completion_ids" in function.named for function in self.functions)
+        self.waits = any(function.is_async for function in self.functions)
 
     def check_task(self, task: Task) -> None:
         """Whether the task has the columns that the functions need. Raises BadInput."""
-        for each in self.functions:
-            each.arguments(Transcript(task=task, messages=(), token_ids=()))
+        for function in self.functions:
+            function.arguments(Transcript(task=task, messages=(), token_ids=()))
 
     async def scores(self, transcript: Transcript) -> Mapping[str, float | None]:
         """The value of each `async` function, awaited together. Raises what they raise, and TimeoutError."""
-        waiting = [each for each in self.functions if each.is_async]
+        waiting = [function for function in self.functions if function.is_async]
         async with asyncio.timeout(self._timeout_s):
-            found = await asyncio.gather(*(call_function(each, transcript) for each in waiting))
-        return {each.part: value for each, value in zip(waiting, found, strict=True)}
+            values = await asyncio.gather(*(call_function(function, transcript) for function in waiting))
+        return {function.part: value for function, value in zip(waiting, values, strict=True)}
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
-        found = [self._finding(each, transcript) for each in self.functions]
-        if all(rule is None for _, rule, _ in found):
+        rows = [self._finding(function, transcript) for function in self.functions]
+        if all(rule is None for _, rule, _ in rows):
             raise BadInput("no reward function applies to it", where=f"task {transcript.task.task_id}")
-        return tuple(Finding(part=part, rule=rule or "does not apply", value=value) for part, rule, value in found)
+        return tuple(Finding(part=part, rule=rule or "does not apply", value=value) for part, rule, value in rows)
 
-    def _finding(self, each: OwnFunction, transcript: Transcript) -> tuple[str, str | None, float]:
+    def _finding(self, function: OwnFunction, transcript: Transcript) -> tuple[str, str | None, float]:
         """(part, rule or None where it does not apply, value)"""
-        known = transcript.scores or {}
-        if each.is_async and each.part not in known:
-            raise BadInput(f"reward function {each.path} is async and was not awaited")
-        if each.is_async:
-            value = known[each.part]
+        scores = transcript.scores or {}
+        if function.is_async and function.part not in scores:
+            raise BadInput(f"reward function {function.path} is async and was not awaited")
+        if function.is_async:
+            value = scores[function.part]
         else:
-            with _not_ending(each, transcript):
-                value = each.value(each.call(**each.arguments(transcript)), transcript)
+            with _not_ending(function, transcript):
+                value = function.value(function.call(**function.arguments(transcript)), transcript)
         if value is None:
-            return each.part, None, 0.0
-        return each.part, f"{value:g} times {each.weight:g}", value * each.weight
+            return function.part, None, 0.0
+        return function.part, f"{value:g} times {function.weight:g}", value * function.weight
 
 
-async def call_function(each: OwnFunction, transcript: Transcript) -> float | None:
+async def call_function(function: OwnFunction, transcript: Transcript) -> float | None:
     """Its value for one transcript. Raises what it raises, and BadInput where it wants to end the process."""
-    with _not_ending(each, transcript):
-        returned = each.call(**each.arguments(transcript))
-        awaited = each.is_async and isinstance(returned, Awaitable)
-        return each.value(await returned if awaited else returned, transcript)
+    with _not_ending(function, transcript):
+        returned = function.call(**function.arguments(transcript))
+        awaited = function.is_async and isinstance(returned, Awaitable)
+        return function.value(await returned if awaited else returned, transcript)
 
 
 @contextmanager
-def _not_ending(each: OwnFunction, transcript: Transcript) -> Iterator[None]:
-    """A function that wants to end the process has failed: in a task SystemExit would end the event loop of all. So has
-    one that cancels itself, or raises what no coroutine may."""
+def _not_ending(function: OwnFunction, transcript: Transcript) -> Iterator[None]:
+    """Turns a SystemExit, StopIteration or CancelledError that the reward function raises itself into BadInput: in a
+    task SystemExit would end the event loop of all episodes."""
     try:
         yield
     except (SystemExit, StopIteration, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
-        what = f"reward function {each.path} raised {describe_exception(error)}"
-        raise BadInput(what, where=f"task {transcript.task.task_id}") from error
+        message = f"reward function {function.path} raised {describe_exception(error)}"
+        raise BadInput(message, where=f"task {transcript.task.task_id}") from error
 
 
 def _is_being_cancelled() -> bool:
-    """From outside of what is called here."""
+    """Whether the running task is being cancelled from outside."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs
@@ -237,41 +237,41 @@ def _load(path: str, part: str, weight: float) -> OwnFunction:
     if not callable(call) or inspect.isclass(call):
         raise BadInput(key="reward.functions", found=path, expected="a function; a class is chosen with reward.name")
     parameters = inspect.signature(call).parameters.values()
-    if not any(each.kind in (*KINDS, each.POSITIONAL_ONLY, each.VAR_KEYWORD) for each in parameters):
-        what = "it takes no argument that has a name, and would be a constant"
-        raise BadInput(what, key="reward.functions", found=path, expected="such as completions")
-    unnamed = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY and each.default is each.empty]
+    if not any(arg.kind in (*KINDS, arg.POSITIONAL_ONLY, arg.VAR_KEYWORD) for arg in parameters):
+        flaw = "it takes no argument that has a name, and would be a constant"
+        raise BadInput(flaw, key="reward.functions", found=path, expected="such as completions")
+    unnamed = [arg.name for arg in parameters if arg.kind is arg.POSITIONAL_ONLY and arg.default is arg.empty]
     if unnamed:
         raise BadInput(f"its argument {unnamed[0]!r} cannot be given by name", key="reward.functions", found=path)
-    named = [each for each in parameters if each.kind in KINDS]
+    keyword_args = [arg for arg in parameters if arg.kind in KINDS]
     return OwnFunction(
         path=path,
         part=part,
         weight=weight,
         call=call,
-        named=frozenset(each.name for each in named),
-        required=frozenset(each.name for each in named if each.default is each.empty),
-        takes_all=any(each.kind is each.VAR_KEYWORD for each in parameters),
+        named=frozenset(arg.name for arg in keyword_args),
+        required=frozenset(arg.name for arg in keyword_args if arg.default is arg.empty),
+        takes_all=any(arg.kind is arg.VAR_KEYWORD for arg in parameters),
     )
 
 
-def _of_trl(transcript: Transcript, named: frozenset[str]) -> dict[str, Any]:
+def _of_trl(transcript: Transcript, parameters: frozenset[str]) -> dict[str, Any]:
     """TRL's arguments, each a list of one: the prompt, what followed, and the columns of the row.
 
     A prompt that is a text has a text as its completion; one of messages, or a row without a prompt, has messages.
     """
     task = transcript.task
     prompt = task.record.get("prompt", [{"role": "user", "content": task.question}])
-    said: Any = [_message(each) for each in transcript.messages] or [{"role": "assistant", "content": ""}]
+    completion: Any = [_message(message) for message in transcript.messages] or [{"role": "assistant", "content": ""}]
     if isinstance(prompt, str):
-        said = "".join(each.content for each in transcript.messages)
-    given = {name: [value] for name, value in _columns(task).items() if name not in ("prompt", "completion", *OURS)}
-    given |= {"prompts": [prompt], "completions": [said]}
+        completion = "".join(message.content for message in transcript.messages)
+    kwargs = {name: [value] for name, value in _columns(task).items() if name not in ("prompt", "completion", *OURS)}
+    kwargs |= {"prompts": [prompt], "completions": [completion]}
     if transcript.token_ids is not None:
-        given["completion_ids"] = [list(transcript.token_ids)]
-    elif "completion_ids" in named:
+        kwargs["completion_ids"] = [list(transcript.token_ids)]
+    elif "completion_ids" in parameters:
         raise BadInput("no token ids, which a reward function asks for", where=f"task {task.task_id}")
-    return given
+    return kwargs
 
 
 def _of_verl(transcript: Transcript) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def _of_verl(transcript: Transcript) -> dict[str, Any]:
     truth = truth.get("ground_truth") if isinstance(truth, Mapping) else columns.get("ground_truth")
     return {
         "data_source": columns.get("data_source", ""),
-        VERL: "".join(each.content for each in transcript.messages),
+        VERL: "".join(message.content for message in transcript.messages),
         "ground_truth": truth,
         "extra_info": columns.get("extra_info"),
     }
@@ -291,10 +291,10 @@ def _columns(task: Task) -> dict[str, Any]:
     """The row as it was read, and under the usual names what it does not have, or has as null: of a task that was made
     up too."""
     key: Sequence[str] = task.answers
-    own: dict[str, Any] = {"task_id": task.task_id, "question": task.question, "answers": list(key)}
+    columns: dict[str, Any] = {"task_id": task.task_id, "question": task.question, "answers": list(key)}
     if key:
-        own |= dict.fromkeys(("answer", "solution", "ground_truth"), key[0])
-    return own | {name: value for name, value in task.record.items() if value is not None or name not in own}
+        columns |= dict.fromkeys(("answer", "solution", "ground_truth"), key[0])
+    return columns | {name: value for name, value in task.record.items() if value is not None or name not in columns}
 
 
 def _message(message: Message) -> dict[str, str]:

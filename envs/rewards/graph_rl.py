@@ -57,8 +57,8 @@ class GraphRLRewardConfig:
     @property
     def values(self) -> dict[str, float]:
         """What the rules are worth."""
-        own = {name: getattr(self, name) for name in APPENDIX}
-        return PRESETS[self.preset] | {name: value for name, value in own.items() if value is not None}
+        overrides = {name: getattr(self, name) for name in APPENDIX}
+        return PRESETS[self.preset] | {name: value for name, value in overrides.items() if value is not None}
 
 
 class GraphRLReward(SumOfFindings):

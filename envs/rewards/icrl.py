@@ -71,15 +71,15 @@ class IcrlReward(SumOfFindings):
         """What a grader has to decide before the reward can be given; None when nothing is left open."""
         if self._tool == "search" or transcript.correct is not None:
             return None
-        given, golds = self.given(transcript), answers(transcript.task)
-        is_open = given and decide(given, golds, transcript.task.question) is None
-        return Grading(given=given, golds=golds) if is_open else None
+        text, golds = self.given(transcript), answers(transcript.task)
+        is_open = text and decide(text, golds, transcript.task.question) is None
+        return Grading(given=text, golds=golds) if is_open else None
 
     def _right(self, transcript: Transcript) -> bool:
-        golds, given = answers(transcript.task), self.given(transcript)
-        if transcript.correct is not None or not given:
+        golds, text = answers(transcript.task), self.given(transcript)
+        if transcript.correct is not None or not text:
             return bool(transcript.correct)
-        verdict = decide(given, golds, transcript.task.question) if self._tool == "code" else exact_match(given, golds)
+        verdict = decide(text, golds, transcript.task.question) if self._tool == "code" else exact_match(text, golds)
         if verdict is None:
             raise BadInput(
                 "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"
@@ -89,14 +89,14 @@ class IcrlReward(SumOfFindings):
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         pieces = lower_ascii(model_pieces(transcript))
         weight = 1 - self._alpha
-        given, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
+        answer_span, right = last_pair(pieces, "<answer>", "</answer>"), self._right(transcript)
         rule = ("" if right else "no ") + ("exact match" if self._tool == "search" else "right box")
-        findings = [make_finding("accuracy", rule, self._alpha * right, transcript.messages, given)]
+        findings = [make_finding("accuracy", rule, self._alpha * right, transcript.messages, answer_span)]
         if not any(piece.text for piece in pieces):
             return (*findings, Finding(part="format", rule="empty response: no format score"))
         findings.append(Finding(part="format", rule="format score before penalties", value=weight))
         score = 1.0
-        for rule, penalty, span in _violations(pieces, self._tool, given, self._answer(transcript, given)):
+        for rule, penalty, span in _violations(pieces, self._tool, answer_span, self._answer(transcript, answer_span)):
             findings.append(make_finding("format", rule, -weight * penalty, transcript.messages, span))
             score -= penalty
         if self._clamp and score < 0:
@@ -106,7 +106,7 @@ class IcrlReward(SumOfFindings):
 
 
 def _violations(
-    pieces: list[Piece], tool: str, given: Span | None, answer: str
+    pieces: list[Piece], tool: str, span: Span | None, answer: str
 ) -> Iterator[tuple[str, float, Span | None]]:
     """(rule, penalty, where) of each row of table 2 that is violated."""
     for tag, missing, unbalanced in (("answer", NO_ANSWER, UNBALANCED_ANSWER), ("think", NO_THINK, UNBALANCED_THINK)):
@@ -118,5 +118,5 @@ def _violations(
             yield f"{opened} <{tag}> and {closed} </{tag}>: not balanced", unbalanced, where
     if not (count(pieces, f"<{tool}>") or count(pieces, f"</{tool}>")):
         yield f"no <{tool}>", NO_CALL, None
-    if given is not None and not answer:
-        yield "empty answer", EMPTY_ANSWER, given
+    if span is not None and not answer:
+        yield "empty answer", EMPTY_ANSWER, span

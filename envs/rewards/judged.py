@@ -82,8 +82,8 @@ class JudgedReward(SumOfFindings):
         return None
 
 
-def about_answer(kind: str, task: Task, given: str) -> JudgeRequest:
+def about_answer(kind: str, task: Task, answer: str) -> JudgeRequest:
     """Raises BadInput for a task without an answer key."""
     golds = answers(task)
     key = golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
-    return JudgeRequest(kind=kind, fields={"question": asked_in_full(task), "answers": key, "answer": given})
+    return JudgeRequest(kind=kind, fields={"question": asked_in_full(task), "answers": key, "answer": answer})

@@ -97,14 +97,14 @@ def ngram_penalty(token_ids: Sequence[int], *, n: int, penalty: float) -> list[f
     if n < 1:
         raise ValueError(f"n={n}: expected at least 1")
     rewards = [0.0] * len(token_ids)
-    seen: set[int] = set()
+    earlier_grams: set[int] = set()
     painted = 0
     for start, gram in enumerate(_gram_ids(token_ids, n)):
-        if gram in seen:
+        if gram in earlier_grams:
             begin = max(start, painted)
             painted = start + n
             rewards[begin:painted] = [penalty] * (painted - begin)
-        seen.add(gram)
+        earlier_grams.add(gram)
     return rewards
 
 

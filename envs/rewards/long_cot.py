@@ -152,24 +152,24 @@ class LongCotReward(SumOfFindings):
         """What a grader has to decide before the reward can be given; None when nothing is left open."""
         if self._is_decided(transcript):
             return None
-        given, _ = _find_boxed(model_pieces(transcript))
-        if given is None or decide(given, answers(transcript.task), transcript.task.question) is not None:
+        answer, _ = _find_boxed(model_pieces(transcript))
+        if answer is None or decide(answer, answers(transcript.task), transcript.task.question) is not None:
             return None
-        return Grading(given=given, golds=answers(transcript.task))
+        return Grading(given=answer, golds=answers(transcript.task))
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         return (self._outcome(transcript), *overlong_findings(self._config, transcript))
 
     def _outcome(self, transcript: Transcript) -> Finding:
-        given, span = _find_boxed(model_pieces(transcript))
+        answer, span = _find_boxed(model_pieces(transcript))
         config = self._config
         if config.kind != "base_model" and self._over(transcript):
             rule = f"cut off, or {num_tokens(transcript)} tokens: at the limit of {config.max_length}"
             return make_finding("outcome", rule, self._exceed, transcript.messages, span)
-        correct = _verdict(transcript, given)
-        says = "right" if correct else "wrong" if given is not None else "no answer"
+        correct = _verdict(transcript, answer)
+        says = "right" if correct else "wrong" if answer is not None else "no answer"
         if config.kind == "base_model":
-            value = BASE_CORRECT if correct else BASE_WRONG if given is not None else BASE_NO_ANSWER
+            value = BASE_CORRECT if correct else BASE_WRONG if answer is not None else BASE_NO_ANSWER
             return make_finding("outcome", says, value, transcript.messages, span)
         length = num_tokens(transcript)
         rule = f"{says}, {length} of {config.max_length} tokens"
@@ -196,13 +196,13 @@ def _find_boxed(pieces: list[Piece]) -> tuple[str | None, Span | None]:
     return None, None
 
 
-def _verdict(transcript: Transcript, given: str | None) -> bool:
+def _verdict(transcript: Transcript, answer: str | None) -> bool:
     if transcript.correct is not None:
         return transcript.correct
     golds = answers(transcript.task)
-    if given is None:
+    if answer is None:
         return False
-    verdict = decide(given, golds, transcript.task.question)
+    verdict = decide(answer, golds, transcript.task.question)
     if verdict is None:
         raise BadInput(
             "the answer needs a grader", where=f"task {transcript.task.task_id}", expected="`correct` to be given"

@@ -36,8 +36,8 @@ class MultipleChoiceReward(SumOfFindings):
         golds = answers(transcript.task)
         for gold in golds:
             if gold not in options:
-                known = ", ".join(options)
-                raise BadInput(f"answer {gold!r}", where=f"task {transcript.task.task_id}", expected=f"one of {known}")
+                labels = ", ".join(options)
+                raise BadInput(f"answer {gold!r}", where=f"task {transcript.task.task_id}", expected=f"one of {labels}")
         letter, span = find_choice(answer_pieces(transcript), options)
         rule = f"chose {letter}" if letter else "no choice could be read"
         right = letter in golds if transcript.correct is None else transcript.correct

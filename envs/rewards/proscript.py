@@ -48,22 +48,22 @@ class ProscriptReward(SumOfFindings):
         if span is None:
             return (Finding(part="constraints", rule="no order: expected step3 -> step1 -> step2"),)
         places = {step: place for place, step in enumerate(chain)}
-        named = Counter(chain)
+        counts = Counter(chain)
         findings = []
         for before, after in constraints:
-            wrong = _wrong(before, after, places, named)
+            wrong = _wrong(before, after, places, counts)
             rule = f"{before} before {after}" + (f": {wrong}" if wrong else "")
             value = 0.0 if wrong else 1 / len(constraints)
             findings.append(make_finding("constraints", rule, value, transcript.messages, span))
         return tuple(findings)
 
 
-def _wrong(before: str, after: str, places: Mapping[str, int], named: Mapping[str, int]) -> str:
+def _wrong(before: str, after: str, places: Mapping[str, int], counts: Mapping[str, int]) -> str:
     """Why a constraint is not satisfied; "" when it is."""
     for step in (before, after):
         if step not in places:
             return f"{step} is missing"
-        if named[step] > 1:
+        if counts[step] > 1:
             return f"{step} is named twice"
     return "" if places[before] < places[after] else "in the other order"
 
@@ -79,9 +79,9 @@ def _constraints(task: Task) -> list[tuple[str, str]]:
     names = {_name(str(step)) or f"step{index}" for index, step in enumerate(steps)}
     pairs = []
     for pair in raw:
-        if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(each, str) for each in pair)):
+        if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(step, str) for step in pair)):
             raise BadInput(f"constraint {pair!r}", where=where, expected='a pair such as ["step0", "step3"]')
-        before, after = (_name(each) or each for each in pair)
+        before, after = (_name(step) or step for step in pair)
         for step in (before, after):
             if step not in names:
                 raise BadInput(f"constraint {pair!r}: no {step!r} among its {len(names)} steps", where=where)

@@ -36,9 +36,9 @@ def cover_match(prediction: str, golds: Sequence[str]) -> bool:
 
     Stricter than FlashRAG's `acc`, a substring test: there `no` is in `north` and an empty gold in everything.
     """
-    given = f" {normalize_answer(prediction)} "
+    predicted = f" {normalize_answer(prediction)} "
     keys = (normalize_answer(gold) for gold in _several(golds))
-    return any(bool(key) and f" {key} " in given for key in keys)
+    return any(bool(key) and f" {key} " in predicted for key in keys)
 
 
 def f1(prediction: str, gold: str, *, style: Style) -> float:
@@ -49,20 +49,20 @@ def f1(prediction: str, gold: str, *, style: Style) -> float:
     other two an answer such as `A`, of which nothing is left, is 1 where it is the gold itself, else 0. Marks outside
     of ASCII do not count, as in `exact_match`.
     """
-    given, key = _both(prediction, gold)
-    if style != "musique" and not (given and key):
+    predicted, key = _both(prediction, gold)
+    if style != "musique" and not (predicted and key):
         return float(bool(prediction.strip()) and _as_written(prediction) == _as_written(gold))
-    if style == "hotpotqa" and given != key and (given in _VERDICTS or key in _VERDICTS):
+    if style == "hotpotqa" and predicted != key and (predicted in _VERDICTS or key in _VERDICTS):
         return 0.0
-    given_words, key_words = given.split(), key.split()
-    if style == "musique" and not (given_words and key_words):
-        return float(given_words == key_words)
+    predicted_words, key_words = predicted.split(), key.split()
+    if style == "musique" and not (predicted_words and key_words):
+        return float(predicted_words == key_words)
     if style == "icrl":
-        given_words, key_words = list(set(given_words)), list(set(key_words))
-    common = (Counter(given_words) & Counter(key_words)).total()
+        predicted_words, key_words = list(set(predicted_words)), list(set(key_words))
+    common = (Counter(predicted_words) & Counter(key_words)).total()
     if common == 0:
         return 0.0
-    precision, recall = common / len(given_words), common / len(key_words)
+    precision, recall = common / len(predicted_words), common / len(key_words)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -71,16 +71,16 @@ def best_f1(prediction: str, golds: Sequence[str], *, style: Style) -> float:
     return max((f1(prediction, gold, style=style) for gold in _several(golds)), default=0.0)
 
 
-def _same(given: str, gold: str) -> bool:
-    words, key = _both(given, gold)
-    return words == key if words and key else _as_written(given) == _as_written(gold)
+def _same(prediction: str, gold: str) -> bool:
+    words, key = _both(prediction, gold)
+    return words == key if words and key else _as_written(prediction) == _as_written(gold)
 
 
-def _both(given: str, gold: str) -> tuple[str, str]:
-    """Both normalised; folded as well where that leaves words, and one has what the official scripts do not know."""
-    words, key = normalize_answer(given), normalize_answer(gold)
-    if words and key and words != key and not (_is_plain(given) and _is_plain(gold)):
-        folded, folded_key = _fold(given), _fold(gold)
+def _both(prediction: str, gold: str) -> tuple[str, str]:
+    """Both texts normalised; if they differ and one has punctuation outside ASCII, without any punctuation too."""
+    words, key = normalize_answer(prediction), normalize_answer(gold)
+    if words and key and words != key and not (_is_plain(prediction) and _is_plain(gold)):
+        folded, folded_key = _fold(prediction), _fold(gold)
         return (folded, folded_key) if folded and folded_key else (words, key)
     return words, key
 
@@ -88,7 +88,7 @@ def _both(given: str, gold: str) -> tuple[str, str]:
 def _is_plain(text: str) -> bool:
     """Whether it has no punctuation outside of ASCII, and its accents are composed."""
     return text.isascii() or not (
-        any(each > "\x7f" and unicodedata.category(each)[0] == "P" for each in text)
+        any(char > "\x7f" and unicodedata.category(char)[0] == "P" for char in text)
         or not unicodedata.is_normalized("NFC", text)
     )
 
@@ -100,8 +100,8 @@ def _as_written(text: str) -> str:
 
 def _fold(text: str) -> str:
     """Without any punctuation; a dash parts words, for 10-12 is not 1012."""
-    kinds = ((each, unicodedata.category(each)) for each in unicodedata.normalize("NFC", text))
-    return normalize_answer("".join(" " if kind == "Pd" else "" if kind[0] == "P" else each for each, kind in kinds))
+    kinds = ((char, unicodedata.category(char)) for char in unicodedata.normalize("NFC", text))
+    return normalize_answer("".join(" " if kind == "Pd" else "" if kind[0] == "P" else char for char, kind in kinds))
 
 
 def _several(golds: Sequence[str]) -> Sequence[str]:
@@ -118,18 +118,18 @@ def measures(reward: Any, transcript: Transcript) -> dict[str, Mean]:
     "Paris, France" to the key Paris: exact_match 0, cover_match 1, f1 0.667. Each merges over tasks. Raises BadInput
     for a task that the reward cannot score either.
     """
-    found: dict[str, Mean] = {}
-    given: Callable[[Transcript], str] | None = getattr(reward, "given", None)
+    metrics: dict[str, Mean] = {}
+    read_answer: Callable[[Transcript], str] | None = getattr(reward, "given", None)
     pooled: Callable[[Transcript], Shares] | None = getattr(reward, "pooled", None)
-    if given is not None:
-        answer, golds = given(transcript), answers(transcript.task)
-        found = {
+    if read_answer is not None:
+        answer, golds = read_answer(transcript), answers(transcript.task)
+        metrics = {
             "exact_match": Mean(float(bool(answer) and exact_match(answer, golds))),
             "cover_match": Mean(float(cover_match(answer, golds))),
         }
         for style in get_args(Style):
             name = "f1" if style == "hotpotqa" else f"f1_{style}"
-            found[name] = Mean(best_f1(answer, golds, style=style) if answer else 0.0)
+            metrics[name] = Mean(best_f1(answer, golds, style=style) if answer else 0.0)
     if pooled is not None:
-        found |= {name: Mean(part, whole) for name, (part, whole) in pooled(transcript).items()}
-    return found
+        metrics |= {name: Mean(part, whole) for name, (part, whole) in pooled(transcript).items()}
+    return metrics

@@ -29,8 +29,8 @@ class ReasoningGymRewardConfig:
 
     def env_problem(self, env: Any) -> str:
         """Why it cannot score the episodes of this environment."""
-        own = getattr(env, "name", "") == "reasoning_gym"
-        return "" if own else "only env.name=reasoning_gym has the scores that it pays"
+        supported = getattr(env, "name", "") == "reasoning_gym"
+        return "" if supported else "only env.name=reasoning_gym has the scores that it pays"
 
 
 class ReasoningGymReward(SumOfFindings):

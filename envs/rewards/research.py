@@ -55,15 +55,15 @@ class ResearchReward(SumOfFindings):
         broken = list(_broken_form(transcript, pieces))
         if transcript.truncated and self._gate:
             broken.append(Finding(part="format", rule="cut off: no end of sequence"))
-        given = _find_boxed(pieces)
+        span = _find_boxed(pieces)
         score = best_f1(text, golds, style="hotpotqa")
         if score > 0:
             counted = not (broken and self._gate)
             rule = "F1 of the boxed answer" if counted else f"F1 of {score:.4g} not counted: the form is broken"
-            return (make_finding("f1", rule, score if counted else 0.0, transcript.messages, given), *broken)
+            return (make_finding("f1", rule, score if counted else 0.0, transcript.messages, span), *broken)
         if broken:
             return tuple(broken)
-        return (make_finding("format", "right form, F1 of 0", FORMAT_REWARD, transcript.messages, given),)
+        return (make_finding("format", "right form, F1 of 0", FORMAT_REWARD, transcript.messages, span),)
 
 
 def _find_boxed(pieces: list[Piece]) -> Span | None:
@@ -95,10 +95,10 @@ def _broken_form(transcript: Transcript, pieces: list[Piece]) -> Iterator[Findin
             continue
         span = Span(message=piece.message, start=start, end=start + len("<search>"))
         end = piece.text.find("</search>", start)
-        again = piece.text.find("<search>", end)
+        next_start = piece.text.find("<search>", end)
         if end < 0:
             yield broken("<search> without </search>", span)
-        elif again >= 0 or not _was_answered(transcript, piece.message):
+        elif next_start >= 0 or not _was_answered(transcript, piece.message):
             yield broken("<search>...</search> without a result after it", span)
     opened, closed = count(pieces, "<answer>"), count(pieces, "</answer>")
     answer = last_pair(pieces, "<answer>", "</answer>")

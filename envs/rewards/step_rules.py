@@ -29,7 +29,7 @@ def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
     For made-up questions in the protocol swirl, and made-up word problems in swirl_math. Raises BadInput for others.
     """
     keys = {"relations": SWIRL, "steps": SWIRL_MATH}  # of what is made up; a file may have a field of that name too
-    protocol = next((each for key, each in keys.items() if isinstance(task.record.get(key), list)), None)
+    protocol = next((candidate for key, candidate in keys.items() if isinstance(task.record.get(key), list)), None)
     if protocol is None:
         raise BadInput(
             "rules judge tasks that are made up",
@@ -44,13 +44,13 @@ def judge_by_rules(task: Task, conversation: Sequence[Message]) -> str:
         return "It is neither a call nor an answer. BAD"
     if isinstance(parsed, Call) and before and before[-1].content == OVER_LIMIT:
         return "No call is left. BAD"
-    found = _results(before, protocol)
-    return _search(of_task(task), found, parsed) if protocol is SWIRL else _calculations(task, found, parsed)
+    results = _results(before, protocol)
+    return _search(of_task(task), results, parsed) if protocol is SWIRL else _calculations(task, results, parsed)
 
 
 def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, str]]:
     """Each call with what the tool said: not the call itself, which stands in front of it as the model wrote it."""
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     call: Parsed = Malformed()
     for message in before:
         if message.role == "assistant":
@@ -58,12 +58,12 @@ def _results(before: Sequence[Message], protocol: Protocol) -> list[tuple[str, s
         elif isinstance(call, Call):
             result = result_of(call.text, message.content)
             if result is not None:
-                found.append((call.text, result))
-    return found
+                results.append((call.text, result))
+    return results
 
 
-def _search(question: Question, found: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
-    lines = [line for _, result in found for line in result.split("\n")]
+def _search(question: Question, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
+    lines = [line for _, result in results for line in result.split("\n")]
     name, missing = question.start, ""
     for relation in question.relations:
         value = _find_value(lines, relation, name)
@@ -75,8 +75,8 @@ def _search(question: Question, found: Sequence[tuple[str, str]], parsed: Call |
         if missing:
             return f"The results do not say what the {missing} of {name} is. BAD"
         return _write_comparison(parsed.text.strip(" .").casefold() == name.casefold())
-    asked = set(re.findall(r"\w+", parsed.text.casefold())) - _IDLE
-    return _next(missing and f"the {missing} of {name}", asked == {missing.casefold(), name.casefold()})
+    words = set(re.findall(r"\w+", parsed.text.casefold())) - _IDLE
+    return _next(missing and f"the {missing} of {name}", words == {missing.casefold(), name.casefold()})
 
 
 def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
@@ -87,10 +87,10 @@ def _find_value(lines: Sequence[str], relation: str, name: str) -> str | None:
     return None
 
 
-def _calculations(task: Task, found: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
-    done = {_calculation(call) for call, _ in found}
+def _calculations(task: Task, results: Sequence[tuple[str, str]], parsed: Call | Answer) -> str:
+    calculated = {_calculation(call) for call, _ in results}
     steps = [(str(expression), int(result)) for expression, result in task.record["steps"]]
-    missing = next((expression for expression, _ in steps if _calculation(expression) not in done), "")
+    missing = next((expression for expression, _ in steps if _calculation(expression) not in calculated), "")
     if isinstance(parsed, Answer):
         if missing:
             return f"The results do not say what {missing} is. BAD"
@@ -111,8 +111,8 @@ def _write_comparison(right: bool) -> str:
     return "It is what the results say. GOOD" if right else "The results say something else. BAD"
 
 
-def _next(missing: str, asked: bool) -> str:
+def _next(missing: str, is_asked: bool) -> str:
     """missing: what the results do not say yet; "" where they hold the answer."""
     if not missing:
         return "The results hold the answer already. BAD"
-    return f"It asks for {missing}, which comes next. GOOD" if asked else f"It does not ask for {missing}. BAD"
+    return f"It asks for {missing}, which comes next. GOOD" if is_asked else f"It does not ask for {missing}. BAD"

@@ -68,7 +68,7 @@ class AnswerKind:
     asks: str = ""  # kind of judge; "": the paper asks none
     # in addition to the response
     fields: Callable[[Task], dict[str, str]] = lambda task: {"question": asked_in_full(task)}
-    value: Callable[[Task, str], float] = lambda task, said: float(said.casefold() in _key(task))
+    value: Callable[[Task, str], float] = lambda task, verdict: float(verdict.casefold() in _key(task))
 
 
 class SummaryReward(SumOfFindings):
@@ -96,7 +96,7 @@ class SummaryReward(SumOfFindings):
             total = len(transcript.task.record["constraints"])
             shares["constraints_pooled"] = (round(self(transcript).value * total), total)
         if transcript.judgements and self._way.rules is not None:
-            value = sum(each.value for each in self._way.rules(transcript))
+            value = sum(finding.value for finding in self._way.rules(transcript))
             shares["by_rules"] = (value, 1.0)
         return shares
 
@@ -119,7 +119,7 @@ class SummaryReward(SumOfFindings):
                 found=self._kind,
                 expected="reward.judge",
             )
-        return tuple(replace(each, part="correct") for each in self._way.rules(transcript))
+        return tuple(replace(finding, part="correct") for finding in self._way.rules(transcript))
 
 
 def _text(transcript: Transcript) -> str:
@@ -153,15 +153,15 @@ def _mentions(transcript: Transcript) -> tuple[Finding, ...]:
     return (Finding(part="correct", rule="mentions the answer" if right else "no mention", value=float(right)),)
 
 
-def _score_order(task: Task, said: str) -> float:
+def _score_order(task: Task, verdict: str) -> float:
     """A summary such as step4->step0 as the answer itself."""
-    summary = Transcript(task=task, messages=(Message(role="assistant", content=said),))
-    return 0.0 if said == "UNKNOWN" else PROSCRIPT(summary).value
+    summary = Transcript(task=task, messages=(Message(role="assistant", content=verdict),))
+    return 0.0 if verdict == "UNKNOWN" else PROSCRIPT(summary).value
 
 
 def _with_options(task: Task) -> dict[str, str]:
-    shown = [f"{letter}. {text}" for letter, text in options(task).items()]
-    return {"question": "\n".join([asked_in_full(task), *shown])}
+    choices = [f"{letter}. {text}" for letter, text in options(task).items()]
+    return {"question": "\n".join([asked_in_full(task), *choices])}
 
 
 def _word(task: Task) -> dict[str, str]:
@@ -184,8 +184,8 @@ _BLOCKS = BlocksworldReward(BlocksworldRewardConfig()).findings
 _LETTER = MultipleChoiceReward(MultipleChoiceRewardConfig()).findings
 
 
-def _yes(task: Task, said: str) -> float:
-    return float(said == "YES")
+def _yes(task: Task, verdict: str) -> float:
+    return float(verdict == "YES")
 
 
 WAYS: dict[str, AnswerKind] = {
@@ -201,7 +201,7 @@ WAYS: dict[str, AnswerKind] = {
         rules=_BLOCKS,
         asks="summary_blocks_plan",
         fields=_problem,
-        value=lambda task, said: float(said == "VALID"),
+        value=lambda task, verdict: float(verdict == "VALID"),
     ),
     "blocks_verify": AnswerKind(rules=_BLOCKS, asks="summary_blocks_verify", fields=lambda task: {}),
     "facts": AnswerKind(asks="in_facts", fields=_facts, value=_yes),

@@ -89,14 +89,14 @@ class SwirlRewardConfig:
         protocol = getattr(env, "protocol_name", None) or "none"
         if self.judged_by == "judge" or protocol in (SWIRL.name, SWIRL_MATH.name):
             return ""
-        given = "reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
-        return f"{given}: expected judge with env.name={env.name!r} (protocol {protocol})"
+        reason = "reward.judged_by='rules' reads the calls of swirl and swirl_math alone"
+        return f"{reason}: expected judge with env.name={env.name!r} (protocol {protocol})"
 
-    def check_verdicts(self, where: str, stage: str, wanted: VerdictsConfig) -> None:
+    def check_verdicts(self, where: str, stage: str, verdicts: VerdictsConfig) -> None:
         """Raises BadInput where a later stage cuts its set by verdicts on answers, which this stage's reward lacks."""
-        if (wanted.keep in ("outcome", "both") or wanted.equal) and self.outcome is None:
-            given = f"{where}: verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
-            raise BadInput(where=given, expected=f"stages.{stage}.reward.outcome, who says which answers are right")
+        if (verdicts.keep in ("outcome", "both") or verdicts.equal) and self.outcome is None:
+            setting = f"{where}: verdicts.keep={verdicts.keep}, verdicts.equal={verdicts.equal}"
+            raise BadInput(where=setting, expected=f"stages.{stage}.reward.outcome, who says which answers are right")
 
 
 class SwirlReward(SumOfFindings):
@@ -124,14 +124,14 @@ class SwirlReward(SumOfFindings):
         """One question for each message of the model, with the conversation up to it, and one about the answer; none
         where they are answered."""
         config, question = self._config, asked_in_full(transcript.task)
-        asked: list[JudgeRequest] = []
+        requests: list[JudgeRequest] = []
         if transcript.judgements is None and config.judged_by == "judge":
             most = config.max_judged_chars
-            asked = [_about_step(config.process, question, talk, most) for talk in _conversations(transcript)]
-        given = self.given(transcript)
-        if config.outcome is not None and self._asks_outcome and transcript.correct is None and given:
-            asked.append(about_answer(config.outcome, transcript.task, given))
-        return tuple(asked)
+            requests = [_about_step(config.process, question, talk, most) for talk in _conversations(transcript)]
+        answer = self.given(transcript)
+        if config.outcome is not None and self._asks_outcome and transcript.correct is None and answer:
+            requests.append(about_answer(config.outcome, transcript.task, answer))
+        return tuple(requests)
 
     def __call__(self, transcript: Transcript) -> Reward:
         """With the verdicts that were reached without a judge, so that files have them too."""
@@ -148,22 +148,22 @@ class SwirlReward(SumOfFindings):
             by_rules = tuple(judge_by_rules(transcript.task, talk) for talk in _conversations(transcript))
             transcript = replace(transcript, judgements=by_rules)
         if transcript.correct is None and self._config.outcome is not None:
-            given = self.given(transcript)
-            if not given:
+            answer = self.given(transcript)
+            if not answer:
                 return replace(transcript, correct=False)
             if self._config.outcome == "exact":
                 golds = answers(transcript.task)
-                return replace(transcript, correct=same_answer(given, golds) or exact_match(given, golds))
+                return replace(transcript, correct=same_answer(answer, golds) or exact_match(answer, golds))
         return transcript
 
     def findings(self, transcript: Transcript) -> tuple[Finding, ...]:
         judgements = self._apply_rules(transcript).judgements
         pieces = model_pieces(transcript)
-        where, each = f"task {transcript.task.task_id}", "one for each message of the model"
+        where, expected = f"task {transcript.task.task_id}", "one for each message of the model"
         if not judgements:
-            raise BadInput("no judgements", where=where, expected=each)
+            raise BadInput("no judgements", where=where, expected=expected)
         if len(pieces) > 1 and len(judgements) != len(pieces):  # one text may hold several steps
-            raise BadInput(f"{len(judgements)} judgements", where=where, expected=f"{len(pieces)}: {each}")
+            raise BadInput(f"{len(judgements)} judgements", where=where, expected=f"{len(pieces)}: {expected}")
         weights = self._weights(step_rewards(judgements))
         findings = []
         for step, (judgement, weight) in enumerate(zip(judgements, weights, strict=True)):
@@ -194,21 +194,21 @@ def _conversations(transcript: Transcript) -> list[list[Message]]:
 
 def _about_step(kind: str, question: str, talk: Sequence[Message], most: int) -> JudgeRequest:
     protocol = SWIRL_MATH if kind == "process_math" else SWIRL
-    shown = [*talk[:-1], replace(talk[-1], content=_after_thought(talk[-1].content, protocol))]
+    messages = [*talk[:-1], replace(talk[-1], content=_after_thought(talk[-1].content, protocol))]
     return JudgeRequest(
         kind=kind,
-        fields={"question": question, "conversation": render_conversation(shown, protocol, most)},
-        unwritten={"conversation": render_conversation(shown, protocol, most, without_mine=True)},
-        ruled=f"{RULED} {most:,} characters. BAD" if len(shown[-1].content) > most else "",
+        fields={"question": question, "conversation": render_conversation(messages, protocol, most)},
+        unwritten={"conversation": render_conversation(messages, protocol, most, without_mine=True)},
+        ruled=f"{RULED} {most:,} characters. BAD" if len(messages[-1].content) > most else "",
     )
 
 
 def _after_thought(text: str, protocol: Protocol) -> str:
     """What a model says after its thought. All of it where the thought holds the call, for that is what was done, and
     where what follows it is neither a call nor an answer: a thought alone is judged as one."""
-    _, closed, said = text.rpartition(CLOSE)
-    done = protocol.parse(said)
-    return said if closed and not isinstance(done, Malformed) and done == protocol.parse(text) else text
+    _, closed, reply = text.rpartition(CLOSE)
+    parsed = protocol.parse(reply)
+    return reply if closed and not isinstance(parsed, Malformed) and parsed == protocol.parse(text) else text
 
 
 def passes_filter(strategy: Filter, *, judgements: Sequence[str], right: bool) -> bool:
@@ -220,11 +220,11 @@ def passes_filter(strategy: Filter, *, judgements: Sequence[str], right: bool) -
 def equalise_sizes(sets: Mapping[str, Sequence[T]], *, seed: int) -> dict[str, list[T]]:
     """As many of each set as the smallest has, drawn at random and left in order: the paper compares equal numbers."""
     size = min(map(len, sets.values()), default=0)
-    drawn: dict[str, list[T]] = {}
+    samples: dict[str, list[T]] = {}
     for name, members in sets.items():
-        chosen = random.Random(f"{seed} {name}").sample(range(len(members)), size)
-        drawn[name] = [members[index] for index in sorted(chosen)]
-    return drawn
+        indices = random.Random(f"{seed} {name}").sample(range(len(members)), size)
+        samples[name] = [members[index] for index in sorted(indices)]
+    return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,35 +236,35 @@ class Verdicts:
 
 
 def verdicts_in(record: Mapping[str, object]) -> Verdicts:
-    """Of a line of a file; those that it does not hold are none."""
+    """The verdicts of a stored trajectory; one that the record lacks is () or None."""
     recorded, right = record.get("judgements"), record.get("correct")
-    judgements = [str(each) for each in recorded] if isinstance(recorded, list) else []
+    judgements = [str(judgement) for judgement in recorded] if isinstance(recorded, list) else []
     return Verdicts(judgements, right if isinstance(right, bool) else None)
 
 
-def select_trajectories(found: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
+def select_trajectories(records: Sequence[Verdicts], config: VerdictsConfig, *, seed: int, where: str) -> list[int]:
     """The trajectories of the set that `config` asks for, by their places in `found`.
 
     Raises BadInput, which begins with `where`, for trajectories without judgements and for a set that is too small.
     """
-    asked = FILTERS if config.equal else (config.keep,)
-    for at, each in enumerate(found):
-        for name, missing in (("process", not each.judgements), ("outcome", each.right is None)):
-            if missing and any(strategy in (name, "both") for strategy in asked):
+    strategies = FILTERS if config.equal else (config.keep,)
+    for at, record in enumerate(records):
+        for name, missing in (("process", not record.judgements), ("outcome", record.right is None)):
+            if missing and any(strategy in (name, "both") for strategy in strategies):
                 judged = "those of a judge stage" + " with reward.outcome" * (name == "outcome")
-                what = f"record {at + 1} has no verdict for verdicts.keep={name}"
-                raise BadInput(what, where=where, expected=judged)
+                message = f"record {at + 1} has no verdict for verdicts.keep={name}"
+                raise BadInput(message, where=where, expected=judged)
     sets: dict[str, list[int]] = {
-        strategy: [at for at, each in enumerate(found)
-                   if passes_filter(strategy, judgements=each.judgements, right=bool(each.right))]
-        for strategy in asked
+        strategy: [at for at, entry in enumerate(records)
+                   if passes_filter(strategy, judgements=entry.judgements, right=bool(entry.right))]
+        for strategy in strategies
     }  # fmt: skip
-    chosen = (equalise_sizes(sets, seed=seed) if config.equal else sets)[config.keep]
+    indices = (equalise_sizes(sets, seed=seed) if config.equal else sets)[config.keep]
     if config.trajectories is None:
-        return list(chosen)
-    most = f"at most {len(chosen)}, as many as {where} has with verdicts.keep={config.keep}"
-    require(config.trajectories <= len(chosen), "verdicts.trajectories", config.trajectories, most)
-    return stable_sample(chosen, config.trajectories, lambda at: hash_order(seed, at))
+        return list(indices)
+    most = f"at most {len(indices)}, as many as {where} has with verdicts.keep={config.keep}"
+    require(config.trajectories <= len(indices), "verdicts.trajectories", config.trajectories, most)
+    return stable_sample(indices, config.trajectories, lambda at: hash_order(seed, at))
 
 
 def render_conversation(
@@ -278,16 +278,16 @@ def render_conversation(
 
     without_mine: with the tool's words alone.
     """
-    headings = [MINE if each.role == "assistant" else RESULT for each in talk]
+    headings = [MINE if message.role == "assistant" else RESULT for message in talk]
     texts = _texts(talk, protocol)
     if without_mine:
         texts = ["" if heading == MINE else text for heading, text in zip(headings, texts, strict=True)]
     room = most_judged + ROOM - sum(len(heading) + 3 for heading in headings) - len(texts[-1])
     if sum(map(len, texts[:-1])) > room:
         earlier = [at for at, heading in enumerate(headings[:-1]) if heading == MINE]
-        own = min(MAX_SAID, room // (2 * len(earlier))) if earlier else 0
+        max_earlier = min(MAX_SAID, room // (2 * len(earlier))) if earlier else 0
         for at in earlier:
-            texts[at] = _end(texts[at], own)
+            texts[at] = _end(texts[at], max_earlier)
             room -= len(texts[at])
         results = [at for at, heading in enumerate(headings[:-1]) if heading == RESULT]
         most = _level([len(texts[at]) for at in results], room)
@@ -298,31 +298,31 @@ def render_conversation(
 
 def without_headings(text: str) -> str:
     """Nothing in it looks like the heading of a message: who writes a result is not the tool."""
-    lines = "\n".join("".join(each for each in text if unicodedata.category(each) != "Cf").splitlines())
+    lines = "\n".join("".join(char for char in text if unicodedata.category(char) != "Cf").splitlines())
     return _ALONE.sub(r"\1", _NAMED.sub(r"\1", lines))
 
 
 def _texts(talk: Sequence[Message], protocol: Protocol) -> list[str]:
     texts, call = [], ""
-    for each in talk:
-        text = each.content
-        if each.role == "assistant":
+    for message in talk:
+        text = message.content
+        if message.role == "assistant":
             parsed = protocol.parse(text)
             call = parsed.text if isinstance(parsed, Call) else ""
         else:
-            found = result_of(call, text)
-            text = text if found is None else found
+            result = result_of(call, text)
+            text = text if result is None else result
         texts.append(without_headings(text))
     return texts
 
 
 def _level(lengths: Sequence[int], room: int) -> int:
     """How long a text may be so that all fit into `room`: what a short one leaves, the long ones have."""
-    left = len(lengths)
+    remaining = len(lengths)
     for length in sorted(lengths):
-        if length * left > room:
-            return max(0, room // left)
-        room, left = room - length, left - 1
+        if length * remaining > room:
+            return max(0, room // remaining)
+        room, remaining = room - length, remaining - 1
     return max(lengths, default=0)
 
 

@@ -26,8 +26,8 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 def inline_of(env: Any, reward: Any) -> Inline | None:
     """How the recipe writes the environment's text into one string: the protocol's way, else the reward's."""
     protocol = PROTOCOLS.get(env.protocol_name) if isinstance(env, TaskConfig) else None
-    own: Inline | None = protocol.inline if protocol is not None else None
-    return own or getattr(reward, "inline", None)
+    inline: Inline | None = protocol.inline if protocol is not None else None
+    return inline or getattr(reward, "inline", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Piece:
 
 def model_pieces(transcript: Transcript) -> list[Piece]:
     """The model's messages, in order."""
-    return [Piece(at, each.content) for at, each in enumerate(transcript.messages) if each.role == "assistant"]
+    return [Piece(at, message.content) for at, message in enumerate(transcript.messages) if message.role == "assistant"]
 
 
 def answer_pieces(transcript: Transcript) -> list[Piece]:
@@ -95,9 +95,9 @@ def num_tokens(transcript: Transcript) -> int:
     if length is None and transcript.token_ids is not None:
         length = len(transcript.token_ids)
     if length is None or length < 0:
-        found = "no length" if length is None else f"num_tokens={length}"
+        problem = "no length" if length is None else f"num_tokens={length}"
         raise BadInput(
-            found, where=f"task {transcript.task.task_id}", expected="num_tokens or token_ids of the response"
+            problem, where=f"task {transcript.task.task_id}", expected="num_tokens or token_ids of the response"
         )
     return length
 
@@ -119,10 +119,10 @@ def split_response(response: str, *, opening: str, closing: str, notices: Sequen
 
     at = 0
     for start, end in (*_environment(response, opening, closing), (len(response), len(response))):
-        for each in notice.finditer(response, at, start):
-            add("assistant", at, each.start())
-            add("tool", *each.span())
-            at = each.end()
+        for match in notice.finditer(response, at, start):
+            add("assistant", at, match.start())
+            add("tool", *match.span())
+            at = match.end()
         add("assistant", at, start)
         add("tool", start, end)
         at = end
@@ -150,10 +150,10 @@ def _environment(text: str, opening: str, closing: str) -> Iterator[tuple[int, i
             closings.append(tag.end())
             if open_tags:
                 closed_at[open_tags.pop()] = tag.end()
-    done = 0
+    end = 0
     for start in openings:
-        if start >= done:
+        if start >= end:
             following = bisect.bisect_right(closings, start)
             nearest = closings[following] if following < len(closings) else len(text)
-            done = closed_at.get(start, nearest)
-            yield start, done
+            end = closed_at.get(start, nearest)
+            yield start, end

@@ -59,15 +59,15 @@ def try_functions(config: FunctionsRewardConfig, tasks: Sequence[Task]) -> str:
     until, path = time.monotonic() + TRIAL_S, ""
     try:
         while ours.poll(max(0.0, until - time.monotonic())):
-            said = ours.recv()
-            if said is None:
+            message = ours.recv()
+            if message is None:
                 return ""
-            path, problem = said
+            path, problem = message
             if isinstance(problem, str):
                 print(f"reward.functions: {path}: {problem}", file=sys.stderr)
             elif problem:
-                what, expected = problem
-                raise BadInput(what, key="reward.functions", found=path, expected=expected)
+                reason, expected = problem
+                raise BadInput(reason, key="reward.functions", found=path, expected=expected)
         return f"{path or 'the module of the reward functions'} took longer than {TRIAL_S:g} s and was not tried"
     except EOFError:
         if not path:  # where its module could not be read a second time, the functions say nothing
@@ -90,21 +90,21 @@ def _try_all(out: Connection, config: FunctionsRewardConfig, tasks: Sequence[Tas
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     functions, silent = FunctionsReward(config).functions, list[str]()
-    for each in functions:
-        out.send((each.path, None))
-        problem = asyncio.run(_problem(each, tasks))  # as in a run, where a loop is running
+    for function in functions:
+        out.send((function.path, None))
+        problem = asyncio.run(_problem(function, tasks))  # as in a run, where a loop is running
         if problem == NO_VALUE:
-            silent.append(each.path)
+            silent.append(function.path)
         elif problem:
-            out.send((each.path, problem))
-        if default := each.misspelt(_transcripts(tasks[0])[0]):
-            out.send((each.path, f"its argument {default} keeps its default: the tasks have no such column"))
+            out.send((function.path, problem))
+        if default := function.misspelt(_transcripts(tasks[0])[0]):
+            out.send((function.path, f"its argument {default} keeps its default: the tasks have no such column"))
     if len(silent) == len(functions):
         out.send((silent[0], NO_VALUE))
     out.send(None)
 
 
-async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | str | None:
+async def _problem(function: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] | str | None:
     """(what is wrong, what is expected), or a doubt: a text in the form that it reads may be none of those tried."""
     texts, error = _transcripts(tasks[0]), None
     fitting: list[tuple[Transcript, float | None]] = []
@@ -112,57 +112,57 @@ async def _problem(each: OwnFunction, tasks: Sequence[Task]) -> tuple[str, str] 
         if len(fitting) and transcript.task is not tasks[0]:
             break
         try:
-            fitting.append((transcript, await call_function(each, transcript)))
+            fitting.append((transcript, await call_function(function, transcript)))
         except Exception as raised:  # fault boundary: code of the user's own
             if _is_of_this_place(raised):
                 return f"not tried: it raised {describe_exception(raised)}"
             error = error or raised
     if not fitting:
         assert error is not None
-        said = str(error) if isinstance(error, BadInput) else f"it raised {describe_exception(error)}"
-        if not isinstance(error, BadInput) and _reads_a_form(error, each):
+        cause = str(error) if isinstance(error, BadInput) else f"it raised {describe_exception(error)}"
+        if not isinstance(error, BadInput) and _reads_a_form(error, function):
             return (
-                f"{said}, on every text it was tried on: of answers without the form that it reads each episode fails"
+                f"{cause}, on every text it was tried on: of answers without the form that it reads each episode fails"
             )
-        return f"{said}, as on every text it was tried on", "a value for at least one"
+        return f"{cause}, as on every text it was tried on", "a value for at least one"
     alone = [value for _, value in fitting]
     if all(value is None for value in alone):
         return NO_VALUE
-    shown = [transcript for transcript, _ in fitting]
-    if each.is_verl or len(shown) < 2:
+    transcripts = [transcript for transcript, _ in fitting]
+    if function.is_verl or len(transcripts) < 2:
         return None
-    together = await _together(each, shown)
+    together = await _together(function, transcripts)
     if together is None or _equal(alone, together):
         return None
-    again = [await call_function(each, transcript) for transcript in shown]
-    if not _equal(alone, again) or not _equal(together, await _together(each, shown)):
+    rerun = [await call_function(function, transcript) for transcript in transcripts]
+    if not _equal(alone, rerun) or not _equal(together, await _together(function, transcripts)):
         return None  # it draws, or counts: that says nothing of comparing
-    one, all_at_once = (", ".join("None" if x is None else f"{x:g}" for x in values) for values in (alone, together))
-    what = f"it compares completions (alone {one}; together {all_at_once}), and is called with one at a time"
-    return what, "a class with compare(transcripts, rewards), or a function of one completion"
+    separate, batched = (", ".join("None" if x is None else f"{x:g}" for x in values) for values in (alone, together))
+    problem = f"it compares completions (alone {separate}; together {batched}), and is called with one at a time"
+    return problem, "a class with compare(transcripts, rewards), or a function of one completion"
 
 
-async def _together(each: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
+async def _together(function: OwnFunction, transcripts: Sequence[Transcript]) -> Values | None:
     """Its values of one call with all of them; None where it takes one alone."""
-    calls = [each.arguments(transcript) for transcript in transcripts]
+    calls = [function.arguments(transcript) for transcript in transcripts]
     merged = {
         name: [value for call in calls for value in call[name]] if isinstance(first, list) else first
         for name, first in calls[0].items()
     }
     try:
-        returned = each.call(**merged)
+        returned = function.call(**merged)
         values: Any = list(await returned if isinstance(returned, Awaitable) else returned)
         if len(values) != len(transcripts):
             return None
-        return [each.value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
+        return [function.value([value], transcript) for value, transcript in zip(values, transcripts, strict=True)]
     except (Exception, SystemExit):  # fault boundary: code of the user's own, and a run makes no such call
         return None
 
 
-def _equal(some: Values, others: Values | None) -> bool:
-    pairs = zip(some, others or (), strict=False)
+def _equal(first: Values, second: Values | None) -> bool:
+    pairs = zip(first, second or (), strict=False)
     same = (a == b or (a is not None and b is not None and isclose(a, b, rel_tol=1e-3, abs_tol=1e-6)) for a, b in pairs)
-    return others is not None and all(same)
+    return second is not None and all(same)
 
 
 def _transcripts(task: Task) -> list[Transcript]:
@@ -175,10 +175,10 @@ def _transcripts(task: Task) -> list[Transcript]:
         (("assistant", "I ask a tool."), ("tool", "It found nothing."), ("assistant", boxed)),
         (("assistant", f"Not {key}, but something else, and this text is the longest of all that there are here."),),
     )
-    said = [tuple(Message(role=role, content=content) for role, content in talk) for talk in talks]
+    conversations = [tuple(Message(role=role, content=content) for role, content in talk) for talk in talks]
     return [
-        Transcript(task=task, messages=each, token_ids=tuple("".join(one.content for one in each).encode()))
-        for each in said
+        Transcript(task=task, messages=talk, token_ids=tuple("".join(turn.content for turn in talk).encode()))
+        for talk in conversations
     ]
 
 
@@ -187,12 +187,12 @@ def _reads_a_form(error: Exception, function: OwnFunction) -> bool:
     if not (isinstance(error, ValueError | IndexError) or "'NoneType'" in str(error)):
         return False
     last = traceback.extract_tb(error.__traceback__)[-1]
-    own = getattr(inspect.unwrap(function.call), "__code__", None)
-    return own is None or last.filename != own.co_filename or not (last.line or "").startswith("raise")
+    code = getattr(inspect.unwrap(function.call), "__code__", None)
+    return code is None or last.filename != code.co_filename or not (last.line or "").startswith("raise")
 
 
 def _is_of_this_place(error: BaseException | None) -> bool:
-    """What may be otherwise where the run is: a server, a file, a variable, a key, a card."""
+    """Whether the cause may be this machine alone: a server, a file, a variable, a key, a GPU."""
     while error is not None:
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:

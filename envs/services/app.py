@@ -80,7 +80,7 @@ def make_app(
     guards = [Middleware(_Counts, name, registry, {route.path for route in routes})]
     guards += [Middleware(_Token, token.encode())] if token is not None else []
     guards += [Middleware(_WholeRequest)]
-    errors: dict[Any, Any] = {each: refuse for each in (HttpRefusal, HTTPException, ClientDisconnect)}
+    errors: dict[Any, Any] = {error: refuse for error in (HttpRefusal, HTTPException, ClientDisconnect)}
     return Starlette(routes=routes, middleware=guards, exception_handlers=errors)
 
 
@@ -99,8 +99,8 @@ class _Answers:
             body += part
             if len(body) > self._most:
                 raise HttpRefusal(413, f"the request is larger than {self._most} bytes")
-        asked = parse_body(bytes(body), request.headers.get("content-type", ""), self._schema)
-        await Response(await self._handler(asked), media_type="application/json")(scope, receive, send)
+        payload = parse_body(bytes(body), request.headers.get("content-type", ""), self._schema)
+        await Response(await self._handler(payload), media_type="application/json")(scope, receive, send)
 
 
 class _Counts:
@@ -162,10 +162,10 @@ class _Token:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        known = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        is_valid = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
         # A liveness probe has no token. RFC 9110: a scheme has no case.
-        if scope["path"] == "/health" or (known and scheme.lower() == "bearer"):
+        if scope["path"] == "/health" or (is_valid and scheme.lower() == "bearer"):
             await self._app(scope, receive, send)
         else:
             headers = {"connection": "close", "www-authenticate": "Bearer"}
@@ -187,18 +187,18 @@ def parse_body(body: bytes, content_type: str, schema: type[Schema]) -> Schema:
         return schema.model_validate(content, from_attributes=True)  # bytes where they are not said to be JSON
     except ValidationError as error:
         # Without the request's own text, which may be huge and need not be printable.
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
-        raise HttpRefusal(422, [{**one, "loc": ("body", *one["loc"])} for one in found]) from error
+        errors = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]
+        raise HttpRefusal(422, [{**detail, "loc": ("body", *detail["loc"])} for detail in errors]) from error
     except json.JSONDecodeError as error:
         raise invalid("json_invalid", (error.pos,), "JSON decode error", ctx={"error": error.msg}) from error
     except (ValueError, RecursionError) as error:
         raise HttpRefusal(400, "There was an error parsing the body") from error
 
 
-def check(field: str, found: int, least: int, most: int, *where: str | int) -> None:
+def check(field: str, number: int, least: int, most: int, *where: str | int) -> None:
     """422 where a number of the request is out of the config's limits."""
-    if not least <= found <= most:
-        raise invalid("limit", (*where, field), f"found {found}, expected {least} to {most}")
+    if not least <= number <= most:
+        raise invalid("limit", (*where, field), f"found {number}, expected {least} to {most}")
 
 
 def invalid(kind: str, where: tuple[str | int, ...], message: str, **more: Any) -> HttpRefusal:

@@ -79,17 +79,17 @@ class Endpoint:
 
     async def complete(self, question: Question) -> Choice:
         """Raises what `JsonClient.post` does, and ConnectionError for an answer that the server broke off."""
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": each.role, "content": each.content} for each in question.messages],
+            "messages": [{"role": message.role, "content": message.content} for message in question.messages],
             self._limit_key: question.max_tokens,
             "temperature": question.temperature,
         }
-        asked |= {"top_p": question.top_p} if question.top_p != 1 else {}
-        asked |= {"seed": question.seed} if question.seed else {}
-        asked |= {"stop": list(question.stop)} if question.stop else {}
-        sent = {key: value for key, value in asked.items() if key not in self._omit}
-        return read_choice(await self._client.post("/chat/completions", sent))
+        fields |= {"top_p": question.top_p} if question.top_p != 1 else {}
+        fields |= {"seed": question.seed} if question.seed else {}
+        fields |= {"stop": list(question.stop)} if question.stop else {}
+        body = {key: value for key, value in fields.items() if key not in self._omit}
+        return read_choice(await self._client.post("/chat/completions", body))
 
     async def close(self) -> None:
         await self._client.close()
@@ -109,10 +109,10 @@ def read_choice(answer: Any) -> Choice:
     if not isinstance(first, dict) or not isinstance(message, dict) or not isinstance(content, str | None):
         raise ValueError('the answer is not {"choices": [{"message": {"content": ".."}}]}')
     thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
-    thought = next((each for each in thoughts if isinstance(each, str) and each), "")
-    text, thought = (each.encode("utf-8", "replace").decode() for each in (content or "", thought))
-    said = next((first[key] for key in STOPPED if key in first), ...)
-    stopped = None if said is ... else said if isinstance(said, str) else ""  # vLLM's may be the number of a token
+    thought = next((candidate for candidate in thoughts if isinstance(candidate, str) and candidate), "")
+    text, thought = (part.encode("utf-8", "replace").decode() for part in (content or "", thought))
+    stop = next((first[key] for key in STOPPED if key in first), ...)
+    stopped = None if stop is ... else stop if isinstance(stop, str) else ""  # vLLM's may be the number of a token
     return Choice(text=text, thought=thought, truncated=first.get("finish_reason") == "length", stopped=stopped)
 
 
@@ -123,10 +123,10 @@ def with_stop(choice: Choice, stop: Sequence[str]) -> str:
     text opened last and did not close.
     """
     text = choice.text
-    if choice.truncated or choice.stopped == "" or any(each in text for each in stop):
+    if choice.truncated or choice.stopped == "" or any(tag in text for tag in stop):
         return text
     if choice.stopped is not None:
         return text + choice.stopped if choice.stopped in stop else text
-    opened = {each: text.rfind(each.replace("</", "<", 1)) for each in stop if each.startswith("</")}
-    last = max(opened, key=lambda each: opened[each], default="")
+    opened = {tag: text.rfind(tag.replace("</", "<", 1)) for tag in stop if tag.startswith("</")}
+    last = max(opened, key=lambda tag: opened[tag], default="")
     return text + last if last and opened[last] >= 0 else text

@@ -62,12 +62,12 @@ def address_of_judge(where: str, judge: JudgeConfig | None) -> Address | None:
     """None for no judge, one that the run serves by itself, and one that is not to be asked."""
     if judge is None or not judge.ask_first:
         return None
-    given: dict[str, Any] = {"where": where, "key_env": judge.key_env, "deadline_s": judge.deadline_s}
+    options: dict[str, Any] = {"where": where, "key_env": judge.key_env, "deadline_s": judge.deadline_s}
     if judge.service is not None:
-        return Address(key="service", url=judge.service, **given)
+        return Address(key="service", url=judge.service, **options)
     if judge.endpoint is None:
         return None
-    return Address(url=judge.endpoint, model=judge.model, **given)
+    return Address(url=judge.endpoint, model=judge.model, **options)
 
 
 def address_of_model(where: str, config: EndpointConfig, **more: Any) -> Address:
@@ -76,9 +76,9 @@ def address_of_model(where: str, config: EndpointConfig, **more: Any) -> Address
 
 def address_of_served(config: ServedConfig, question: Question) -> Address:
     """Of the model that an evaluation's options name. question: how its episodes are sampled."""
-    asked = replace(question, messages=QUESTION.messages)
+    probe = replace(question, messages=QUESTION.messages)
     fields = {"omit": config.omit, "limit_key": config.limit_key, "deadline_s": config.deadline_s}
-    return address_of_model("", config, question=asked, **fields)
+    return address_of_model("", config, question=probe, **fields)
 
 
 def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
@@ -87,21 +87,21 @@ def ask_all(addresses: Sequence[Address], say: Callable[[str], None]) -> None:
     One that is busy for `BUSY_S` has been found: a sentence says so.
     """
     different: dict[object, Address] = {}
-    for each in addresses:
-        different.setdefault(each.same, each)
+    for address in addresses:
+        different.setdefault(address.same, address)
     for sentence in filter(None, asyncio.run(_ask_all(list(different.values())))):
         say(sentence)
 
 
 async def _ask_all(addresses: Sequence[Address]) -> list[str]:
-    asked = [asyncio.create_task(_ask(each)) for each in addresses]
-    if not asked:
+    tasks = [asyncio.create_task(_ask(address)) for address in addresses]
+    if not tasks:
         return []
-    await asyncio.wait(asked, return_when=asyncio.FIRST_EXCEPTION)  # the others may be silent for minutes
-    failed = [error for each in asked if each.done() and (error := each.exception()) is not None]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)  # the others may be silent for minutes
+    failed = [error for task in tasks if task.done() and (error := task.exception()) is not None]
     if failed:
         raise failed[0]
-    return [each.result() for each in asked]
+    return [task.result() for task in tasks]
 
 
 async def _ask(address: Address) -> str:
@@ -136,7 +136,7 @@ def _refused(address: Address, error: ToolRefused) -> BadInput:
 async def _until_answered(address: Address, key: str | None) -> None:
     """Raises what the last attempt did. A refusal needs no second one."""
     clock = asyncio.get_running_loop()
-    patience, left = clock.time() + BUSY_S, ATTEMPTS
+    patience, attempts_left = clock.time() + BUSY_S, ATTEMPTS
     while True:
         try:
             async with asyncio.timeout(address.answer_s):
@@ -148,8 +148,8 @@ async def _until_answered(address: Address, key: str | None) -> None:
         except TimeoutError:
             raise
         except OSError:
-            left, pause_s = left - 1, PAUSE_S
-            if not left:
+            attempts_left, pause_s = attempts_left - 1, PAUSE_S
+            if not attempts_left:
                 raise
         await asyncio.sleep(pause_s)
 

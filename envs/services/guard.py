@@ -140,8 +140,8 @@ class Guard(Generic[Q, R]):
         key = self._key(query)
         if key in self._cache:
             self._counts["cache_hits"] += 1
-            known: R = self._cache[key]
-            return known
+            cached: R = self._cache[key]
+            return cached
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(self._fetch(query, key, self._counts["calls"])))
@@ -176,15 +176,15 @@ class Guard(Generic[Q, R]):
         clock = asyncio.get_running_loop().time
         began = clock()
         while not task.done():
-            left = None
+            remaining_s = None
             if self._outage_s is not None:
-                left = self._outage_s - (clock() - max(began, self._circuit.answered_at))
-                if left <= 0:
+                remaining_s = self._outage_s - (clock() - max(began, self._circuit.answered_at))
+                if remaining_s <= 0:
                     reason = self._circuit.reason or "not tried"
                     raise self._make_failure(
                         FailureKind.INFRA, f"no answer to anybody for {self._outage_s:g} s: {reason}"
                     )
-            await asyncio.wait({task}, timeout=left)
+            await asyncio.wait({task}, timeout=remaining_s)
         return task.result()
 
     async def _fetch(self, query: Q, key: Hashable, number: int) -> R:

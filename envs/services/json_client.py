@@ -72,11 +72,11 @@ class JsonClient:
             await self._session.close()
             self._session = None
 
-    async def _answer(self, method: str, path: str, **asked: Any) -> tuple[int, Mapping[str, str], bytes]:
+    async def _answer(self, method: str, path: str, **options: Any) -> tuple[int, Mapping[str, str], bytes]:
         """Redirects are not followed: the key is for one host."""
         body = bytearray()
         try:
-            async with self._open().request(method, self._url + path, allow_redirects=False, **asked) as response:
+            async with self._open().request(method, self._url + path, allow_redirects=False, **options) as response:
                 async for chunk in response.content.iter_chunked(65_536):
                     body += chunk
                     if len(body) > self._max_bytes:

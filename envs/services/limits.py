@@ -53,7 +53,7 @@ class Limits:
         """
         if len(self.connections) > self.max_connections:
             arriving = filter(LimitedConnection.is_arriving, self.connections)
-            slowest = min(arriving, key=lambda each: each.since or 0.0, default=newest)
+            slowest = min(arriving, key=lambda connection: connection.since or 0.0, default=newest)
             slowest.refuse(503, f"no more than {self.max_connections} connections may be open", "retry-after: 1\r\n")
 
 
@@ -144,8 +144,8 @@ def most_connections() -> int:
     The process takes as many descriptors as it may have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS
-    if soft < needed + MAX_CONNECTIONS and soft < hard:
-        soft = min(hard, needed + MAX_CONNECTIONS)
+    reserved = len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS
+    if soft < reserved + MAX_CONNECTIONS and soft < hard:
+        soft = min(hard, reserved + MAX_CONNECTIONS)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(MAX_CONNECTIONS, soft - needed))
+    return max(1, min(MAX_CONNECTIONS, soft - reserved))

@@ -29,18 +29,18 @@ def names_a_secret(option: str) -> bool:
 
 def secret_variables(config: Any) -> Iterator[str]:
     """The variables that a configuration names, at any depth; the classes of its sections may be a user's own."""
-    for each in fields(config):
-        value = getattr(config, each.name)
+    for field in fields(config):
+        value = getattr(config, field.name)
         if is_dataclass(value):
             yield from secret_variables(value)
-        elif names_a_secret(each.name) and isinstance(value, str):
+        elif names_a_secret(field.name) and isinstance(value, str):
             yield value
 
 
 def check_variable(option: str, variable: str) -> None:
     """Raises BadInput for what is no variable's name, perhaps because it is the key: without showing it."""
-    named = _NAME.fullmatch(variable) and not any(_NO_WORD.fullmatch(part) for part in variable.split("_"))
-    if not named:
+    is_name = _NAME.fullmatch(variable) and not any(_NO_WORD.fullmatch(part) for part in variable.split("_"))
+    if not is_name:
         expected = "the name of an environment variable, in capitals, such as JUDGE_KEY"
         raise BadInput(where=option, expected=f"{expected}; what was found is not shown, for it may be the key itself")
 
@@ -96,8 +96,8 @@ def read_secret(option: str, variable: str | None) -> str | None:
     value = os.environ.get(variable, "").strip()
     if value and value.isascii() and value.isprintable() and " " not in value:
         return value
-    found = "holds characters that no key has" if value else "is empty" if variable in os.environ else "is not set"
-    raise BadInput(f"the environment variable {variable} {found}", where=option)
+    problem = "holds characters that no key has" if value else "is empty" if variable in os.environ else "is not set"
+    raise BadInput(f"the environment variable {variable} {problem}", where=option)
 
 
 def is_loopback(url: str) -> bool:

@@ -41,18 +41,18 @@ class AnswerLog(LineFile):
     def get(self, key: str) -> Choice | None:
         return decode(Choice, self.read(self._places[key])) if key in self._places else None
 
-    def add(self, key: str, choice: Choice, about: Mapping[str, Any]) -> None:
-        """about: for people who read it."""
-        self._places[key] = self.append({"key": key, **about, **asdict(choice)})
+    def add(self, key: str, choice: Choice, notes: Mapping[str, Any]) -> None:
+        """notes: for people who read it."""
+        self._places[key] = self.append({"key": key, **notes, **asdict(choice)})
 
 
 def check_teacher(config: TeacherConfig) -> None:
     """Raises BadInput for an invalid address, a key that would be sent in the clear, and keys that contradict each
     other."""
     config.check_all()
-    for where, each in config.addresses.items():
+    for where, address in config.addresses.items():
         check_address(
-            f"{where}.endpoint", each.endpoint, (f"{where}.key_env", each.key_env), plain_http=each.plain_http
+            f"{where}.endpoint", address.endpoint, (f"{where}.key_env", address.key_env), plain_http=address.plain_http
         )
 
 
@@ -65,8 +65,8 @@ def check_by_text(env: Any) -> None:
 
 def check_ready(config: TeacherConfig) -> None:
     """Raises BadInput for a key whose variable is not set, and for prompts that cannot be used."""
-    for where, each in config.addresses.items():
-        read_secret(f"{where}.key_env", each.key_env)
+    for where, address in config.addresses.items():
+        read_secret(f"{where}.key_env", address.key_env)
     Prompts(config.prompts)
 
 
@@ -89,22 +89,22 @@ class Teacher:
             cache_size=0,
         )
         waits = (config.outage_s, spacing_s)
-        self._models = {where: _Model(where, each, guard, *waits) for where, each in config.addresses.items()}
+        self._models = {where: _Model(where, address, guard, *waits) for where, address in config.addresses.items()}
         self._log = AnswerLog(log)
 
-    async def answer(self, question: Question, about: Mapping[str, Any], *, reflecting: bool = False) -> Choice:
-        """reflecting: by the second model, where there is one. about: for the log. Raises ToolFailed."""
+    async def answer(self, question: Question, notes: Mapping[str, Any], *, reflecting: bool = False) -> Choice:
+        """reflecting: by the second model, where there is one. notes: for the log. Raises ToolFailed."""
         models = list(self._models.values())
         model = models[-1 if reflecting else 0]
-        asked = asdict(question)
+        fields = asdict(question)
         if not question.stop:
-            del asked["stop"]  # as the logs of before have it
-        content = json.dumps([model.endpoint.where, model.endpoint.model, asked], sort_keys=True)
+            del fields["stop"]  # as the logs of before have it
+        content = json.dumps([model.endpoint.where, model.endpoint.model, fields], sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()
         choice = self._log.get(key)
         if choice is None:
             choice = await model.ask(question)
-            self._log.add(key, choice, {"model": model.endpoint.model, **about})
+            self._log.add(key, choice, {"model": model.endpoint.model, **notes})
         return choice
 
     async def close(self) -> None:
@@ -131,4 +131,4 @@ class _Model:
 def as_chat(messages: Sequence[Message]) -> tuple[Message, ...]:
     """As a chat endpoint takes it: what the environment says between two messages of the model is the user's."""
     roles = {"system": "system", "assistant": "assistant"}
-    return tuple(Message(role=roles.get(each.role, "user"), content=each.content) for each in messages)
+    return tuple(Message(role=roles.get(message.role, "user"), content=message.content) for message in messages)

@@ -34,7 +34,7 @@ def read_messages(value: object, where: str, key: str) -> tuple[Message, ...]:
     """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise BadInput(where=where, key=f'"{key}"', expected='a list such as [{"role": "user", "content": "2 + 3?"}]')
-    return tuple(_message(each, where, f"{key}[{index}]") for index, each in enumerate(value))
+    return tuple(_message(message, where, f"{key}[{index}]") for index, message in enumerate(value))
 
 
 def _message(value: object, where: str, key: str) -> Message:
@@ -49,7 +49,7 @@ def _message(value: object, where: str, key: str) -> Message:
         raise BadInput(where=where, key=f'"{key}.inline"', found="true", expected="a prompt that is one text")
     content = value.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "".join(_text_part(each, where, f"{key}.content") for each in content)
+        content = "".join(_text_part(part, where, f"{key}.content") for part in content)
     return Message(
         role=str(value["role"]),
         content=text_field({"content": content}, "content", where, blank=True),
@@ -60,8 +60,8 @@ def _message(value: object, where: str, key: str) -> Message:
 
 def _text_part(value: object, where: str, key: str) -> str:
     if isinstance(value, Mapping) and value.get("type") == "text" and isinstance(value.get("text"), str):
-        others = [each for name, each in value.items() if name not in ("type", "text", "cache_control") and each]
-        if not others:  # such as a picture
+        extras = [field for name, field in value.items() if name not in ("type", "text", "cache_control") and field]
+        if not extras:  # such as a picture
             return str(value["text"])
     raise BadInput("a part of it is no text", where=where, key=f'"{key}"', expected='{"type": "text", "text": ".."}')
 
@@ -82,7 +82,7 @@ def conversation(record: Located) -> Task:
     """
     fields = record.lower
     messages: Any = fields.get("messages")
-    roles = [each.role for each in read_messages(messages, record.where, "messages")]
+    roles = [message.role for message in read_messages(messages, record.where, "messages")]
     if roles[-1] == "user":
         return record.task(asked_in(record, messages, "messages"), _answers(fields), {"prompt": list(messages)})
     if "assistant" not in roles[1:]:
@@ -97,10 +97,10 @@ def asked_in(record: Located, prompt: Any, key: str) -> str:
     if isinstance(prompt, str):
         refuse_packed(prompt, record.where, key)
         return record.value_text(prompt, key)
-    asked = [each.content for each in read_messages(prompt, record.where, key) if each.role == "user"]
-    if not asked or not asked[-1].strip():
+    questions = [message.content for message in read_messages(prompt, record.where, key) if message.role == "user"]
+    if not questions or not questions[-1].strip():
         raise BadInput("holds no question", where=record.where, key=f'"{key}"')
-    return asked[-1].strip()
+    return questions[-1].strip()
 
 
 def turns_before(task: Task, *, shown: bool = False) -> tuple[Message, ...]:
@@ -111,9 +111,9 @@ def turns_before(task: Task, *, shown: bool = False) -> tuple[Message, ...]:
     """
     before, after = _around_question(task)
     if after and not (shown and _conversation_in(task, "messages")):
-        what = f"ends in a message of the {after[-1].role}"
-        raise BadInput(what, where=task.task_id, key='"prompt"', expected="the question of the user at its end")
-    return tuple(each for each in before if each.role != "system" or each.content.strip())  # an empty one is none
+        problem = f"ends in a message of the {after[-1].role}"
+        raise BadInput(problem, where=task.task_id, key='"prompt"', expected="the question of the user at its end")
+    return tuple(turn for turn in before if turn.role != "system" or turn.content.strip())  # an empty one is none
 
 
 def _around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -123,38 +123,38 @@ def _around_question(task: Task) -> tuple[tuple[Message, ...], tuple[Message, ..
         messages = _conversation_in(task, "messages")
         before = messages[: max(0, question_at(messages, task.question))]
         return read_messages(before, task.task_id, "messages") if before else (), ()
-    read = read_messages(prompt, task.task_id, "prompt")
-    at = max((at for at, each in enumerate(read) if each.role == "user"), default=len(read))
-    return read[:at], read[at + 1 :]
+    turns = read_messages(prompt, task.task_id, "prompt")
+    at = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+    return turns[:at], turns[at + 1 :]
 
 
 def _conversation_in(task: Task, key: str) -> Sequence[Any]:
     """The messages of a column, and () where it holds something else."""
     value = next((value for name, value in task.record.items() if name.casefold() == key), None)
-    listed = isinstance(value, list | tuple) and all(isinstance(each, Mapping) and "role" in each for each in value)
+    listed = isinstance(value, list | tuple) and all(isinstance(turn, Mapping) and "role" in turn for turn in value)
     return value if isinstance(value, list | tuple) and listed else ()
 
 
 def question_at(messages: Sequence[Mapping[str, Any]], question: str) -> int:
     """Where a conversation asks a task's question: the last message of the user that is it, else the first that holds
     it, else the last one before the assistant's first (-1 where there is none)."""
-    said = [str(each.get("content")).strip() if each.get("role") == "user" else None for each in messages]
-    for at in range(len(said) - 1, -1, -1):
-        if said[at] == question:
+    texts = [str(message.get("content")).strip() if message.get("role") == "user" else None for message in messages]
+    for at in range(len(texts) - 1, -1, -1):
+        if texts[at] == question:
             return at
-    for at, text in enumerate(said):
+    for at, text in enumerate(texts):
         if text is not None and question in text:
             return at
-    roles = [each.get("role") for each in messages]
+    roles = [message.get("role") for message in messages]
     return (roles.index("assistant") if "assistant" in roles else len(roles)) - 1
 
 
-def refuse_context(task: Task, shown: Collection[str]) -> None:
-    """Raises BadInput for a row with a text to which its question refers, and which stands in no prompt. shown: the
+def refuse_context(task: Task, slots: Collection[str]) -> None:
+    """Raises BadInput for a row with a text to which its question refers, and which stands in no prompt. slots: the
     fields of the record that do."""
     for key in CONTEXTS:
         text = task.record.get(key)
-        if not isinstance(text, str) or key in shown or len(text.split()) <= FEW_WORDS or text.lstrip().startswith("["):
+        if not isinstance(text, str) or key in slots or len(text.split()) <= FEW_WORDS or text.lstrip().startswith("["):
             continue
         if text.strip() not in asked_in_full(task):
             expected = f"none, or env.name=questions with an env.prompt that shows {{{key}}}"
@@ -177,8 +177,8 @@ def asked_in_full(task: Task) -> str:
     before, after = _around_question(task)
     if not before and not after:
         return task.question
-    asked = (*before, Message(role="user", content=task.question), *after)
-    return "\n\n".join(f"{each.role}: {each.content}" for each in asked)
+    turns = (*before, Message(role="user", content=task.question), *after)
+    return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
 
 
 def _answers(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def unpack_texts(value: object) -> list[Any]:
     if isinstance(value, str) and value.strip().startswith(('["', "['")):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             listed = ast.literal_eval(value.strip())
-            if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed):
+            if isinstance(listed, list) and listed and all(isinstance(text, str) for text in listed):
                 return listed
     return [value]
 
@@ -211,11 +211,11 @@ def _is_worked(solution: str) -> bool:
 def answer_texts(values: Sequence[object]) -> tuple[str, ...]:
     """Texts and numbers as texts; () where one of them is neither, and a reward function may read them."""
     texts = []
-    for each in (value for value in values if value is not None):
-        if isinstance(each, str):
-            texts.append(each.strip())
-        elif isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each):
-            texts.append(number_text(each))
+    for answer in (value for value in values if value is not None):
+        if isinstance(answer, str):
+            texts.append(answer.strip())
+        elif isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
+            texts.append(number_text(answer))
         else:
             return ()
     return tuple(texts)

@@ -105,9 +105,9 @@ class Located:
 
         Without those that are null: files of columns give every row the fields of all others.
         """
-        known = {key: value for key, value in self.fields.items() if value is not None}
-        fields = {key.casefold(): value for key, value in known.items()}
-        return fields | {key: value for key, value in known.items() if key == key.casefold()}
+        present = {key: value for key, value in self.fields.items() if value is not None}
+        fields = {key.casefold(): value for key, value in present.items()}
+        return fields | {key: value for key, value in present.items() if key == key.casefold()}
 
     def text(self, key: str) -> str:
         """A required text, stripped."""

@@ -41,15 +41,15 @@ class Format:
 def recognise(record: Located) -> Format:
     """The first format of the table whose fields the record has. Raises BadInput naming those found and those known."""
     fields = record.lower
-    for names, what in FOREIGN.items():
+    for names, description in FOREIGN.items():
         if fields.keys() >= set(names):
-            raise BadInput(what, where=record.where, expected="questions with answers")
-    for known in FORMATS.values():
-        if fields.keys() >= set(known.fields) and known.mark in str(fields.get("answer")):
-            return known
-    found = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
-    formats = "; ".join(f"{name} ({', '.join(sorted(known.fields))})" for name, known in FORMATS.items())
-    raise BadInput(f"in no known format. Fields found: {found}. Known: {formats}", where=record.where)
+            raise BadInput(description, where=record.where, expected="questions with answers")
+    for form in FORMATS.values():
+        if fields.keys() >= set(form.fields) and form.mark in str(fields.get("answer")):
+            return form
+    field_names = ", ".join(sorted(key[:40] for key in record.fields)[:20]) or "none"
+    formats = "; ".join(f"{name} ({', '.join(sorted(entry.fields))})" for name, entry in FORMATS.items())
+    raise BadInput(f"in no known format. Fields found: {field_names}. Known: {formats}", where=record.where)
 
 
 def read_own(record: Located) -> Task:
@@ -114,16 +114,16 @@ def gsm8k(record: Located) -> Task:
     _, mark, final = solution.rpartition(FINAL_ANSWER)
     final = final.strip()
     if not mark or not final:
-        found = f'"answer" ends in {solution[-20:]!r}'
-        raise BadInput(found, where=record.where, expected=f'"{FINAL_ANSWER}" and the result')
+        problem = f'"answer" ends in {solution[-20:]!r}'
+        raise BadInput(problem, where=record.where, expected=f'"{FINAL_ANSWER}" and the result')
     final = final.replace("{,}", "").replace(",", "") if read_amount(final) is not None else final
     return record.task(question, (final,))
 
 
 def mathematics(record: Located) -> Task:
     """MATH, MATH-500 and AIME: "answer", or else the last box of "solution"."""
-    known = record.lower.get("answer") is not None
-    final = record.answer() if known else last_boxed(record.text("solution"))
+    has_answer = record.lower.get("answer") is not None
+    final = record.answer() if has_answer else last_boxed(record.text("solution"))
     if not final:
         raise BadInput('no "answer", and no \\boxed{} ends "solution"', where=record.where)
     return record.task(record.text("problem"), (final,))
@@ -226,9 +226,9 @@ def _from_prompt(record: Located) -> str:
 
 def _unwrap(prompt: str) -> str:
     if prompt.startswith(DAPO_BEFORE):
-        _, _, rest = prompt.partition("\n\n")
-        end = rest.rfind(DAPO_AFTER)
-        return rest if end < 0 else rest[:end]
+        _, _, question = prompt.partition("\n\n")
+        end = question.rfind(DAPO_AFTER)
+        return question if end < 0 else question[:end]
     for mark in ICRL_MARKS:
         if mark in prompt:
             return prompt.rpartition(mark)[2]
@@ -302,13 +302,13 @@ def read_source(source: str, *, split: str | None = None, format: str = "auto", 
     latest: Format | None = None
     for record in records:
         try:
-            known = recognise(record)
+            form = recognise(record)
         except BadInput:
             if latest is None:
                 raise
-            known = latest  # says what is wrong with it
-        latest = of_fields.setdefault(known.fields, known)
-        if known is not latest and known.mark:
-            raise BadInput(f"has {known.mark!r}, and those before it have not", where=record.where, key='"answer"')
+            form = latest  # says what is wrong with it
+        latest = of_fields.setdefault(form.fields, form)
+        if form is not latest and form.mark:
+            raise BadInput(f"has {form.mark!r}, and those before it have not", where=record.where, key='"answer"')
         tasks.append(latest.read(record))
     return tasks

@@ -20,8 +20,8 @@ class OutOfReach(BadInput):
     """Neither the hub nor an earlier download has it. `reason` says why not the hub."""
 
     def __init__(self, source: str, reason: str) -> None:
-        what = f"no such file here, and not to be had from the hub ({reason})"
-        super().__init__(f"{source}: {what}; download it and give its path")
+        problem = f"no such file here, and not to be had from the hub ({reason})"
+        super().__init__(f"{source}: {problem}; download it and give its path")
         self.reason = reason
 
 
@@ -45,8 +45,8 @@ def download(source: str, split: str | None) -> list[str]:
         if not names:
             revision = CONVERTED
             names = _data_files(HfApi().list_repo_files(name, repo_type="dataset", revision=revision))
-        chosen = choose(names, source, config=config or None, split=split)
-        return [hf_hub_download(name, file, repo_type="dataset", revision=revision) for file in chosen]
+        files = choose(names, source, config=config or None, split=split)
+        return [hf_hub_download(name, file, repo_type="dataset", revision=revision) for file in files]
     except BadInput:
         raise
     except Exception as error:
@@ -73,8 +73,8 @@ def in_folder(folder: str, source: str, *, config: str | None, split: str | None
 
 def _data_files(names: Sequence[str]) -> list[str]:
     """Without hidden ones, which editors, notebooks and downloads leave behind."""
-    seen = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
-    return sorted(name for name in seen if name.lower().endswith(SUFFIXES))
+    visible = (name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    return sorted(name for name in visible if name.lower().endswith(SUFFIXES))
 
 
 def choose(names: Sequence[str], source: str, *, config: str | None, split: str | None) -> list[str]:
@@ -83,18 +83,18 @@ def choose(names: Sequence[str], source: str, *, config: str | None, split: str 
     A configuration is a folder, or how a file's name begins. A split is a word of the path; without one it is `train`
     where there is such a file, else every file. Raises BadInput with what there is when none or several tables match.
     """
-    found = [name for name in names if config is None or _has_config(name, config)]
-    wanted = split or "train"
-    of_split = [name for name in found if wanted.lower() in re.split(r"[^a-z0-9]+", name.lower())]
+    matches = [name for name in names if config is None or _has_config(name, config)]
+    split_name = split or "train"
+    of_split = [name for name in matches if split_name.lower() in re.split(r"[^a-z0-9]+", name.lower())]
     if of_split or split is not None:
-        found = of_split
-    tables = sorted({SHARD.sub("", name) for name in found})
+        matches = of_split
+    tables = sorted({SHARD.sub("", name) for name in matches})
     if len(tables) == 1:
-        _refuse_missing(found, source)
-        return found
-    asked = f"config={config!r} and split={split!r}"
-    shown = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
-    raise BadInput(f"{len(tables)} tables for {asked}", where=source, expected=f"one of: {shown}")
+        _refuse_missing(matches, source)
+        return matches
+    criteria = f"config={config!r} and split={split!r}"
+    available = ", ".join(sorted({SHARD.sub("", name) for name in names})[:20]) or "nothing to read"
+    raise BadInput(f"{len(tables)} tables for {criteria}", where=source, expected=f"one of: {available}")
 
 
 def _refuse_missing(names: Sequence[str], source: str) -> None:

@@ -64,15 +64,15 @@ def knowledge_crosswords(record: Located) -> Task:
     if len(wrong) < 3:
         raise BadInput(f"{len(wrong)} wrong combinations of the blanks' options", where=where, expected="at least 3")
     rng = random.Random(derive("knowledge crosswords", *blanks, *right, edges))
-    drawn = [right, *rng.sample(wrong, 3)]
-    rng.shuffle(drawn)
+    combinations = [right, *rng.sample(wrong, 3)]
+    rng.shuffle(combinations)
     constraints = ", ".join(" ".join(edge) for edge in zip(*edges, strict=True))
     question = (
         "Which option fills the blanks so that every constraint holds? "
         f"An option names the words for {', '.join(blanks)} in this order.\nConstraints: {constraints}."
     )
-    shown = [", ".join(words) for words in drawn]
-    task = _choice(record, question, shown, LETTERS[drawn.index(right)])
+    choices = [", ".join(words) for words in combinations]
+    task = _choice(record, question, choices, LETTERS[combinations.index(right)])
     words = dict(zip(blanks, right, strict=True))
     filled = [" ".join(words.get(word, word) for word in edge) for edge in zip(*edges, strict=True)]
     more = {"edges": constraints, "num_blanks": len(blanks), "filled": filled}

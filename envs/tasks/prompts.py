@@ -49,9 +49,9 @@ class Prompt:
         try:
             self._text = strip_comment(path.read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
-            known = sorted(str(each.relative_to(FOLDER).with_suffix("")) for each in FOLDER.rglob("*.md"))
+            names = sorted(str(file.relative_to(FOLDER).with_suffix("")) for file in FOLDER.rglob("*.md"))
             raise BadInput(
-                f"no file and no shipped prompt{nearest(name, known)}", key="env.prompt", found=name
+                f"no file and no shipped prompt{nearest(name, names)}", key="env.prompt", found=name
             ) from error
         self.name, self.slots = name, frozenset(_SLOT.findall(self._text))
         if not self.slots:
@@ -71,7 +71,7 @@ class Prompt:
 def _format_field(value: Any) -> str:
     """A list is written with commas, an object as `key: value; key: value`."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {each}" for key, each in value.items())
+        return "; ".join(f"{key}: {entry}" for key, entry in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(str, value))
     return str(value)
@@ -114,8 +114,8 @@ def frame(config: ExamplesConfig) -> tuple[str, ...]:
 def examples_of(config: ExamplesConfig, solved: Iterable[tuple[str, Iterable[Message]]]) -> ExampleLayout:
     """The examples for every prompt: of the config's file, or the questions `solved` here. Raises BadInput."""
     if config.count == 0 or config.file is None:
-        shown = [(asked, "".join(message.content for message in said)) for asked, said in islice(solved, config.count)]
-        texts = tuple(f"{PROBLEM} {asked}\n\n{SOLUTION} {solution}" for asked, solution in shown)
+        pairs = [(text, "".join(message.content for message in turns)) for text, turns in islice(solved, config.count)]
+        texts = tuple(f"{PROBLEM} {problem}\n\n{SOLUTION} {solution}" for problem, solution in pairs)
         return ExampleLayout(texts, config.before, config.after)
     examples = read_examples(config.file)
     enough = f"at most {len(examples)}, the examples of {config.file}"
@@ -136,8 +136,8 @@ def read_examples(path: str) -> tuple[str, ...]:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BadInput(f"cannot be read ({reason})", where=path, expected="examples for a prompt") from error
     if before or not examples:
-        found = repr(before[:40]) if before else "no example"
-        raise BadInput(f"begins with {found}", where=path, expected=f"a line {MARK}Example 1{MARK}")
+        start = repr(before[:40]) if before else "no example"
+        raise BadInput(f"begins with {start}", where=path, expected=f"a line {MARK}Example 1{MARK}")
     for number, example in enumerate(examples, start=1):
         problem, solution = example.find(PROBLEM), example.find(SOLUTION)
         if problem != 0 or solution < 0:
@@ -146,8 +146,8 @@ def read_examples(path: str) -> tuple[str, ...]:
     return tuple(examples)
 
 
-def with_examples(instruction: str, shown: ExampleLayout, question: str, *, alone: str) -> str:
+def with_examples(instruction: str, layout: ExampleLayout, question: str, *, alone: str) -> str:
     """A prompt: the instruction if any, the examples, the question; blank lines between. Without examples `alone`."""
-    texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(shown.examples, start=1))
-    asked = [shown.before, texts, shown.after, f"Actual Problem: {question}"] if shown.examples else [alone]
-    return "\n\n".join(part for part in (instruction, *asked) if part)
+    texts = "\n".join(f"{MARK}Example {at}{MARK}\n{text}" for at, text in enumerate(layout.examples, start=1))
+    sections = [layout.before, texts, layout.after, f"Actual Problem: {question}"] if layout.examples else [alone]
+    return "\n\n".join(part for part in (instruction, *sections) if part)

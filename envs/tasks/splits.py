@@ -109,18 +109,18 @@ def _refuse_turns(task: Task, config: TaskConfig) -> None:
     if turns:
         base = getattr(config, "template", None) == "base"
         ways = f"{'env.template=instruct, or ' if base else ''}env.name=prompts, which plays them"
-        roles = ", ".join(each.role for each in turns)
+        roles = ", ".join(turn.role for turn in turns)
         raise BadInput(f"messages before the question ({roles})", where=task.task_id, expected=ways)
 
 
 def _options(task: Task) -> list[str]:
     options = task.record.get("options")
-    return [str(each) for each in options.values()] if isinstance(options, Mapping) else []
+    return [str(text) for text in options.values()] if isinstance(options, Mapping) else []
 
 
-def _refuse_options(task: Task, asked: Callable[[Task], str]) -> None:
+def _refuse_options(task: Task, prompt_text: Callable[[Task], str]) -> None:
     """For an environment that would ask without them, and compare with a letter."""
-    missing = [each for each in _options(task) if each not in asked(task)]
+    missing = [option for option in _options(task) if option not in prompt_text(task)]
     if missing:
         expected = "env.name=questions with env.style=choice, which shows the options"
         raise BadInput("a multiple choice whose options are not in its question", where=task.task_id, expected=expected)
@@ -136,7 +136,7 @@ def read_split(
     make: Callable[[int, bool], Iterable[Task]],
     read: Callable[..., Iterable[Task]],
     same: Callable[[Task], object],
-    what: str,
+    kind: str,
 ) -> tuple[tuple[Task, ...], ...]:
     """(training, held-out, left out of training)"""
     data, eval_data = config.data, config.eval_data
@@ -149,15 +149,15 @@ def read_split(
     else:
         different = _different(sorted(train, key=_order_of(train, config.seed)), lambda task: content[id(task)])
         held_out = different[: config.held_out_of(len(different))]
-    apart, chosen = {same(task) for task in held_out}, {task.task_id for task in held_out}
+    apart, held_out_ids = {same(task) for task in held_out}, {task.task_id for task in held_out}
     # Of one file every task can be played: it has no other place.
     alike = [task for task in train if content[id(task)] in apart]
-    twins = [task for task in alike if task.task_id not in chosen] if eval_data is None else []
+    twins = [task for task in alike if task.task_id not in held_out_ids] if eval_data is None else []
     train = [task for task in train if content[id(task)] not in apart]
     if data is not None and config.data_tasks is not None:
         train = _some(train, config.data_tasks, config.seed, data)
     if not train:
-        raise BadInput(f"every {what} is also held out in {eval_data or data}: nothing is left to train on", where=data)
+        raise BadInput(f"every {kind} is also held out in {eval_data or data}: nothing is left to train on", where=data)
     return tuple(train), tuple(held_out), tuple(twins)
 
 
@@ -169,15 +169,15 @@ def _copied(task: Task, same: Callable[[Task], object]) -> object:
 
 
 def _different(tasks: Iterable[Task], same: Callable[[Task], object]) -> list[Task]:
-    """The first of those that are the same: a file may hold each many times, as AIME's often do."""
-    found: dict[object, Task] = {}
+    """The tasks without duplicates, the first of each: a file may hold one many times, as AIME's often do."""
+    unique: dict[object, Task] = {}
     for task in tasks:
-        found.setdefault(same(task), task)
-    return list(found.values())
+        unique.setdefault(same(task), task)
+    return list(unique.values())
 
 
 def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
-    """In their order, chosen by a hash that is not the one that holds out."""
+    """`count` of the tasks in their order, sampled by another hash than the held-out split's."""
     if count > len(tasks):
         raise BadInput(f"{data} has {len(tasks)} training tasks", key="env.data_tasks", found=count)
     return stable_sample(tasks, count, _order_of(tasks, "data_tasks", seed))
@@ -185,5 +185,5 @@ def _some(tasks: list[Task], count: int, seed: int, data: str) -> list[Task]:
 
 def _order_of(tasks: list[Task], *salt: object) -> Callable[[Task], bytes]:
     """A hash order by the questions; of those that several tasks ask, by the whole conversation."""
-    asked = Counter(task.question for task in tasks)
-    return lambda task: hash_order(*salt, task.question if asked[task.question] == 1 else asked_in_full(task))
+    counts = Counter(task.question for task in tasks)
+    return lambda task: hash_order(*salt, task.question if counts[task.question] == 1 else asked_in_full(task))

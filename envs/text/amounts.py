@@ -62,8 +62,8 @@ def read_amount(text: str) -> Amount | None:
     text, name = _VULGAR.sub(_spell_out, text.translate(_PLAIN).strip().removesuffix(".")), ""
     for _ in range(4):  # in any order
         text = unwrap(text)
-        if (named := _NAMED.match(text)) and not name:
-            text, name = text[named.end() :], named[1] or ""
+        if (label := _NAMED.match(text)) and not name:
+            text, name = text[label.end() :], label[1] or ""
     text, unit = text.replace("\\$", "$").replace("\\%", "%").removesuffix(".").rstrip(), ""
     if last := _UNIT.search(text):
         unit = "%" if last[1] == "%" else _CURRENCIES.get(last[1].lower(), "")
@@ -74,12 +74,12 @@ def read_amount(text: str) -> Amount | None:
         if unit:
             return None
         unit, text = "$" if code[2] else _CURRENCIES[code[3].lower()], code[1] + text[code.end() :]
-    sign, rest = (text[0], text[1:]) if text[:1] in ("-", "+") else ("", text)
-    if rest[:1] in ("$", "€", "£", "¥"):
-        if unit not in ("", rest[0]):
+    sign, unsigned = (text[0], text[1:]) if text[:1] in ("-", "+") else ("", text)
+    if unsigned[:1] in ("$", "€", "£", "¥"):
+        if unit not in ("", unsigned[0]):
             return None
-        unit, rest = rest[0], rest[1:].lstrip()
-    value = _value(sign + rest)
+        unit, unsigned = unsigned[0], unsigned[1:].lstrip()
+    value = _value(sign + unsigned)
     return None if value is None else Amount(value, unit, name)
 
 
@@ -94,33 +94,33 @@ def unwrap(text: str) -> str:
     return text
 
 
-def _spell_out(found: re.Match[str]) -> str:
+def _spell_out(match: re.Match[str]) -> str:
     """1/2 of its sign, behind a space where a number stands before it."""
-    part = unicodedata.normalize("NFKC", found[1]).replace("\u2044", "/")
-    return f" {part}" if found.start() else part
+    part = unicodedata.normalize("NFKC", match[1]).replace("\u2044", "/")
+    return f" {part}" if match.start() else part
 
 
-def same_amount(given: Amount, gold: Amount) -> bool:
+def same_amount(answer: Amount, gold: Amount) -> bool:
     """Equal as far as both say: units and names may be left out by one. Per cent are as in the verifier of mathematics:
     50% is 0.5 and is the 50 of a question that asks for per cent; 0.5% is not 0.5, for below 1 it is the hundredth."""
-    if given.name and gold.name and given.name != gold.name:
+    if answer.name and gold.name and answer.name != gold.name:
         return False
-    if given.unit == gold.unit:
-        return given.value == gold.value
-    if "%" in (given.unit, gold.unit):
-        share, plain = (given, gold) if given.unit == "%" else (gold, given)
+    if answer.unit == gold.unit:
+        return answer.value == gold.value
+    if "%" in (answer.unit, gold.unit):
+        share, plain = (answer, gold) if answer.unit == "%" else (gold, answer)
         if plain.unit:
             return False
         return share.value / 100 == plain.value or (share.value == plain.value and abs(plain.value) >= 1)
-    return not (given.unit and gold.unit) and given.value == gold.value
+    return not (answer.unit and gold.unit) and answer.value == gold.value
 
 
 def _value(text: str) -> Fraction | None:
     text = _SPACE.sub("", text)
     if mixed := _MIXED.fullmatch(text):
         part_of = _value(mixed[3])
-        whole = None if part_of is None or part_of >= 1 else int(mixed[2]) + part_of
-        return -whole if whole is not None and mixed[1] == "-" else whole
+        value = None if part_of is None or part_of >= 1 else int(mixed[2]) + part_of
+        return -value if value is not None and mixed[1] == "-" else value
     if part := _FRACTION.fullmatch(text):
         top, bottom = int(part[2] or part[4] or part[6]), int(part[3] or part[5] or part[7])
         exact = bottom > 1 and math.gcd(top, bottom) == 1

@@ -76,19 +76,19 @@ def find_named(content: str, options: Mapping[str, str]) -> str | None:
     plain = _MARKS.sub("", content[:LAST_WORDS]).strip()
     keys = {normalize_answer(content), normalize_answer(plain)} - {""}
     same = [letter for letter, text in options.items() if normalize_answer(text) in keys]
-    whole = _WHOLE.fullmatch(plain)
-    if whole is None or (letter := whole[1].upper()) not in options or (same and whole[2].strip(" .:)],")):
+    lettered = _WHOLE.fullmatch(plain)
+    if lettered is None or (letter := lettered[1].upper()) not in options or (same and lettered[2].strip(" .:)],")):
         return same[0] if len(same) == 1 else None
-    if normalize_answer(whole[2]) != normalize_answer(options[letter]) and _denies(whole[0], *whole.span(1)):
+    if normalize_answer(lettered[2]) != normalize_answer(options[letter]) and _denies(lettered[0], *lettered.span(1)):
         return None
-    behind = normalize_answer(whole[2].strip(" -\u2013\u2014"))
+    behind = normalize_answer(lettered[2].strip(" -\u2013\u2014"))
     if not behind or behind == normalize_answer(options[letter]):
         return letter
-    others = {match[1] for match in _stated_letters(whole[2], 0, len(whole[2]), options)} - {letter}
+    other_letters = {match[1] for match in _stated_letters(lettered[2], 0, len(lettered[2]), options)} - {letter}
     words = f" {behind} "
     texts = (normalize_answer(text) for other, text in options.items() if other != letter)
     longer = normalize_answer(options[letter])
-    return None if others or any(t and f" {t} " in words and t not in longer for t in texts) else letter
+    return None if other_letters or any(t and f" {t} " in words and t not in longer for t in texts) else letter
 
 
 def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[int, int] | None]:
@@ -117,9 +117,9 @@ def letter_in(text: str, options: Mapping[str, str]) -> tuple[str | None, tuple[
         return alone[-1][1], alone[-1].span(1)
     bold = [match for match in _BOLD_TEXT.finditer(text, start, end) if not _denies(text, match.start(), match.end())]
     for low, high in [match.span(1) for match in bold[-1:]] + [(start, end)]:
-        named = find_named(text[low:high].strip(" *"), options)
-        if named is not None:
-            return named, (low, high)
+        option = find_named(text[low:high].strip(" *"), options)
+        if option is not None:
+            return option, (low, high)
     return None, None
 
 
@@ -141,7 +141,7 @@ def _claims(text: str, options: Mapping[str, str]) -> list[Claim]:
         stop = min(len(text), lead.end() + LAST_WORDS) if stop < 0 else stop
         words = normalize_answer(text[lead.end() : stop])
         for sentence in (words, normalize_answer(text[lead.end() : stop].partition(". ")[0])):
-            same = [of for of, said in options.items() if sentence and normalize_answer(said) == sentence]
+            same = [of for of, option in options.items() if sentence and normalize_answer(option) == sentence]
             if len(same) == 1:
                 if not _denies(text, lead.end(), stop):
                     claims.append((same[0], (lead.end(), stop)))
@@ -175,8 +175,8 @@ def _denies(text: str, start: int, end: int, own: str = "") -> bool:
 
 def _is_undone(text: str, letter: str, end: int, options: Mapping[str, str]) -> bool:
     """Whether another letter follows with a word that takes the claim back, or alone in the last line."""
-    rest = text[end:]
-    last = _WHOLE.fullmatch(_MARKS.sub("", rest.rpartition("\n")[2][:LAST_WORDS]).strip()) if "\n" in rest else None
+    tail = text[end:]
+    last = _WHOLE.fullmatch(_MARKS.sub("", tail.rpartition("\n")[2][:LAST_WORDS]).strip()) if "\n" in tail else None
     if last and not last[2].strip(" .)]") and last[1] in options and last[1] != letter:
         return True
     turned = _TURNS.search(text, end)
@@ -187,13 +187,13 @@ def _is_undone(text: str, letter: str, end: int, options: Mapping[str, str]) -> 
 
 def _names_another(text: str, letter: str, end: int, options: Mapping[str, str]) -> bool:
     """Whether another option follows, as in `A or B`, or the words of another one, as in `A or Rome` and `(B) Rome`."""
-    other = _OR.match(text, end)
-    if other and other[1] in options and other[1] != letter and not _is_article(other):
-        return not _denies(text, *other.span(1))
+    match = _OR.match(text, end)
+    if match and match[1] in options and match[1] != letter and not _is_article(match):
+        return not _denies(text, *match.span(1))
     line = text[end : end + LAST_WORDS].partition("\n")[0].strip(" .:)]*")
-    said = {normalize_answer(_JOINED.sub("", part)) for part in (line, *re.split(r"[.,;(]", line)[:2])}
-    own = normalize_answer(options[letter])
-    return any(normalize_answer(words) in said - {"", own} for of, words in options.items() if of != letter)
+    phrases = {normalize_answer(_JOINED.sub("", part)) for part in (line, *re.split(r"[.,;(]", line)[:2])}
+    option_text = normalize_answer(options[letter])
+    return any(normalize_answer(words) in phrases - {"", option_text} for of, words in options.items() if of != letter)
 
 
 def _last_sentence(text: str, options: Mapping[str, str]) -> tuple[int, int]:

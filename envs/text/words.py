@@ -39,8 +39,8 @@ def outcome_verdict(judgement: str) -> str | None:
 
 
 def _last(words: re.Pattern[str], text: str) -> str | None:
-    found: list[str] = words.findall(text)
-    return found[-1] if found else None
+    matches: list[str] = words.findall(text)
+    return matches[-1] if matches else None
 
 
 def answer_start(text: str) -> int:

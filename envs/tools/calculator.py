@@ -117,17 +117,17 @@ def _evaluate(text: str) -> Value:
 def _strip_frame(text: str) -> str:
     """Without a trailing `=` or `= ?`, and without the dollar signs around a formula."""
     text = text.strip()
-    asked = text.removesuffix("?").rstrip()
-    if asked.endswith("="):
-        text = asked[:-1].rstrip()
+    formula = text.removesuffix("?").rstrip()
+    if formula.endswith("="):
+        text = formula[:-1].rstrip()
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "$" else text
 
 
 def _tokens(text: str) -> list[str]:
     """Numbers as they are written; operators, brackets, commas and lower-case names in one spelling each."""
     tokens = []
-    for found in _TOKEN.finditer(text):
-        kind, token = found.lastgroup, found.group()
+    for match in _TOKEN.finditer(text):
+        kind, token = match.lastgroup, match.group()
         if kind == "space":
             continue
         if kind == "degree":
@@ -139,7 +139,7 @@ def _tokens(text: str) -> list[str]:
         elif kind == "command" and token not in _SPELLINGS and token not in _FACTORS:
             token = ALIASES.get(token[1:], token[1:])
             if token not in _FACTORS:
-                raise NoValue(f"unknown command {_quote(found.group())}")
+                raise NoValue(f"unknown command {_quote(match.group())}")
         token = _SPELLINGS.get(token, token)
         tokens.append(ALIASES.get(token, token))
     return tokens

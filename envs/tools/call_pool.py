@@ -98,8 +98,8 @@ class CallPool:
             async with asyncio.timeout(self._limits.start_timeout_s):
                 return await self._start()
         except TimeoutError as error:
-            late = f"it is not ready within {self._limits.start_timeout_s:g} s"
-            raise ConnectionError(f"it cannot be started: {late}") from error
+            problem = f"it is not ready within {self._limits.start_timeout_s:g} s"
+            raise ConnectionError(f"it cannot be started: {problem}") from error
         except (CallBroke, OSError) as error:
             raise ConnectionError(f"it cannot be started: {error}") from error
 

@@ -34,22 +34,22 @@ WORKER = Path(__file__).with_name("function_worker.py")
 def read_schema(key: str, path: str, name: str) -> Schema:
     """Of the function at a dotted path. Raises BadInput for what is none, naming the `key` of the configuration."""
 
-    found = load_own(key, path, kind="module.function")
-    if expected := _wanted(found):
+    target = load_own(key, path, kind="module.function")
+    if expected := _wanted(target):
         raise BadInput(key=key, found=path, expected=expected)
     schema: Schema = load_own(key, path, lambda function: schema_of(function, name), kind="module.function")
     return schema
 
 
-def _wanted(found: Any) -> str:
+def _wanted(target: Any) -> str:
     """What should stand in the place of something that is no tool; empty of one that is."""
-    if not callable(found):
+    if not callable(target):
         return "a function"
-    if inspect.isclass(found):
+    if inspect.isclass(target):
         return "a function; a class would only be made an object of"
-    call = inspect.unwrap(found)
+    call = inspect.unwrap(target)
     calls = (call, type(call).__call__)
-    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in calls):
+    if any(inspect.isgeneratorfunction(candidate) or inspect.isasyncgenfunction(candidate) for candidate in calls):
         return "a function that returns its result; this one yields"
     return ""
 
@@ -63,8 +63,8 @@ class FunctionPeer:
     @classmethod
     async def start(cls, path: str, max_reply: int, memory_mb: int, variables: tuple[str, ...]) -> FunctionPeer:
         """Raises CallBroke where the import fails."""
-        said = {"path": [*sys.path, *own_folders()], "function": path, "most": max_reply + 1}
-        words = (sys.executable, str(WORKER), json.dumps(said))
+        settings = {"path": [*sys.path, *own_folders()], "function": path, "most": max_reply + 1}
+        words = (sys.executable, str(WORKER), json.dumps(settings))
         process = await LineProcess.start(Command(words=words, memory_mb=memory_mb, variables=variables))
         try:
             await process.receive()

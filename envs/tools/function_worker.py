@@ -20,11 +20,11 @@ NO_TEXT = re.compile(r" at 0x[0-9a-fA-F]+>$")  # how an object is written that n
 
 
 def main() -> None:
-    said = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)
-    sys.path[:] = said["path"]
-    module, _, name = said["function"].rpartition(".")
+    sys.path[:] = settings["path"]
+    module, _, name = settings["function"].rpartition(".")
     function = getattr(importlib.import_module(module), name)
 
     def answer(**line: str) -> None:
@@ -35,17 +35,17 @@ def main() -> None:
     # One event loop for all calls: a client that the module keeps open belongs to the loop that it was first used in.
     with asyncio.Runner() as runner:
         for line in sys.stdin:
-            asked = json.loads(line)
+            request = json.loads(line)
             try:
-                result = function(**asked["arguments"])
+                result = function(**request["arguments"])
                 if inspect.isawaitable(result):
                     result = runner.run(_await(result))
                 result = result.decode("utf-8", "replace") if isinstance(result, bytes) else result
                 text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=plain)
             except Exception as error:  # what a function raises is its answer
-                answer(id=asked["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
+                answer(id=request["id"], error=f"{type(error).__name__}: {error}"[:MAX_ERROR])
             else:
-                answer(id=asked["id"], result=text[: said["most"]])
+                answer(id=request["id"], result=text[: settings["most"]])
 
 
 def plain(value: Any) -> Any:
@@ -67,10 +67,10 @@ async def _await(result: Awaitable[Any]) -> Any:
     try:
         return await result
     finally:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 if __name__ == "__main__":

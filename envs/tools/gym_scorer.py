@@ -53,21 +53,21 @@ class GymScorer:
         self._known: LRUCache[bytes, Scored] = LRUCache(REMEMBERED)
         self._unscorable = 0
 
-    async def score(self, asked: Mapping[str, Any], answer: str) -> Scored:
+    async def score(self, request: Mapping[str, Any], answer: str) -> Scored:
         """asked: family, level and options of the task, and its `entry`. Raises ToolFailed without a sandbox."""
-        family, own = FAMILIES[asked["family"]], asked["entry"]["answer"]
-        if answer == own or family.compares:
-            return Scored(compare(answer, own), How.COMPARED)
+        family, gold = FAMILIES[request["family"]], request["entry"]["answer"]
+        if answer == gold or family.compares:
+            return Scored(compare(answer, gold), How.COMPARED)
         if len(answer) > MAX_ANSWER or (family.grammar is not None and not family.grammar.fullmatch(answer)):
             return Scored(0.0, How.GRAMMAR)
-        question = json.dumps({**asked, "answer": answer})
+        question = json.dumps({**request, "answer": answer})
         place = hash_order(question)
-        known = self._known.get(place)
-        if known is None:
-            known = await self._run(question)
-            if known.how is How.SCORER:  # a limit that it met may be that of a busy machine: the next time it is tried
-                self._known[place] = known
-        return known
+        scored = self._known.get(place)
+        if scored is None:
+            scored = await self._run(question)
+            if scored.how is How.SCORER:  # a limit that it met may be that of a busy machine: the next time it is tried
+                self._known[place] = scored
+        return scored
 
     def stats(self) -> Mapping[str, ToolStats]:
         python = self._python.stats()["python"]
@@ -82,8 +82,8 @@ class GymScorer:
 
     async def _run(self, question: str) -> Scored:
         # The question is a literal of ASCII JSON: nothing in it is code.
-        done = await self._python.run(f"import json, {MODULE}\n{MODULE}.score(json.loads({question!r}))")
-        value = _number(done.text) if done.outcome is Outcome.OK else None
+        execution = await self._python.run(f"import json, {MODULE}\n{MODULE}.score(json.loads({question!r}))")
+        value = _number(execution.text) if execution.outcome is Outcome.OK else None
         if value is None:
             self._unscorable += 1
             return Scored(0.0, How.UNSCORABLE)

@@ -64,19 +64,19 @@ class McpPeer:
 
     async def list_tools(self) -> list[Schema]:
         """Raises CallBroke for what is no list of tools."""
-        found: list[Schema] = []
+        schemas: list[Schema] = []
         cursor: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
             page = await self._ask("tools/list", cursor)
             tools = page.get("tools")
-            found += [_read_tool(each) for each in tools] if isinstance(tools, list) else []
+            schemas += [_read_tool(tool) for tool in tools] if isinstance(tools, list) else []
             following = page.get("nextCursor")
-            if not isinstance(following, str) or len(found) > MAX_TOOLS:
+            if not isinstance(following, str) or len(schemas) > MAX_TOOLS:
                 break
             cursor = {"cursor": following}
-        if not 0 < len(found) <= MAX_TOOLS:
-            raise CallBroke(f"it lists {len(found)} tools: expected 1 to {MAX_TOOLS}")
-        return found
+        if not 0 < len(schemas) <= MAX_TOOLS:
+            raise CallBroke(f"it lists {len(schemas)} tools: expected 1 to {MAX_TOOLS}")
+        return schemas
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Result:
         try:
@@ -86,8 +86,8 @@ class McpPeer:
         content = result.get("content")
         if not isinstance(content, list):
             raise CallBroke("its result has no content")
-        texts = [each.get("text") for each in content if isinstance(each, dict) and each.get("type") == "text"]
-        text = "\n".join(each for each in texts if isinstance(each, str))
+        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        text = "\n".join(line for line in texts if isinstance(line, str))
         if not texts and isinstance(result.get("structuredContent"), dict):
             text = json.dumps(result["structuredContent"], ensure_ascii=False)
         elif not texts and content:
@@ -101,10 +101,10 @@ class McpPeer:
         """Its result; what the server says in between is read over, and what it asks is refused."""
         number = secrets.token_hex(8)  # not to be guessed: an earlier call may have had an answer written for this one
         await self._process.send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
-        read = 0
-        while read < MAX_LINE:
+        num_chars = 0
+        while num_chars < MAX_LINE:
             message = await self._process.receive()
-            read += len(str(message))
+            num_chars += len(str(message))
             if "method" in message:
                 if "id" in message:
                     answer = {"result": {}} if message["method"] == "ping" else {"error": _NO_METHOD}
@@ -113,9 +113,9 @@ class McpPeer:
                 result, error = message.get("result"), message.get("error")
                 if isinstance(result, dict):
                     return result
-                said = error.get("message") if isinstance(error, dict) else None
-                if isinstance(said, str):
-                    raise _Refused(said[:500])
+                reason = error.get("message") if isinstance(error, dict) else None
+                if isinstance(reason, str):
+                    raise _Refused(reason[:500])
                 raise CallBroke("it answered with neither a result nor an error")
         raise CallBroke(f"it wrote more than {MAX_LINE >> 20} MiB that answer nothing")
 
@@ -127,15 +127,15 @@ class _Refused(CallBroke):
     """The server's own error: it works, and does not do this."""
 
 
-def _read_tool(said: Any) -> Schema:
+def _read_tool(tool: Any) -> Schema:
     """Raises CallBroke."""
-    name = said.get("name") if isinstance(said, dict) else None
+    name = tool.get("name") if isinstance(tool, dict) else None
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CallBroke(f"it lists a tool of the name {str(name)[:80]!r}")
-    parameters = said.get("inputSchema")
+    parameters = tool.get("inputSchema")
     if not isinstance(parameters, dict) or len(json.dumps(parameters)) > MAX_SCHEMA:
         raise CallBroke(f"its tool {name} has no schema of at most {MAX_SCHEMA} characters")
-    description = said.get("description")
+    description = tool.get("description")
     plain = {key: value for key, value in parameters.items() if key not in ("$schema", "title")}
     return make_schema(name, description[:MAX_DESCRIPTION] if isinstance(description, str) else "", plain)
 
@@ -155,11 +155,11 @@ def list_tools(key: str, command: Command, timeout_s: float) -> tuple[Schema, ..
             finally:
                 await peer.close()
 
-    shown = shlex.join(command.words)
+    command_line = shlex.join(command.words)
     try:
         with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
             return tuple(thread.submit(asyncio.run, ask()).result())
     except TimeoutError as error:
-        raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=shown) from error
+        raise BadInput(f"the MCP server does not answer within {timeout_s:g} s", key=key, found=command_line) from error
     except (OSError, CallBroke) as error:
-        raise BadInput(f"no MCP server: {error}", key=key, found=shown) from error
+        raise BadInput(f"no MCP server: {error}", key=key, found=command_line) from error

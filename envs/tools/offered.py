@@ -66,15 +66,15 @@ class ToolEntry:
     def check(self, where: str) -> None:
         """Raises BadInput. where: "env.tools.0."."""
         kinds = [key for key in ("function", "mcp") if getattr(self, key) is not None] or ["name"] * bool(self.name)
-        both = self.mcp is not None and self.name is not None
-        require(len(kinds) == 1 and not both, f"{where}name", self.name, "a name, a function or an mcp, one of them")
+        is_both = self.mcp is not None and self.name is not None
+        require(len(kinds) == 1 and not is_both, f"{where}name", self.name, "a name, a function or an mcp, one of them")
         if kinds == ["name"]:
-            known = f"one of {', '.join(TOOLS)}, or null with a function{nearest(str(self.name), TOOLS, otherwise='')}"
-            require(self.name in TOOLS, f"{where}name", self.name, known)
-            others = [each.name for each in fields(self) if each.name != "name"]
+            one_of = f"one of {', '.join(TOOLS)}, or null with a function{nearest(str(self.name), TOOLS, otherwise='')}"
+            require(self.name in TOOLS, f"{where}name", self.name, one_of)
+            keys = [field.name for field in fields(self) if field.name != "name"]
             lists = [key for key in ("only", "variables") if getattr(self, key)]
             require(not lists, f"{where}{(lists or ['only'])[0]}", getattr(self, (lists or ["only"])[0]), "[]")
-            refuse_unread(self, where, [key for key in others if key not in ("only", "variables")], f"on {self.name}")
+            refuse_unread(self, where, [key for key in keys if key not in ("only", "variables")], f"on {self.name}")
         if self.mcp is None and self.only:
             raise BadInput(key=f"{where}only", found=self.only, expected="[] without mcp")
         require_bounds(self, where, "at least 1", "workers")
@@ -129,8 +129,8 @@ def compute(expression: str) -> Result:
     Args:
         expression: Such as (2 + 3) * 4.
     """
-    found = calculate(expression)
-    return ToolError(found) if found.startswith("error") else found
+    result = calculate(expression)
+    return ToolError(result) if result.startswith("error") else result
 
 
 def verify_graph_answer(num_nodes: int, edges: list[list[float]], source: int, target: int, answer: str) -> Result:
@@ -146,13 +146,13 @@ def verify_graph_answer(num_nodes: int, edges: list[list[float]], source: int, t
     if num_nodes > MOST_NODES or len(edges) > MOST_NODES**2:
         return ToolError(f"error: more than {MOST_NODES} nodes")
     kind = Kind.SHORTEST_PATH if edges and len(edges[0]) == 3 else Kind.CONNECTIVITY
-    rows = [[int(each) for each in row[:2]] + row[2:] for row in edges]
+    rows = [[int(node) for node in row[:2]] + row[2:] for row in edges]
     try:
         problem = make_problem(kind, num_nodes, rows, source, target, "graph")
-        found = check(problem, f"<answer>{answer}</answer>").answer
+        checked = check(problem, f"<answer>{answer}</answer>").answer
     except BadInput as error:
         return ToolError(f"error: {error}")
-    return f"{found.verdict.value}: {found.detail}" if found.detail else found.verdict.value
+    return f"{checked.verdict.value}: {checked.detail}" if checked.detail else checked.verdict.value
 
 
 class ServedTool:
@@ -181,8 +181,8 @@ def offer_python(tool: PythonTool) -> ServedTool:
         python = tool.episode()
 
         async def run(name: str, arguments: Mapping[str, Any]) -> Result:
-            done = await python.run(arguments["code"])
-            return done.text if done.outcome is Outcome.OK else ToolError(done.text)
+            execution = await python.run(arguments["code"])
+            return execution.text if execution.outcome is Outcome.OK else ToolError(execution.text)
 
         return run
 
@@ -207,8 +207,8 @@ def one_text(name: str, description: str, argument: str) -> Schema:
     return make_schema(name, description, {"type": "object", "properties": properties, "required": [argument]})
 
 
-def show_documents(found: Sequence[Document]) -> str:
-    return "\n\n".join(each.contents for each in found) or "nothing was found"
+def show_documents(documents: Sequence[Document]) -> str:
+    return "\n\n".join(document.contents for document in documents) or "nothing was found"
 
 
 class OfferedPool:
@@ -266,11 +266,11 @@ def make_offered(entry: ToolEntry, where: str, parts: Parts, max_reply: int) -> 
         command = Command(words=command_words(entry.mcp), memory_mb=entry.memory_mb, variables=variables)
 
         def schemas() -> Sequence[Schema]:
-            found = list_tools(f"{where}mcp", command, entry.start_timeout_s)
-            names = [each["function"]["name"] for each in found]
+            server_schemas = list_tools(f"{where}mcp", command, entry.start_timeout_s)
+            names = [schema["function"]["name"] for schema in server_schemas]
             for name in entry.only:
                 require(name in names, f"{where}only", name, f"tools of the server: {', '.join(names)}")
-            return [each for each in found if not entry.only or each["function"]["name"] in entry.only]
+            return [schema for schema in server_schemas if not entry.only or schema["function"]["name"] in entry.only]
 
         name = f"mcp_{where.split('.')[2]}"
         return OfferedPool(name, f"{where}mcp", schemas, CallPool(name, partial(McpPeer.start, command), limits))
@@ -291,11 +291,11 @@ class Toolset:
         if self._schemas:
             return
         schemas: dict[str, Schema] = {}
-        for each in self._offered:
-            for schema in each.schemas():
+        for tool in self._offered:
+            for schema in tool.schemas():
                 name = schema["function"]["name"]
                 require(name not in schemas, "env.tools", name, "tools of different names")
-                schemas[name], self._of[name] = schema, each
+                schemas[name], self._of[name] = schema, tool
         self._schemas = schemas
 
     async def ready(self) -> None:
@@ -306,7 +306,7 @@ class Toolset:
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.create_task(asyncio.to_thread(self.prepare))
             # It is not awaited where all that waited for it were cancelled: the loop would complain of its error.
-            self._attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._attempt)
 
     @property
@@ -317,19 +317,19 @@ class Toolset:
     @property
     def texts(self) -> tuple[str, ...]:
         """The schemas as JSON."""
-        return tuple(json.dumps(each, ensure_ascii=False) for each in self.schemas)
+        return tuple(json.dumps(schema, ensure_ascii=False) for schema in self.schemas)
 
     def episode(self) -> Callable[[ToolCall], Awaitable[Result]]:
         """What answers the calls of one episode. Raises ToolFailed."""
-        runs = {id(each): each.episode() for each in self._offered}
-        known = ", ".join(self._schemas)
+        runs = {id(tool): tool.episode() for tool in self._offered}
+        names = ", ".join(self._schemas)
 
         async def answer(call: ToolCall) -> Result:
             if call.problem:
                 return ToolError(f"error: {call.problem}")
             schema = self._schemas.get(call.name)
             if schema is None:
-                return ToolError(f"error: there is no tool {call.name[:80]!r}; the tools are {known}")
+                return ToolError(f"error: there is no tool {call.name[:80]!r}; the tools are {names}")
             if problem := find_problem(schema["function"]["parameters"], call.arguments):
                 return ToolError(f"error: {problem}")
             return await runs[id(self._of[call.name])](call.name, call.arguments)
@@ -337,14 +337,14 @@ class Toolset:
         return answer
 
     def stats(self) -> Mapping[str, ToolStats]:
-        return {name: found for each in self._offered for name, found in each.stats().items()}
+        return {name: stats for tool in self._offered for name, stats in tool.stats().items()}
 
     async def check(self) -> None:
         """Raises BadInput."""
         await self.ready()
-        for each in self._offered:
-            await each.check()
+        for tool in self._offered:
+            await tool.check()
 
     async def close(self) -> None:
-        for each in self._offered:
-            await each.close()
+        for tool in self._offered:
+            await tool.close()

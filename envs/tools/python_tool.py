@@ -88,9 +88,9 @@ class EpisodePython:
         if self._used_s >= share_s:
             text = f"TimeoutError: the programs of this conversation have used their {share_s:g} seconds"
             return Execution(text=text, outcome=Outcome.TIMEOUT, seconds=0.0)
-        done = await self._run(code, self._used_s)
-        self._used_s += done.seconds
-        return done
+        execution = await self._run(code, self._used_s)
+        self._used_s += execution.seconds
+        return execution
 
 
 def guard_config(config: SandboxConfig) -> GuardConfig:

@@ -52,8 +52,8 @@ def schema_of(function: Callable[..., Any], name: str) -> Schema:
 
     Raises TypeError for a function whose arguments cannot all be given by name, and as JSON.
     """
-    written, said = _written(function)
-    described = _described(said)
+    written, docstring = _written(function)
+    described = _described(docstring)
     hints = get_type_hints(written)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -70,25 +70,25 @@ def schema_of(function: Callable[..., Any], name: str) -> Schema:
             properties[key] |= {"description": described[key]}
         if parameter.default is parameter.empty:
             required.append(key)
-    section = _SECTION.search(said)
-    description = " ".join(said[: section.start() if section else None].split())
+    section = _SECTION.search(docstring)
+    description = " ".join(docstring[: section.start() if section else None].split())
     return make_schema(name, description, {"type": "object", "properties": properties, "required": required})
 
 
-def _described(said: str) -> dict[str, str]:
+def _described(docstring: str) -> dict[str, str]:
     """What a docstring says of each argument, first. A line that is further in goes on with the one before it."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     name, depth = "", 0
-    for line in said.splitlines():
+    for line in docstring.splitlines():
         inward = len(line) - len(line.lstrip())
         if name and line.strip() and inward > depth:
-            found[name] += f" {line.strip()}"
-        elif (match := _ARGUMENT.fullmatch(line)) and (match[1] or match[3]) not in found:
+            descriptions[name] += f" {line.strip()}"
+        elif (match := _ARGUMENT.fullmatch(line)) and (match[1] or match[3]) not in descriptions:
             name, depth = match[1] or match[3], inward
-            found[name] = match[2] or match[4]
+            descriptions[name] = match[2] or match[4]
         else:
             name = ""
-    return found
+    return descriptions
 
 
 def _written(function: Any) -> tuple[Any, str]:
@@ -105,13 +105,13 @@ def _written(function: Any) -> tuple[Any, str]:
 def undescribed(schema: Schema) -> str:
     """What a model is not told of a tool: "no description, no type of city, days"; empty where it is told all. The
     schema may be a stranger's."""
-    said = schema.get("function")
-    said = said if isinstance(said, Mapping) else {}
-    parameters = said.get("parameters")
+    function = schema.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else {}
-    known = properties.items() if isinstance(properties, Mapping) else ()
-    bare = [str(key) for key, each in known if not _is_typed(each)]
-    missing = [] if said.get("description") else ["no description"]
+    pairs = properties.items() if isinstance(properties, Mapping) else ()
+    bare = [str(key) for key, subschema in pairs if not _is_typed(subschema)]
+    missing = [] if function.get("description") else ["no description"]
     return ", ".join([*missing, *([f"no type of {', '.join(bare)}"] if bare else [])])
 
 
@@ -131,22 +131,22 @@ def kind_of_hint(hint: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
-        kinds = [kind_of_hint(each) for each in arguments]
-        others = [each for each in kinds if each != {"type": "null"}]
-        if len(others) == 1 and "enum" in others[0]:
-            return {"enum": [*others[0]["enum"], None]}
-        named = [each.get("type") for each in kinds]
-        if not all(isinstance(each, str) for each in named):
+        kinds = [kind_of_hint(argument) for argument in arguments]
+        non_null = [kind for kind in kinds if kind != {"type": "null"}]
+        if len(non_null) == 1 and "enum" in non_null[0]:
+            return {"enum": [*non_null[0]["enum"], None]}
+        names = [kind.get("type") for kind in kinds]
+        if not all(isinstance(name, str) for name in names):
             return {}
-        return (others[0] if len(others) == 1 else {}) | {"type": named}
+        return (non_null[0] if len(non_null) == 1 else {}) | {"type": names}
     if origin is tuple and arguments and arguments[1:] != (...,):  # of each place its own
-        places = [kind_of_hint(each) for each in arguments]
+        places = [kind_of_hint(argument) for argument in arguments]
         return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
     kind = _NAMES.get(origin or hint)
     if kind == "array" and arguments:
         return {"type": "array", "items": kind_of_hint(arguments[0])}
     if is_typeddict(hint):
-        properties = {key: kind_of_hint(each) for key, each in get_type_hints(hint).items()}
+        properties = {key: kind_of_hint(annotation) for key, annotation in get_type_hints(hint).items()}
         return {"type": "object", "properties": properties, "required": _required_keys(hint)}
     if kind is None and isinstance(hint, type) and hint not in (object, Any):
         raise TypeError(f"of the class {hint.__name__}")
@@ -156,7 +156,7 @@ def kind_of_hint(hint: Any) -> dict[str, Any]:
 def _required_keys(hint: Any) -> list[str]:
     """Of a TypedDict; by its hints, since it cannot read its own where annotations are texts."""
     usual = Required if hint.__total__ else NotRequired
-    marked = {key: get_origin(each) for key, each in get_type_hints(hint, include_extras=True).items()}
+    marked = {key: get_origin(annotation) for key, annotation in get_type_hints(hint, include_extras=True).items()}
     return [key for key, mark in marked.items() if (mark if mark in (Required, NotRequired) else usual) is Required]
 
 
@@ -184,9 +184,9 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
     among = schema.get("enum")
     if isinstance(among, list) and value not in among:
         return "one of " + ", ".join(map(_shorten, among[:20]))
-    named = schema.get("type")
+    names = schema.get("type")
     kinds = [
-        each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str) and each in KINDS
+        name for name in (names if isinstance(names, list) else [names]) if isinstance(name, str) and name in KINDS
     ]
     if kinds and not any(_is(value, kind) for kind in kinds):
         return " or ".join(kinds)
@@ -196,21 +196,21 @@ def _wrong(schema: Any, value: Any, depth: int) -> str:
             return f"{_shorten(least)} or more"
         if isinstance(most, int | float) and value > most:
             return f"{_shorten(most)} or less"
-    if isinstance(value, dict) and (wanted := _wrong_object(schema, value, depth)):
-        return wanted
-    several = [kept for key in ("anyOf", "oneOf") if isinstance(kept := schema.get(key), list) and kept]
+    if isinstance(value, dict) and (expected := _wrong_object(schema, value, depth)):
+        return expected
+    several = [options for key in ("anyOf", "oneOf") if isinstance(options := schema.get(key), list) and options]
     for choices in several:
         if all(wrongs := [_wrong(choice, value, depth - 1) for choice in choices]):
             return " or ".join(dict.fromkeys(wrongs))
-    if isinstance(value, list) and (wanted := _wrong_length(schema, len(value))):
-        return wanted
+    if isinstance(value, list) and (expected := _wrong_length(schema, len(value))):
+        return expected
     first = schema.get("prefixItems")
     first = first if isinstance(first, list) else []
-    for at, each in enumerate(value if isinstance(value, list) else ()):
+    for at, element in enumerate(value if isinstance(value, list) else ()):
         if at < len(first):
-            if wrong := _wrong(first[at], each, depth - 1):
+            if wrong := _wrong(first[at], element, depth - 1):
                 return f"a list with {wrong} in place {at + 1}"
-        elif wrong := _wrong(schema.get("items"), each, depth - 1):
+        elif wrong := _wrong(schema.get("items"), element, depth - 1):
             return f"a list of {wrong}"
     return ""
 

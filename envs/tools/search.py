@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from envs.services.retriever.service import RetrieverServer
 
 WEB = "web"  # no server of ours: the live web, asked by every worker
-RANKING = tuple(each.name for each in fields(RankingConfig))
+RANKING = tuple(field.name for field in fields(RankingConfig))
 OF_MACHINE = ("gpus", "threads")  # of vectors: BM25's sums take one thread
 OF_OWN = ("corpus", *RANKING, *OF_MACHINE)  # of a server to start
 MAX_TOPK = 100  # what the server allows
@@ -78,21 +78,21 @@ class SearchConfig(RankingConfig, ServerAddress):
 
     def __post_init__(self) -> None:
         kinds = (*KINDS, WEB)
-        known = f"one of {', '.join(kinds)}{nearest(str(self.kind), kinds, otherwise='')}"
-        require(self.kind in kinds, "env.retriever.kind", self.kind, known)
+        expected = f"one of {', '.join(kinds)}{nearest(str(self.kind), kinds, otherwise='')}"
+        require(self.kind in kinds, "env.retriever.kind", self.kind, expected)
         self._check_web()
         require_bounds(self, "env.retriever.", "0 or more", "gpus")
         require_bounds(self, "env.retriever.", "at least 1, or null", "threads")
-        asked = self.token_env is None or self.url is not None
-        require(asked, "env.retriever.token_env", self.token_env, "null without retriever.url")
+        is_valid = self.token_env is None or self.url is not None
+        require(is_valid, "env.retriever.token_env", self.token_env, "null without retriever.url")
         key = ("env.retriever.token_env", self.token_env)
         check_address("env.retriever.url", self.url, key, plain_http=self.plain_http)
 
     def _check_web(self) -> None:
         web = self.kind == WEB
-        named = web == (self.web.key_env is not None)
+        is_valid = web == (self.web.key_env is not None)
         expected = "the variable that holds the key" if web else "null without retriever.kind=web"
-        require(named, "env.retriever.web.key_env", self.web.key_env, expected)
+        require(is_valid, "env.retriever.web.key_env", self.web.key_env, expected)
         if web:
             refuse_unread(self, "env.retriever.", ("url", "corpus", "index"), f"with env.retriever.kind={WEB}")
 
@@ -203,12 +203,12 @@ class LocalSearch:
 
 def check_files(config: SearchConfig) -> None:
     """Whether this machine has what the server to start reads. Raises BadInput."""
-    for key, path, there in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
-        if path is None or there(path):
+    for key, path, exists in (("corpus", config.corpus, os.path.isfile), ("index", config.index, os.path.isdir)):
+        if path is None or exists(path):
             continue
-        found = "cannot be used" if os.path.exists(path) else "no such file or folder"
+        problem = "cannot be used" if os.path.exists(path) else "no such file or folder"
         command = index_command(config) if key == "index" and not os.path.exists(path) else None
-        raise BadInput(found + (f": `{command}` makes it" if command else ""), key=f"env.retriever.{key}", found=path)
+        raise BadInput(problem + (f": `{command}` makes it" if command else ""), key=f"env.retriever.{key}", found=path)
 
 
 def index_command(config: SearchConfig) -> str | None:
@@ -268,8 +268,8 @@ class RetrieverClient:
 
     async def search(self, query: str) -> tuple[Document, ...]:
         """At most `topk` documents, best first. Raises what `JsonClient.post` does; ValueError for another protocol."""
-        asked = {"queries": [query], "topk": self._topk, "return_scores": True}
-        return read_answer(await self._client.post("", asked))[: self._topk]
+        body = {"queries": [query], "topk": self._topk, "return_scores": True}
+        return read_answer(await self._client.post("", body))[: self._topk]
 
     async def close(self) -> None:
         await self._client.close()
@@ -284,13 +284,13 @@ def read_answer(answer: Any) -> tuple[Document, ...]:
     result = answer.get("result") if isinstance(answer, dict) else None
     if not isinstance(result, list) or len(result) != 1 or not isinstance(result[0], list):
         raise ValueError('the retriever\'s answer is not {"result": [[..]]} with one list')
-    return tuple(_document(found) for found in result[0])
+    return tuple(_document(hit) for hit in result[0])
 
 
-def _document(found: Any) -> Document:
-    record = found.get("document", found) if isinstance(found, dict) else None
-    given = {key: value for key, value in record.items() if value is not None} if isinstance(record, dict) else {}
-    if "contents" not in given and "text" not in given:
+def _document(hit: Any) -> Document:
+    record = hit.get("document", hit) if isinstance(hit, dict) else None
+    values = {key: value for key, value in record.items() if value is not None} if isinstance(record, dict) else {}
+    if "contents" not in values and "text" not in values:
         raise ValueError('the retriever\'s answer holds a document without "contents"')
-    text = given["contents"] if "contents" in given else contents(str(given.get("title", "")), str(given["text"]))
-    return Document(id=str(given.get("id", "")), contents=str(text))
+    text = values["contents"] if "contents" in values else contents(str(values.get("title", "")), str(values["text"]))
+    return Document(id=str(values.get("id", "")), contents=str(text))

@@ -51,8 +51,8 @@ class BlocksworldConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.min_blocks >= 2, "env.min_blocks", self.min_blocks, "at least 2")
-        known = self.min_blocks <= self.max_blocks <= 6
-        require(known, "env.max_blocks", self.max_blocks, f"from env.min_blocks={self.min_blocks} to 6")
+        is_valid = self.min_blocks <= self.max_blocks <= 6
+        require(is_valid, "env.max_blocks", self.max_blocks, f"from env.min_blocks={self.min_blocks} to 6")
         require_bounds(self, "env.", "between 0 and 1", "verify_share")
 
 
@@ -84,12 +84,12 @@ class BlocksworldWorld(World):
         The short prompt's verdict has no reason. Raises BadInput for a task that is too large to be solved here and
         comes without a plan, or that no plan solves.
         """
-        rng, asked = self._config.drawn_for(task, seed), problem(task)
+        rng, instance = self._config.drawn_for(task, seed), problem(task)
         mistaken = rng.random() < self._config.demo_error_rate
-        if asked.plan is None:
-            text = plan_of(task, asked, rng, mistaken=mistaken)
+        if instance.plan is None:
+            text = plan_of(task, instance, rng, mistaken=mistaken)
         else:
-            text = verdict_on(asked, mistaken=mistaken, reason=self._config.prompt == "planbench")
+            text = verdict_on(instance, mistaken=mistaken, reason=self._config.prompt == "planbench")
         messages = (*self._prompt(task), Message(role="assistant", content=text))
         return Demonstration(task=task, messages=messages)
 

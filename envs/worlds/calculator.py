@@ -67,10 +67,10 @@ class CalculatorWorld(World):
         return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
 
     def env(self, task: Task) -> ToolEpisode:
-        own = self._config.instruction
-        instruction = (self._protocol.instruction if own is None else own).replace("{calls}", str(self._calls))
-        asked = Asked(question=task.question, instruction=instruction, before=turns_before(task))
-        return ToolEpisode(self._protocol.first_messages(asked), self._protocol, answer_call)
+        custom = self._config.instruction
+        instruction = (self._protocol.instruction if custom is None else custom).replace("{calls}", str(self._calls))
+        inputs = Asked(question=task.question, instruction=instruction, before=turns_before(task))
+        return ToolEpisode(self._protocol.first_messages(inputs), self._protocol, answer_call)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """How the task is solved, with a mistake in a share `demo_error_rate` of the seeds where the task is made up.

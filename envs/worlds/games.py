@@ -75,16 +75,16 @@ class GamesWorld(World):
         return Demonstration(task=task, messages=tuple(messages))
 
     def _make(self, count: int, held_out: bool) -> Iterable[Task]:
-        config, found = self._config, dict[object, Task]()
+        config, tasks = self._config, dict[object, Task]()
         for seed in range(config.seed * 2**32, config.seed * 2**32 + TRIES * count):
-            seen = config.start(seed).seen
-            if is_held_out(seen) == held_out:
-                task = Task(task_id=f"{config.game}-{seed}", question=seen, record={"seed": seed})
-                found.setdefault(seed if GAMES[config.game].draws else seen, task)
-            if len(found) == count:
-                return found.values()
+            observation = config.start(seed).seen
+            if is_held_out(observation) == held_out:
+                task = Task(task_id=f"{config.game}-{seed}", question=observation, record={"seed": seed})
+                tasks.setdefault(seed if GAMES[config.game].draws else observation, task)
+            if len(tasks) == count:
+                return tasks.values()
         key = "env.held_out_tasks" if held_out else "env.train_tasks"
-        raise BadInput(key=key, found=count, expected=f"at most {len(found)}: {config.game} has no more different ones")
+        raise BadInput(key=key, found=count, expected=f"at most {len(tasks)}: {config.game} has no more different ones")
 
     def _read(self, source: str, *, split: str | None) -> Iterable[Task]:
         for record in read_records(source, split=split):
@@ -103,8 +103,8 @@ class GameEnv:
         self._play, self._actions = config.start(task.record["seed"]), GAMES[config.game].actions
         self._names = f"one of {', '.join(self._actions)}"
         rules = f"{GAMES[config.game].rules}\nEnd each message with an action: {self._names}."
-        shown = filter(None, [rules if config.instruction is None else config.instruction, self._play.seen])
-        self._prompt = (Message(role="user", content="\n".join(shown)),)
+        parts = filter(None, [rules if config.instruction is None else config.instruction, self._play.seen])
+        self._prompt = (Message(role="user", content="\n".join(parts)),)
 
     def first_messages(self) -> tuple[Message, ...]:
         return self._prompt
@@ -116,8 +116,8 @@ class GameEnv:
         if self._play.over or turns_left <= 0:
             end = EpisodeEnd.ANSWERED if self._play.over else EpisodeEnd.TURN_LIMIT
             return Step(end=end, metrics=metrics)
-        said = self._play.seen if valid else f"That is no action. Expected {self._names}."
-        return Step(reply=Message(role="user", content=said), metrics=metrics)
+        content = self._play.seen if valid else f"That is no action. Expected {self._names}."
+        return Step(reply=Message(role="user", content=content), metrics=metrics)
 
     def final_state(self) -> Mapping[str, Any]:
         """For the reward: {"won": true, "points": 1.0}."""

@@ -104,8 +104,8 @@ class GraphWorld(World):
         """Its kind and its size: "shortest_path 10+" has 10 to 14 nodes. With `node_labels`, those of the prompt count,
         and not all that there are to draw from."""
         problem = of_task(task)
-        named = {problem.source, problem.target}.union(*problem.edges)
-        size = problem.num_nodes if self._config.node_labels is None else len(named)
+        nodes = {problem.source, problem.target}.union(*problem.edges)
+        size = problem.num_nodes if self._config.node_labels is None else len(nodes)
         return f"{problem.kind.value} {size // 5 * 5}+"
 
     def env(self, task: Task) -> OneMessage:
@@ -119,10 +119,10 @@ class GraphWorld(World):
         config, rng = self._config, self._config.drawn_for(task, seed)
         problem, paths = of_task(task), config.demo_paths
         if rng.random() < config.demo_error_rate:
-            shown = spoil(problem, config.encoding, rng, num_paths=paths, mistakes=config.demo_mistakes)
+            solution = spoil(problem, config.encoding, rng, num_paths=paths, mistakes=config.demo_mistakes)
         else:
-            shown = solve(problem, config.encoding, rng, num_paths=paths)
+            solution = solve(problem, config.encoding, rng, num_paths=paths)
         if config.demo_think == "none":
-            shown = replace(shown, think="")
-        reply = Message(role="assistant", content=shown.text())
+            solution = replace(solution, think="")
+        reply = Message(role="assistant", content=solution.text())
         return Demonstration(task=task, messages=(*self.env(task).first_messages(), reply))

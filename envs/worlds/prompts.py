@@ -44,7 +44,7 @@ class PromptsWorld(World):
             same=lambda task: plain_messages(self._prompt(task)),
             what="prompt",
             check=self._prompt,
-            asked=lambda task: "\n".join(each.content for each in self._prompt(task)),
+            asked=lambda task: "\n".join(message.content for message in self._prompt(task)),
         )
 
     def env(self, task: Task) -> OneMessage:
@@ -65,8 +65,8 @@ class PromptsWorld(World):
             messages = read_messages(prompt, task.task_id, "prompt")
         if messages[-1].role == "assistant":
             raise BadInput("ends in a message of the assistant", where=task.task_id, key='"prompt"')
-        own = self._config.system and messages[0].role != "system"
-        return (Message(role="system", content=self._config.system), *messages) if own else messages
+        adds_system = self._config.system and messages[0].role != "system"
+        return (Message(role="system", content=self._config.system), *messages) if adds_system else messages
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """The record's "completion", a text or messages, else its worked solution. A completion may repeat its prompt.
@@ -76,14 +76,14 @@ class PromptsWorld(World):
         refuse_columns(task.record, task.task_id, taught=True)
         prompt, completion = self._prompt(task), task.record.get("completion")
         if isinstance(completion, str):
-            said: tuple[Message, ...] = (Message(role="assistant", content=completion),)
+            replies: tuple[Message, ...] = (Message(role="assistant", content=completion),)
         elif completion is not None:
-            said = read_messages(completion, task.task_id, "completion")
+            replies = read_messages(completion, task.task_id, "completion")
         else:
-            said = (Message(role="assistant", content=find_solution(task)),)
+            replies = (Message(role="assistant", content=find_solution(task)),)
         refuse_echo(task.record.get("prompt", task.question), completion, task.task_id)
-        asked, said = split_answer(prompt, said, task.task_id)
-        if asked != prompt:
+        full_prompt, replies = split_answer(prompt, replies, task.task_id)
+        if full_prompt != prompt:
             raise BadInput("a completion that begins with another prompt", where=task.task_id, key='"completion"')
-        require_learnable(said, task.task_id)
-        return Demonstration(task=task, messages=(*prompt, *said))
+        require_learnable(replies, task.task_id)
+        return Demonstration(task=task, messages=(*prompt, *replies))

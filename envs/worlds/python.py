@@ -81,19 +81,19 @@ class PythonMathWorld(World):
         return str(len(task.record["steps"])) if task.record.keys() == {"steps"} else super().level(task)
 
     def env(self, task: Task) -> ToolEpisode:
-        own = self._config.instruction
-        instruction = self._protocol.instruction if own is None else own
-        asked = Asked(
+        custom = self._config.instruction
+        instruction = self._protocol.instruction if custom is None else custom
+        inputs = Asked(
             question=task.question, instruction=instruction, examples=self._examples, before=turns_before(task)
         )
         python = self._python.episode()
 
         async def run(code: str) -> str | ToolError:
             """Whatever the code does is a result. Raises ToolFailed when the sandbox is broken."""
-            done = await python.run(code)
-            return done.text if done.outcome is Outcome.OK else ToolError(done.text)
+            execution = await python.run(code)
+            return execution.text if execution.outcome is Outcome.OK else ToolError(execution.text)
 
-        return ToolEpisode(self._protocol.first_messages(asked), self._protocol, run)
+        return ToolEpisode(self._protocol.first_messages(inputs), self._protocol, run)
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
         """A made-up problem solved by one `print`, in a share `demo_error_rate` of the seeds with a mistake.

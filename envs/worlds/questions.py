@@ -61,10 +61,10 @@ class QuestionsConfig(TaskConfig):
         super().__post_init__()
         require_bounds(self, "env.", "between 0 and 1", "demo_recheck_rate", "demo_column_rate")
         require(0 <= self.demo_doubt_rate < 1, "env.demo_doubt_rate", self.demo_doubt_rate, "from 0 to below 1")
-        both = self.demo_error_rate + self.demo_recheck_rate
-        require(both <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
-        known = self.data is not None or self.style in MADE_UP_STYLES
-        require(known, "env.style", self.style, f"{', '.join(MADE_UP_STYLES)} without env.data: sums are made up")
+        total_rate = self.demo_error_rate + self.demo_recheck_rate
+        require(total_rate <= 1, "env.demo_recheck_rate", self.demo_recheck_rate, "at most 1 with env.demo_error_rate")
+        is_valid = self.data is not None or self.style in MADE_UP_STYLES
+        require(is_valid, "env.style", self.style, f"{', '.join(MADE_UP_STYLES)} without env.data: sums are made up")
         alone = self.prompt is None or not self.instruction
         require(alone, "env.instruction", self.instruction, "null with env.prompt, which is the whole message")
 
@@ -101,18 +101,18 @@ class QuestionsWorld(World):
         return OneMessage(self._prompt(task), self._style.stop, lambda text: self._style.answered(text, task))
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
-        config, asked = self._config, self._asked(task)
+        config, content = self._config, self._asked(task)
         if config.template == "base":
-            return (Message(role="user", content=f"{config.system}\n{asked}\n".lstrip("\n"), inline=True),)
-        messages = (*turns_before(task), Message(role="user", content=asked))
+            return (Message(role="user", content=f"{config.system}\n{content}\n".lstrip("\n"), inline=True),)
+        messages = (*turns_before(task), Message(role="user", content=content))
         return framed(config.system, messages) if config.system else messages
 
     def _asked(self, task: Task) -> str:
         choices = [f"{letter}. {text}" for letter, text in options(task).items()]
         if self._file is not None:
             return self._file.fill(task, choices="\n".join(choices))
-        own = self._config.instruction
-        instruction = self._style.instruction if own is None else own
+        custom = self._config.instruction
+        instruction = self._style.instruction if custom is None else custom
         lines = [task.question, *(choices if self._config.style == "choice" else ())]
         return "\n".join([*lines, instruction] if instruction else lines)
 

@@ -67,12 +67,12 @@ class ReasoningGymWorld(World):
         self.tags = self._style.tags
         self.write_answer = self._style.write
         held_out = config.held_out_count if config.eval_data is None else 0
-        made = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
-        self.split = split_tasks(config, make=lambda count, held_out: made()[held_out], read=read_tasks)
+        generate = cache(lambda: make_tasks(config.families, config.train_tasks, held_out, config.seed))
+        self.split = split_tasks(config, make=lambda count, held_out: generate()[held_out], read=read_tasks)
         families = [name for name, family in config.families.items() if family.weight] or [DEFAULT]
-        needed = config.data is not None or not all(FAMILIES[name].compares for name in families)
+        needs_scorer = config.data is not None or not all(FAMILIES[name].compares for name in families)
         self._answers: dict[str, list[str]] = {}
-        self._scorer = GymScorer(config.sandbox, needed=needed)
+        self._scorer = GymScorer(config.sandbox, needed=needs_scorer)
         self.tool = self._scorer
 
     def level(self, task: Task) -> str:
@@ -91,39 +91,39 @@ class ReasoningGymWorld(World):
         if not task.answers:
             raise BadInput("the family has a scorer and no answers", where=task.task_id)
         rng = self._config.drawn_for(task, seed)
-        given = task.answers[0]
+        answer = task.answers[0]
         if rng.random() < self._config.demo_error_rate:
-            given = _draw_other(self._in_order(level_of(task)), given, rng)
-        message = Message(role="assistant", content=self._style.write(given))
+            answer = _draw_other(self._in_order(level_of(task)), answer, rng)
+        message = Message(role="assistant", content=self._style.write(answer))
         return Demonstration(task=task, messages=(*self._prompt(task), message))
 
     def _in_order(self, level: str) -> list[str]:
         if not self._answers:
-            self._answers = {name: sorted(found) for name, found in group_answers(self.tasks("train")).items()}
+            self._answers = {name: sorted(answers) for name, answers in group_answers(self.tasks("train")).items()}
         return self._answers.get(level, [])
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
-        own = self._config.instruction
-        instruction = self._style.instruction if own is None else own
+        custom = self._config.instruction
+        instruction = self._style.instruction if custom is None else custom
         lines = [task.question, instruction] if instruction else [task.question]
         return (Message(role="user", content="\n".join(lines)),)
 
 
 def group_answers(tasks: Iterable[Task]) -> dict[str, list[str]]:
     """The answers of the tasks of each level."""
-    found: dict[str, list[str]] = {}
+    by_level: dict[str, list[str]] = {}
     for task in tasks:
-        found.setdefault(level_of(task), []).extend(task.answers[:1])
-    return found
+        by_level.setdefault(level_of(task), []).extend(task.answers[:1])
+    return by_level
 
 
 def _draw_other(answers: Sequence[str], right: str, rng: Random) -> str:
     """One of the sorted answers that is not `right`, each as often as it stands there; `right` where there is none."""
     first, after = bisect_left(answers, right), bisect_right(answers, right)
-    others = len(answers) - (after - first)
-    if not others:
+    num_others = len(answers) - (after - first)
+    if not num_others:
         return right
-    at = rng.randrange(others)
+    at = rng.randrange(num_others)
     return answers[at if at < first else at + (after - first)]
 
 
@@ -140,12 +140,12 @@ class ReasoningGymEnv:
 
     async def step(self, text: str, *, turns_left: int) -> Step:
         """Raises ToolFailed where the sandbox is broken; whatever the answer does to a scorer is a score."""
-        given = self._read(text)
-        if given is None:
+        answer = self._read(text)
+        if answer is None:
             return Step(end=EpisodeEnd.MALFORMED)
-        self._scored = await self._scorer.score(asked_of(self._task), given.strip())
-        found = {how.value: float(self._scored.how is how) for how in (How.GRAMMAR, How.UNSCORABLE)}
-        return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, **found})
+        self._scored = await self._scorer.score(asked_of(self._task), answer.strip())
+        outcomes = {how.value: float(self._scored.how is how) for how in (How.GRAMMAR, How.UNSCORABLE)}
+        return Step(end=EpisodeEnd.ANSWERED, metrics={"score": self._scored.value, **outcomes})
 
     def final_state(self) -> Mapping[str, Any]:
         """For the reward: {"score": 0.5, "how": "scorer"}; how is "" without an answer."""

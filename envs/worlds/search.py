@@ -33,20 +33,20 @@ Prompt = tuple[Message, ...]
 Search = Callable[[str], Awaitable[str]]
 
 
-def with_passages(asked: Asked, passages: str) -> Asked:
+def with_passages(inputs: Asked, passages: str) -> Asked:
     """The same prompt with passages between instruction and question."""
-    return replace(asked, instruction="\n\n".join(part for part in (asked.instruction, passages) if part))
+    return replace(inputs, instruction="\n\n".join(part for part in (inputs.instruction, passages) if part))
 
 
-async def open_prompted_episode(protocol: Protocol, asked: Asked, search: Search) -> Env:
+async def open_prompted_episode(protocol: Protocol, inputs: Asked, search: Search) -> Env:
     """An episode of a protocol in PROMPTED."""
 
     async def retrieve(query: str) -> Prompt:
-        return protocol.first_messages(with_passages(asked, await search(query)))
+        return protocol.first_messages(with_passages(inputs, await search(query)))
 
-    prompt = await retrieve(asked.question)
+    prompt = await retrieve(inputs.question)
     if protocol.name == ITER_RETGEN.name:
-        return IterRetGenEpisode(prompt, protocol, lambda text: retrieve(" ".join(f"{asked.question} {text}".split())))
+        return IterRetGenEpisode(prompt, protocol, lambda text: retrieve(" ".join(f"{inputs.question} {text}".split())))
     return ToolEpisode(prompt, protocol, search)
 
 
@@ -82,7 +82,7 @@ class SearchQAWorld(World):
         notices = self._protocol.inline.notices if self._protocol.inline is not None else ()
         framed = frame(config.demonstrations) if protocol.shows_examples else ()
         spoken = [self._protocol, *(PROTOCOLS[name] for name in config.demo_protocols)]
-        tags = [tag for each in spoken for tag in each.tags]
+        tags = [tag for protocol in spoken for tag in protocol.tags]
         self.tags = tuple(dict.fromkeys([*tags, *framed, *(notice.strip() for notice in notices)]))
         self._topk = config.topk or self._protocol.topk or 1
         self._retriever = SearchTool(config.retriever, self._topk)
@@ -103,8 +103,8 @@ class SearchQAWorld(World):
         elif retriever.url is not None:
             self._retriever.connect(retriever.url, token_of(retriever.token_env))
         else:
-            made = (config.knowledge.entities, config.seed)
-            self.service = service_name(made if config.data is None else retriever.corpus, retriever.options)
+            knowledge = (config.knowledge.entities, config.seed)
+            self.service = service_name(knowledge if config.data is None else retriever.corpus, retriever.options)
             self.service_gpus = retriever.gpus
             self.service_threads = retriever.cpus
 
@@ -120,7 +120,7 @@ class SearchQAWorld(World):
         return ToolEpisode(protocol.first_messages(self._asked(protocol, task)), protocol, self._search)
 
     async def _search(self, query: str) -> str:
-        searches = [self._retriever.search(each) for each in self._protocol.queries(query)]
+        searches = [self._retriever.search(subquery) for subquery in self._protocol.queries(query)]
         return "\n".join(map(self._protocol.show, await asyncio.gather(*searches)))
 
     def _asked(self, protocol: Protocol, task: Task, examples: ExampleLayout | None = None) -> Asked:
@@ -129,9 +129,9 @@ class SearchQAWorld(World):
         instruction = default if config.instruction is None else config.instruction
         calls = str(config.max_turns - 1 if config.max_turns is not None else protocol.calls)
         instruction = instruction.replace("{calls}", calls)
-        shown = self._examples if examples is None else examples
+        layout = self._examples if examples is None else examples
         return Asked(
-            question=task.question, instruction=instruction, examples=shown, raw=raw, before=turns_before(task)
+            question=task.question, instruction=instruction, examples=layout, raw=raw, before=turns_before(task)
         )
 
     def demonstration(self, task: Task, seed: int) -> Demonstration:
@@ -148,12 +148,12 @@ class SearchQAWorld(World):
             prompt = self._protocol.first_messages(self._asked(self._protocol, task, examples))
             return Demonstration(task=task, messages=(*prompt, *turns))
         protocol = self._made_up.protocol(rng)
-        asked = self._asked(protocol, task)
+        inputs = self._asked(protocol, task)
         if protocol.name in PROMPTED:
-            asked = with_passages(asked, protocol.show(self._made_up.search(task.question)))
+            inputs = with_passages(inputs, protocol.show(self._made_up.search(task.question)))
         turns = self._made_up.write_episode(protocol, task, rng)
         env = self._episode(protocol, task) if self._config.demo_protocols else None
-        return Demonstration(task=task, messages=(*protocol.first_messages(asked), *turns), env=env)
+        return Demonstration(task=task, messages=(*protocol.first_messages(inputs), *turns), env=env)
 
     def _answer_at_once(self, task: Task) -> Demonstration:
         protocol = self._protocol

@@ -65,33 +65,33 @@ class SearchQAConfig(TaskConfig):
         require(self.topk is None or 1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}, or null")
         allowed = self.template == "instruct" or PROTOCOLS[self.protocol].base_instruction is not None
         require(allowed, "env.template", self.template, f"instruct: protocol={self.protocol} is a chat")
-        shown, corpus, made = self.demonstrations, self.retriever.corpus, self.data is None
-        plain = shown.count == 0 or PROTOCOLS[self.protocol].shows_examples
-        require(plain, "env.demonstrations.count", shown.count, f"0: {self.protocol} shows no examples in its prompt")
-        require(corpus is None or not made, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
-        require(self.eval_data is None or not made, "env.eval_data", self.eval_data, "null, or env.data too")
+        demos, corpus, synth = self.demonstrations, self.retriever.corpus, self.data is None
+        plain = demos.count == 0 or PROTOCOLS[self.protocol].shows_examples
+        require(plain, "env.demonstrations.count", demos.count, f"0: {self.protocol} shows no examples in its prompt")
+        require(corpus is None or not synth, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
+        require(self.eval_data is None or not synth, "env.eval_data", self.eval_data, "null, or env.data too")
         web = self.retriever.kind == WEB
-        require(not (made and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
+        require(not (synth and web), "env.retriever.kind", WEB, "a retriever of ours: made-up questions are on no web")
         searching = self.tools and PROTOCOLS[self.protocol].topk
-        found = not searching or made or corpus is not None or self.retriever.url is not None or web
+        has_source = not searching or synth or corpus is not None or self.retriever.url is not None or web
         ways = "passages for the questions of env.data, or retriever.url, or retriever.kind=web"
-        require(found, "env.retriever.corpus", corpus, ways)
-        written = made or shown.count == 0 or shown.file is not None
-        require(written, "env.demonstrations.file", shown.file, "a file: examples are written for made-up questions")
+        require(has_source, "env.retriever.corpus", corpus, ways)
+        written = synth or demos.count == 0 or demos.file is not None
+        require(written, "env.demonstrations.file", demos.file, "a file: examples are written for made-up questions")
         self._check_follow_rates()
         if not self.tools:
             self._check_bare()
 
     def _check_follow_rates(self) -> None:
-        rates, shown, found = self.follow_rates, self.demonstrations, self.demo_follow_rate
+        rates, demos, follow_rate = self.follow_rates, self.demonstrations, self.demo_follow_rate
         if rates is None:
             return
-        made = shown.count > 0 and shown.file is None
-        require(made, "env.demo_follow_rate", found, "null without made-up demonstrations to follow")
+        has_made_up = demos.count > 0 and demos.file is None
+        require(has_made_up, "env.demo_follow_rate", follow_rate, "null without made-up demonstrations to follow")
         between = all(0 <= rate <= 1 for rate in rates)
-        require(between, "env.demo_follow_rate", found, "between 0 and 1, or null")
-        listed = f"{shown.count + 1} shares, for 0 to env.demonstrations.count={shown.count} examples that search"
-        require(len(rates) == shown.count + 1, "env.demo_follow_rate", found, listed)
+        require(between, "env.demo_follow_rate", follow_rate, "between 0 and 1, or null")
+        listed = f"{demos.count + 1} shares, for 0 to env.demonstrations.count={demos.count} examples that search"
+        require(len(rates) == demos.count + 1, "env.demo_follow_rate", follow_rate, listed)
 
     def _check_bare(self) -> None:
         protocol = PROTOCOLS[self.protocol]

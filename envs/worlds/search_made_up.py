@@ -49,10 +49,10 @@ class MadeUpQuestions:
         return self._made.base.documents
 
     def tasks(self, count: int, held_out: bool) -> Iterable[Task]:
-        found = self._made.held_out if held_out else self._made.train
-        most = f"at most {len(found)}: knowledge.entities={self._config.knowledge.entities} gives no more"
-        require(count <= len(found), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
-        return map(to_task, found[:count])
+        questions = self._made.held_out if held_out else self._made.train
+        most = f"at most {len(questions)}: knowledge.entities={self._config.knowledge.entities} gives no more"
+        require(count <= len(questions), f"env.{'held_out' if held_out else 'train'}_tasks", count, most)
+        return map(to_task, questions[:count])
 
     def examples(self) -> Iterator[tuple[str, list[Message]]]:
         """Separate questions with their answers, for prompts."""
@@ -85,19 +85,19 @@ class MadeUpQuestions:
         config, base, protocol = self._config, self._made.base, self._protocol
         count, searches = rng.randint(0, config.demonstrations.count), rng.random() < 0.5
         follows = rng.random() < rates[count if searches else 0]
-        drawn = rng.sample(self._made.train, count + 1)  # one more than needed: the task itself may be among them
-        others = [question for question in drawn if question.text != task.question][:count]
+        sample = rng.sample(self._made.train, count + 1)  # one more than needed: the task itself may be among them
+        examples = [question for question in sample if question.text != task.question][:count]
         solved = (
             (
-                other.text,
-                self._write_search(protocol, other, None) if searches else at_once(other, base, protocol, None),
+                question.text,
+                self._write_search(protocol, question, None) if searches else at_once(question, base, protocol, None),
             )
-            for other in others
+            for question in examples
         )
-        shown = examples_of(replace(config.demonstrations, count=count), solved)
+        layout = examples_of(replace(config.demonstrations, count=count), solved)
         if follows:
-            return shown, self._write_search(protocol, of_task(task), self._mistake(rng))
-        return shown, at_once(of_task(task), base, protocol, rng)
+            return layout, self._write_search(protocol, of_task(task), self._mistake(rng))
+        return layout, at_once(of_task(task), base, protocol, rng)
 
     def _mistake(self, rng: random.Random) -> random.Random | None:
         """What a mistake is drawn with; None: there is to be none."""
@@ -105,8 +105,8 @@ class MadeUpQuestions:
 
     def _write_search(self, protocol: Protocol, question: Question, mistake: random.Random | None) -> list[Message]:
         config, turns = self._config, self._config.max_turns
-        again = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
-        enough = len(question.relations) + 1 + again
+        extra_turn = protocol.malformed is not None and config.demo_error_rate > 0  # a malformed call, made again
+        enough = len(question.relations) + 1 + extra_turn
         require(turns is None or enough <= turns, "env.max_turns", turns, f"at least {enough} to show a solution")
         if mistake is None:
             return episode(question, protocol, self.search, None)

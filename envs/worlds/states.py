@@ -55,16 +55,16 @@ class StatesWorld(World):
 
 def states(config: StatesConfig) -> tuple[Task, ...]:
     """Of the set that `config.verdicts` asks for. Raises BadInput for a file without any, and for no trajectories."""
-    found = [
+    trajectories = [
         replace(read_trajectory(record, f"{config.data} line {line}"), samples=(), token_ids=())  # most of its memory
         for line, record in read_jsonl(config.data)
     ]
-    verdicts = [Verdicts(each.judgements, each.correct) for each in found]
-    chosen = select_trajectories(verdicts, config.verdicts, seed=config.seed, where=config.data)
-    tasks = tuple(state_task(step) for at in chosen for step in decompose(found[at]))
+    verdicts = [Verdicts(trajectory.judgements, trajectory.correct) for trajectory in trajectories]
+    indices = select_trajectories(verdicts, config.verdicts, seed=config.seed, where=config.data)
+    tasks = tuple(state_task(step) for at in indices for step in decompose(trajectories[at]))
     if not tasks:
         keep = f"verdicts.keep={config.verdicts.keep}" + ", verdicts.equal=true" * config.verdicts.equal
         raise BadInput(
-            f"no state in the {len(chosen)} trajectories of {keep}", where=config.data, expected="another filter"
+            f"no state in the {len(indices)} trajectories of {keep}", where=config.data, expected="another filter"
         )
     return tasks

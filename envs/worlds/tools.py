@@ -86,16 +86,16 @@ class ToolsConfig(TaskConfig):
         super().__post_init__()
         for at, entry in enumerate(self.tools):
             entry.check(f"env.tools.{at}.")
-        own = [entry.name for entry in self.tools if entry.function is None and entry.mcp is None]
-        require(len(set(own)) == len(own), "env.tools", own, "each tool of ours once")
+        names = [entry.name for entry in self.tools if entry.function is None and entry.mcp is None]
+        require(len(set(names)) == len(names), "env.tools", names, "each tool of ours once")
         require_bounds(self, "env.", "at least 1", "max_turns", "max_calls")
         require_bounds(self, "env.", "at least 1, or null", "max_reply_tokens")
         require(1 <= self.topk <= MAX_TOPK, "env.topk", self.topk, f"1 to {MAX_TOPK}")
-        corpus, made = self.retriever.corpus, self.data is None
-        require(corpus is None or not made, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
-        found = not self.searches or made or corpus is not None or self.retriever.url is not None
+        corpus, synth = self.retriever.corpus, self.data is None
+        require(corpus is None or not synth, "env.retriever.corpus", corpus, "null, or questions about it in env.data")
+        has_source = not self.searches or synth or corpus is not None or self.retriever.url is not None
         ways = "passages for the tool search, or retriever.url, or retriever.kind=web"
-        require(found or self.retriever.kind == WEB, "env.retriever.corpus", corpus, ways)
+        require(has_source or self.retriever.kind == WEB, "env.retriever.corpus", corpus, ways)
 
     @property
     def searches(self) -> bool:
@@ -110,8 +110,8 @@ class ToolsWorld(World):
         self.write_answer = self._style.write
         self.max_turns = config.max_turns
         self._search = SearchTool(config.retriever, config.topk)
-        own = (config.retriever.guard.deadline_s, config.sandbox.timeout_s)
-        self.reply_s = max(self.reply_s, *own, *(entry.deadline_s for entry in config.tools))
+        deadlines = (config.retriever.guard.deadline_s, config.sandbox.timeout_s)
+        self.reply_s = max(self.reply_s, *deadlines, *(entry.deadline_s for entry in config.tools))
         if config.searches:
             self._choose_retriever()
         parts = Parts(search=self._search, python=PythonTool(config.sandbox))
@@ -131,8 +131,8 @@ class ToolsWorld(World):
         elif retriever.url is not None:
             self._search.connect(retriever.url, token_of(retriever.token_env))
         else:
-            made = ("errands",) if self._config.data is None else retriever.corpus
-            self.service = service_name(made, retriever.options)
+            corpus = ("errands",) if self._config.data is None else retriever.corpus
+            self.service = service_name(corpus, retriever.options)
             self.service_gpus, self.service_threads = retriever.gpus, retriever.cpus
 
     def level(self, task: Task) -> str:
@@ -167,15 +167,15 @@ class ToolsWorld(World):
         return ToolOffer(schemas=self._tools.texts, form=HERMES.name)
 
     def _prompt(self, task: Task) -> tuple[Message, ...]:
-        own = self._config.instruction
-        instruction = self._style.instruction if own is None else own
+        custom = self._config.instruction
+        instruction = self._style.instruction if custom is None else custom
         content = "\n".join(part for part in (task.question, instruction) if part)
-        asked = Message(role="user", content=content)
+        question = Message(role="user", content=content)
         turns = _turns(task)
         if self._config.protocol == "native" or not self._tools.schemas:
-            return (*turns, asked)
+            return (*turns, question)
         offered = Message(role="system", content=HERMES_SYSTEM.format(tools="\n".join(self._tools.texts)))
-        return put_behind(turns, (offered, asked))
+        return put_behind(turns, (offered, question))
 
     def _show(self, call: ToolCall, result: str) -> Message:
         """The message that answers a call."""
@@ -197,8 +197,8 @@ class ToolsWorld(World):
         errand = errands.of_task(task)
         rng = self._config.drawn_for(task, seed)
         wrong = rng.random() < self._config.demo_error_rate
-        said = list(self._run_errand(errand, wrong, rng))
-        return Demonstration(task=task, messages=(*self._prompt(task), *said))
+        messages = list(self._run_errand(errand, wrong, rng))
+        return Demonstration(task=task, messages=(*self._prompt(task), *messages))
 
     def _run_errand(self, errand: errands.Errand, wrong: bool, rng: Random) -> Sequence[Message]:
         names = {schema["function"]["name"] for schema in self._tools.schemas}
@@ -208,11 +208,11 @@ class ToolsWorld(World):
         )
         right = errands.right_tool(errand)
         tool = rng.choice([name for name in errands.TOOLS if name != right]) if wrong else right
-        both = errand.kind == "both"
-        if both and wrong:
+        is_both = errand.kind == "both"
+        if is_both and wrong:
             tool = right
         messages, results = self._round(errands.first_calls(errand, tool), 0)
-        if both and not wrong:
+        if is_both and not wrong:
             added, results = self._round((errands.adding(*results),), len(results))
             messages += added
         answer = results[0].removesuffix(".").rpartition(" in ")[2] if tool == "search" else results[0]
@@ -220,16 +220,16 @@ class ToolsWorld(World):
 
     def _round(self, calls: Sequence[ToolCall], before: int) -> tuple[list[Message], list[str]]:
         """A message with calls and their results, and the results."""
-        made = [replace(call, call_id=f"{before + at:09d}") for at, call in enumerate(calls)]
-        results = [self._result_of(call) for call in made]
-        said = self._call(Message(role="assistant", content="", calls=tuple(made)))
-        return [said, *map(self._show, made, results)], results
+        numbered_calls = [replace(call, call_id=f"{before + at:09d}") for at, call in enumerate(calls)]
+        results = [self._result_of(call) for call in numbered_calls]
+        message = self._call(Message(role="assistant", content="", calls=tuple(numbered_calls)))
+        return [message, *map(self._show, numbered_calls, results)], results
 
-    def _call(self, said: Message) -> Message:
+    def _call(self, message: Message) -> Message:
         """A message with calls, as the protocol writes it."""
         if self._config.protocol == "native":
-            return said
-        return replace(said, content=HERMES.write(said.content, said.calls), calls=())
+            return message
+        return replace(message, content=HERMES.write(message.content, message.calls), calls=())
 
     def _result_of(self, call: ToolCall) -> str:
         """What the tools themselves would say."""
@@ -247,26 +247,26 @@ class ToolsWorld(World):
         messages = task.record["messages"]
         if not isinstance(messages, list):
             raise BadInput('"messages" is no list', where=task.task_id)
-        read = read_messages(messages, f"{task.task_id}: messages", ("assistant", "user", "tool", "system"))
-        read = read[question_at(messages, task.question) + 1 :]
-        require_learnable(read, task.task_id)
-        for called in (call for each in read for call in each.calls):
+        turns = read_messages(messages, f"{task.task_id}: messages", ("assistant", "user", "tool", "system"))
+        turns = turns[question_at(messages, task.question) + 1 :]
+        require_learnable(turns, task.task_id)
+        for called in (call for turn in turns for call in turn.calls):
             offered = [schema["function"]["name"] for schema in self._tools.schemas]
             if called.name not in offered:
-                known = f"one of {', '.join(offered) or 'none'}, the tools in env.tools"
-                raise BadInput(where=task.task_id, key='"messages"', found=f"a call of {called.name}", expected=known)
+                one_of = f"one of {', '.join(offered) or 'none'}, the tools in env.tools"
+                raise BadInput(where=task.task_id, key='"messages"', found=f"a call of {called.name}", expected=one_of)
         if self._config.protocol == "native":
-            return tuple(_with_short_ids(read))
-        shown = (self._call(each) if each.calls else each for each in read)
-        return tuple(self._show(ToolCall(name=""), each.content) if each.role == "tool" else each for each in shown)
+            return tuple(_with_short_ids(turns))
+        rendered = (self._call(turn) if turn.calls else turn for turn in turns)
+        return tuple(self._show(ToolCall(name=""), turn.content) if turn.role == "tool" else turn for turn in rendered)
 
     def texts_of(self, task: Task) -> list[str]:
         """What a tokenizer is trained on: the tools, and calls as the policy built from nothing writes them."""
         try:
-            shown = self.demonstration(task, 0).messages
+            turns = self.demonstration(task, 0).messages
         except BadInput:
             return [*super().texts_of(task), *self._tools.texts]
-        written = [HERMES.write(each.content, each.calls) if each.calls else each.content for each in shown]
+        written = [HERMES.write(turn.content, turn.calls) if turn.calls else turn.content for turn in turns]
         return [*written, *self._tools.texts]
 
     # -- servers and processes -------------------------------------------------------------------------------------
@@ -298,8 +298,8 @@ def _turns(task: Task) -> tuple[Message, ...]:
 def _with_short_ids(messages: Sequence[Message]) -> Iterator[Message]:
     """Every call with an id that any chat template takes, and its result with the same one."""
     ids: dict[str, str] = {}
-    for each in messages:
-        for call in each.calls:
+    for message in messages:
+        for call in message.calls:
             ids.setdefault(call.call_id, call.call_id if CALL_ID.fullmatch(call.call_id) else f"{len(ids):09d}")
-        calls = tuple(replace(call, call_id=ids[call.call_id]) for call in each.calls)
-        yield replace(each, calls=calls, call_id=ids.get(each.call_id, each.call_id))
+        calls = tuple(replace(call, call_id=ids[call.call_id]) for call in message.calls)
+        yield replace(message, calls=calls, call_id=ids.get(message.call_id, message.call_id))

@@ -24,10 +24,10 @@ def describe_adapter(config: RunConfig, count: int | None, device: Device) -> li
         return []
     recipe, lora = stages[0].config, stages[0].config.model.lora
     trained = trained_parameters(recipe, count)
-    bytes_each = BYTES[dtype_of(recipe.model.dtype, device)]
-    sent = f"{size(trained * bytes_each)} a version instead of {size(count * bytes_each)}"
-    of = f"rank {lora.rank} on {', '.join(lora.targets)}: {trained:,} parameters ({trained / count:.1%}), {sent}"
+    itemsize = BYTES[dtype_of(recipe.model.dtype, device)]
+    transfer = f"{size(trained * itemsize)} a version instead of {size(count * itemsize)}"
+    of = f"rank {lora.rank} on {', '.join(lora.targets)}: {trained:,} parameters ({trained / count:.1%}), {transfer}"
     rates = {stage.config.learner.lr * lora.lr_scale for stage in stages if stage.steps or stage.epochs}
-    rate = ", ".join(f"{each:g}" for each in sorted(rates))
+    rate = ", ".join(f"{lr:g}" for lr in sorted(rates))
     scale = f"alpha / rank = {lora.alpha / lora.rank:g}; learning rate = learner.lr x {lora.lr_scale:g} = {rate}"
     return [f"from stage {stages[0].name} on, {of}", scale]

@@ -16,7 +16,7 @@ GIVEN = "given"
 
 
 def episode(recipe: RecipeConfig, turn_tokens: int | None = None, response_tokens: int | None = None) -> Derived:
-    """Of an attempt at an episode. The tokens are an evaluation's own limits, in place of those of `rollout`."""
+    """Deadline of an attempt at an episode. The tokens are an evaluation's own limits, in place of `rollout`'s."""
     rollout = recipe.rollout
     if rollout.episode_timeout_s is not None:
         return Derived(rollout.episode_timeout_s, GIVEN)
@@ -30,17 +30,17 @@ def cut_off(recipe: RecipeConfig, turn_tokens: int | None = None, response_token
 
     The tokens are an evaluation's own limits.
     """
-    given, world = recipe.rollout.episode_timeout_s, make_world(recipe.env)
+    timeout_s, world = recipe.rollout.episode_timeout_s, make_world(recipe.env)
     tokens = longest_response(recipe, world.max_turns, turn_tokens, response_tokens)
     waits_s = min(world.max_turns - 1, deadlines.MOST_LATE) * world.reply_s
     work_s = tokens / deadlines.SLOW_TOKENS + waits_s
-    if given is None or given >= work_s:
+    if timeout_s is None or timeout_s >= work_s:
         return None
-    where = "" if given > waits_s else f" where replies take the {waits_s:g} s that they may, else"
-    rate = tokens / (given - waits_s if given > waits_s else given)
+    where = "" if timeout_s > waits_s else f" where replies take the {waits_s:g} s that they may, else"
+    rate = tokens / (timeout_s - waits_s if timeout_s > waits_s else timeout_s)
     work = deadlines.episode_s(world.max_turns, world.reply_s, tokens)
     return (
-        f"rollout.episode_timeout_s={given:g} cuts off the longest responses{where} where an answer "
+        f"rollout.episode_timeout_s={timeout_s:g} cuts off the longest responses{where} where an answer "
         f"gets fewer than {rate:.0f} tokens a second: {work.value:,.0f} s would do at "
         f"{deadlines.SLOW_TOKENS:g} ({work.said})"
     )
@@ -56,35 +56,35 @@ def longest_response(
 
 
 def shortest_episode_s(recipes: Iterable[RecipeConfig]) -> float:
-    return min(episode(one).value for recipe in recipes for one in recipe.by_env.values())
+    return min(episode(env_recipe).value for recipe in recipes for env_recipe in recipe.by_env.values())
 
 
 def longest_attempt_s(recipe: RecipeConfig) -> float:
     """Of the episodes of a stage, in whichever of its environments."""
-    return max(episode(one).value for one in recipe.by_env.values())
+    return max(episode(env_recipe).value for env_recipe in recipe.by_env.values())
 
 
-def at_once(recipe: RecipeConfig, given: int | None, playing: Iterable[RecipeConfig]) -> Derived:
-    """Episodes that the engines play. given: `eval.concurrency` or `generate.concurrency`. playing: whose episodes."""
-    if given is not None:
-        return Derived(given, GIVEN)
-    messages = max((make_world(one.env).max_turns for one in playing), default=1)
+def at_once(recipe: RecipeConfig, concurrency: int | None, playing: Iterable[RecipeConfig]) -> Derived:
+    """Episodes that the engines play. concurrency: of `eval` or `generate`. playing: whose episodes."""
+    if concurrency is not None:
+        return Derived(concurrency, GIVEN)
+    messages = max((make_world(env_recipe.env).max_turns for env_recipe in playing), default=1)
     return deadlines.episodes_at_once(recipe.rollout.workers, recipe.engine.max_num_seqs, messages)
 
 
 def evaluated_at_once(recipe: RecipeConfig, playing: Iterable[RecipeConfig], *, served: bool = False) -> int:
     """Of an evaluation. served: by a model at an address."""
-    given = recipe.eval.concurrency
-    return (given or deadlines.SERVED_AT_ONCE) if served else int(at_once(recipe, given, playing).value)
+    concurrency = recipe.eval.concurrency
+    return (concurrency or deadlines.SERVED_AT_ONCE) if served else int(at_once(recipe, concurrency, playing).value)
 
 
 def generated_at_once(recipe: RecipeConfig) -> int:
     """Of what is generated to be trained on, by the engines or by a teacher at an address."""
-    given = recipe.generate.concurrency
+    concurrency = recipe.generate.concurrency
     taught = recipe.generate.teacher.given
-    return (given or deadlines.SERVED_AT_ONCE) if taught else int(at_once(recipe, given, [recipe]).value)
+    return (concurrency or deadlines.SERVED_AT_ONCE) if taught else int(at_once(recipe, concurrency, [recipe]).value)
 
 
-def start(given: float | None, size: int) -> Derived:
-    """Of a part that loads so many bytes of models. given: `rollout.start_timeout_s` or `learner.start_timeout_s`."""
-    return Derived(given, GIVEN) if given is not None else deadlines.start_s(size)
+def start(timeout_s: float | None, size: int) -> Derived:
+    """Of a part that loads so many bytes of models. timeout_s: `start_timeout_s` of `rollout` or `learner`."""
+    return Derived(timeout_s, GIVEN) if timeout_s is not None else deadlines.start_s(size)

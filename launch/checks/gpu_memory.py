@@ -116,15 +116,15 @@ def has_tied_head(config: Mapping[str, Any]) -> bool:
 
 def rank_memory(shape: ModelShape, plan: RankPlan) -> Parts:
     """Of one rank at its fullest moment."""
-    each, count = BYTES[plan.dtype], shape.parameters
+    itemsize, count = BYTES[plan.dtype], shape.parameters
     parts = [*_states(shape, plan)]
     if plan.critic:
         parts.append(("critic", sum(size for _, size in _states(shape, plan))))
     training = _activation_bytes(shape, plan) + _layer(shape, plan) + _head(shape, plan)
     frozen = 0.0
     if plan.reference:
-        whole = count if plan.teacher is None else plan.teacher
-        frozen = each * (whole / plan.ranks if plan.zero_stage == 3 else whole)
+        parameters = count if plan.teacher is None else plan.teacher
+        frozen = itemsize * (parameters / plan.ranks if plan.zero_stage == 3 else parameters)
     if plan.reference and plan.offload_reference:
         # It comes for its own passes, which keep no activations, and leaves before the first gradient.
         visiting = 0.0 if plan.zero_stage == 3 else frozen
@@ -139,22 +139,22 @@ def _states(shape: ModelShape, plan: RankPlan) -> Parts:
     if plan.adapter:
         # DeepSpeed sees the adapter alone. ZeRO-3 is refused with one: the model is whole on every rank.
         adapter = replace(shape, parameters=plan.adapter, vocab=0)
-        (_, own), *rest = _states(adapter, replace(plan, adapter=0))
-        return (("weights", float(BYTES[plan.dtype] * shape.parameters)), ("adapter", own), *rest)
-    each, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
+        (_, adapter_bytes), *rest = _states(adapter, replace(plan, adapter=0))
+        return (("weights", float(BYTES[plan.dtype] * shape.parameters)), ("adapter", adapter_bytes), *rest)
+    itemsize, count, part = BYTES[plan.dtype], float(shape.parameters), shape.parameters / plan.ranks
     bf16, ends = plan.dtype == "bfloat16", 2 * shape.vocab * shape.hidden * BYTES[plan.dtype]
-    buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * each + ends
+    buckets = 2 * min(BUCKET_PARAMETERS, shape.parameters) * itemsize + ends
     # AdamW's two moments, and masters in fp32, which only ZeRO-3 omits if the weights are fp32 already.
     optimizer = (8 if plan.zero_stage == 3 and not bf16 else 12) * part
     if plan.zero_stage == 1:
         # Gradients that bf16 ones are added up in stay whole in fp32 on every rank: DeepSpeed's BF16_Optimizer.
-        weights, gradients = each * count, (4 + each if bf16 else each) * count
+        weights, gradients = itemsize * count, (4 + itemsize if bf16 else itemsize) * count
     else:
-        weights = each * count
+        weights = itemsize * count
         gradients = 4 * part * (2 if bf16 else 1) + buckets  # twice: the step makes a copy for AdamW
     if plan.zero_stage == 3:
-        live = min(LIVE_PARAMETERS, shape.parameters) * each + ends / 2
-        weights, gradients = each * part + live, 4 * part
+        live = min(LIVE_PARAMETERS, shape.parameters) * itemsize + ends / 2
+        weights, gradients = itemsize * part + live, 4 * part
         if plan.offload == "all":
             weights = live
     if plan.offload != "none":
@@ -167,14 +167,14 @@ def host_memory(shape: ModelShape, plan: RankPlan, ranks: int) -> Parts:
 
     Offloaded are masters, two moments and the gradients that the step reads: 16 bytes a parameter.
     """
-    each, models = BYTES[plan.dtype], 2 if plan.critic else 1
+    itemsize, models = BYTES[plan.dtype], 2 if plan.critic else 1
     share = (plan.adapter or shape.parameters) * ranks / plan.ranks
     parts = []
     if plan.offload != "none":
-        parts.append(("offloaded", share * (16 + (each if plan.offload == "all" else 0)) * models))
+        parts.append(("offloaded", share * (16 + (itemsize if plan.offload == "all" else 0)) * models))
     if plan.reference and plan.offload_reference:
-        whole = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
-        parts.append(("reference", each * (whole / plan.ranks if plan.zero_stage == 3 else whole)))
+        parameters = ranks * float(shape.parameters if plan.teacher is None else plan.teacher)
+        parts.append(("reference", itemsize * (parameters / plan.ranks if plan.zero_stage == 3 else parameters)))
     return (*parts, ("a checkpoint", checkpoint_bytes(shape, plan) * ranks / plan.ranks))
 
 
@@ -185,16 +185,16 @@ def checkpoint_bytes(shape: ModelShape, plan: RankPlan) -> float:
 
 
 def parameter_bytes(dtype: str, zero_stage: int, *, critic: bool) -> int:
-    """The same of one parameter."""
-    each, models = BYTES[dtype], 2 if critic else 1
-    return (12 + (each if zero_stage < 3 else 0)) * models + each
+    """`checkpoint_bytes` per parameter."""
+    itemsize, models = BYTES[dtype], 2 if critic else 1
+    return (12 + (itemsize if zero_stage < 3 else 0)) * models + itemsize
 
 
 def _activation_bytes(shape: ModelShape, plan: RankPlan) -> float:
     """Of the forward pass, for the backward pass: a hidden state for each layer, or all that the layers computed."""
-    each = BYTES[plan.dtype]
+    itemsize = BYTES[plan.dtype]
     if plan.checkpointing:
-        return float(shape.layers * plan.row_tokens * shape.hidden * each)
+        return float(shape.layers * plan.row_tokens * shape.hidden * itemsize)
     return (shape.layers - 1) * _layer(shape, plan)
 
 
@@ -205,18 +205,18 @@ def _layer(shape: ModelShape, plan: RankPlan) -> float:
 def _head(shape: ModelShape, plan: RankPlan) -> float:
     """Logits of a chunk as the head gives them, three times in fp32 (logits, log-probabilities, their exponentials),
     the gradients of both, and that of the head's weight."""
-    each, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.row_tokens) * shape.vocab
-    return logits * (2 * each + 4 * 4) + shape.vocab * shape.hidden * each
+    itemsize, logits = BYTES[plan.dtype], min(plan.logit_chunk, plan.row_tokens) * shape.vocab
+    return logits * (2 * itemsize + 4 * 4) + shape.vocab * shape.hidden * itemsize
 
 
 def engine_memory(shape: ModelShape, plan: EnginePlan) -> tuple[Parts, float]:
     """(the parts on one GPU, tokens whose keys and values fit into what is left)."""
-    each, split = BYTES[plan.dtype], plan.tensor_parallel
-    weights = each * shape.parameters / split
-    working = ENGINE_TOKENS * shape.token_bytes * each / split + 2 * plan.max_num_seqs * shape.vocab * 4
-    adapter = float(each * plan.adapter)  # every process of a divided engine may hold one of its matrices whole
+    itemsize, split = BYTES[plan.dtype], plan.tensor_parallel
+    weights = itemsize * shape.parameters / split
+    working = ENGINE_TOKENS * shape.token_bytes * itemsize / split + 2 * plan.max_num_seqs * shape.vocab * 4
+    adapter = float(itemsize * plan.adapter)  # every process of a divided engine may hold one of its matrices whole
     cache = plan.card * plan.share - weights - working - adapter
-    of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * each
+    of_token = 2 * shape.layers * max(1, shape.kv_heads // split) * shape.head_dim * itemsize
     parts = (("weights", weights), *((("adapter", adapter),) if adapter else ()), ("one step", working))
     return (*parts, ("KV cache", cache)), cache / of_token
 
@@ -227,8 +227,8 @@ def scoring_share(vocab: int, chunk: int, card: float, most: float) -> float:
     vLLM computes them for a chunk of tokens at once, over the whole vocabulary on each card, outside of what it
     profiles. Rounded down to a hundredth; at least one.
     """
-    left = 1.0 - (SCORE_BYTES * chunk * vocab + OUTSIDE) / card
-    return max(0.01, min(most, math.floor(100 * left) / 100))
+    free_share = 1.0 - (SCORE_BYTES * chunk * vocab + OUTSIDE) / card
+    return max(0.01, min(most, math.floor(100 * free_share) / 100))
 
 
 def total(parts: Parts) -> float:

@@ -93,8 +93,8 @@ def gpu_plan(
         node = f"on a node with {plural(together, 'rank')}, while a checkpoint is written"
         rows.append(MemoryRow(name="host", parts=_node(shape, plan, recipe, device, together), of=ram, note=node))
         problems.append(_too_small_for_node(shape, plan, recipe, device, card, ram, together))
-    said = f"{shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy / GIGA:.1f} GB a copy"
-    return GpuPlan(model=said, rows=rows, problem=next((found for found in [*problems, problem] if found), None))
+    summary = f"{shape.parameters / GIGA:.2f} G parameters in {dtype}: {copy / GIGA:.1f} GB a copy"
+    return GpuPlan(model=summary, rows=rows, problem=next((reason for reason in [*problems, problem] if reason), None))
 
 
 def _versions_row(recipe: RecipeConfig, device: Device) -> MemoryRow:
@@ -150,15 +150,15 @@ def _fullest(
 ) -> tuple[str, RankPlan | None]:
     """The stage in which a rank needs most."""
     plans = _rank_plans(shape, [recipe for _, recipe in training], dtype)
-    found = list(zip([name for name, _ in training], plans, strict=True))
-    return max(found, key=lambda each: total(rank_memory(shape, each[1])), default=("", None))
+    pairs = list(zip([name for name, _ in training], plans, strict=True))
+    return max(pairs, key=lambda pair: total(rank_memory(shape, pair[1])), default=("", None))
 
 
 def _rank_plans(shape: ModelShape, training: Sequence[RecipeConfig], dtype: str) -> list[RankPlan]:
     """Of the stages that train. Where one of them trains all weights, the adapters stand on what it leaves, and the
     model that the run began with is another one."""
-    moved = any(not each.model.lora.rank for each in training)
-    return [_rank_plan(shape, each, dtype, moved=moved) for each in training]
+    moved = any(not recipe.model.lora.rank for recipe in training)
+    return [_rank_plan(shape, recipe, dtype, moved=moved) for recipe in training]
 
 
 def _rank_plan(shape: ModelShape, recipe: RecipeConfig, dtype: str, *, moved: bool) -> RankPlan:
@@ -208,31 +208,31 @@ def _remedies(plan: RankPlan, shortest_row: int) -> Iterator[tuple[str, RankPlan
 
 
 def _too_small_for_rank(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
-    def fits(tried: RankPlan) -> bool:
-        return total(rank_memory(shape, tried)) <= card * GIGA
+    def fits(trial: RankPlan) -> bool:
+        return total(rank_memory(shape, trial)) <= card * GIGA
 
     if fits(plan):
         return None
     window = recipe.engine.max_model_len
-    remedy = next((key for key, tried in _remedies(plan, window) if fits(tried)), None)
+    remedy = next((key for key, trial in _remedies(plan, window) if fits(trial)), None)
     if remedy is None:  # not one key alone: what saves most, and then as many ranks as it takes
         zero = plan.zero_stage if plan.adapter else 3
-        whole = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
-        more = next((key for key, tried in _remedies(whole, window) if fits(tried)), "a shorter engine.max_model_len")
+        lean = replace(plan, checkpointing=True, zero_stage=zero, offload_reference=plan.reference)
+        more = next((key for key, trial in _remedies(lean, window) if fits(trial)), "a shorter engine.max_model_len")
         keys = ["model.gradient_checkpointing=true"] * (not plan.checkpointing)
         keys += ["learner.zero_stage=3"] * (plan.zero_stage < zero)
         keys += ["learner.offload_reference=true"] * (plan.reference and not plan.offload_reference)
-        remedy = " and ".join(keys if fits(whole) else [*keys, more])
-    needed = total(rank_memory(shape, plan)) / GIGA
-    return f"a learner rank needs about {needed:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
+        remedy = " and ".join(keys if fits(lean) else [*keys, more])
+    rank_gb = total(rank_memory(shape, plan)) / GIGA
+    return f"a learner rank needs about {rank_gb:.0f} GB of a GPU's {card:g} (cluster.gpu_memory_gb): try {remedy}"
 
 
 def _node(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, device: Device, together: int) -> Parts:
     """together: ranks on it."""
-    kept = host_memory(shape, plan, together)
+    parts = host_memory(shape, plan, together)
     if recipe.cluster.weights_dir is not None:
-        return kept
-    return (*kept, ("versions", float(weights_bytes(recipe, device) or 0)))
+        return parts
+    return (*parts, ("versions", float(weights_bytes(recipe, device) or 0)))
 
 
 def _too_small_for_node(
@@ -244,25 +244,25 @@ def _too_small_for_node(
     ram: float | None,
     together: int,
 ) -> str | None:
-    needed = total(_node(shape, plan, recipe, device, together))
-    if ram is None or needed <= ram:
+    need = total(_node(shape, plan, recipe, device, together))
+    if ram is None or need <= ram:
         return None
     on_card = replace(plan, offload="none", offload_reference=False)
     host = total(_node(shape, on_card, recipe, device, together))
     fits = total(rank_memory(shape, on_card)) <= card * GIGA and host <= ram
     remedy = "learner.offload=none learner.offload_reference=false" if fits else "ranks on more nodes, or one with more"
-    return f"the learner ranks of a node keep {needed / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
+    return f"the learner ranks of a node keep {need / GIGA:.0f} GB in its RAM of {ram / GIGA:.0f} GB: try {remedy}"
 
 
 def too_full(shape: ModelShape, plan: RankPlan, recipe: RecipeConfig, card: float) -> str | None:
     """Why a rank and an engine cannot share a card; None where they can, or have one each."""
-    needed, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
-    if not recipe.cluster.share_gpu or needed + share * card <= card * VLLM_SHARE:
+    need, share = total(rank_memory(shape, plan)) / GIGA, recipe.engine.gpu_memory_utilization
+    if not recipe.cluster.share_gpu or need + share * card <= card * VLLM_SHARE:
         return None
-    left = math.floor(100 * (VLLM_SHARE - needed / card)) / 100
-    least = f"engine.gpu_memory_utilization={left:g}" if left >= LEAST_SHARE else "cluster.share_gpu=false"
-    both = f"a rank of {needed:.1f} GB and an engine of {share * card:.1f} GB (engine.gpu_memory_utilization={share:g})"
-    return f"{both} do not fit on one GPU of {card:g} GB, of which they may fill {VLLM_SHARE:.0%}: try {least}"
+    free_share = math.floor(100 * (VLLM_SHARE - need / card)) / 100
+    least = f"engine.gpu_memory_utilization={free_share:g}" if free_share >= LEAST_SHARE else "cluster.share_gpu=false"
+    pair = f"a rank of {need:.1f} GB and an engine of {share * card:.1f} GB (engine.gpu_memory_utilization={share:g})"
+    return f"{pair} do not fit on one GPU of {card:g} GB, of which they may fill {VLLM_SHARE:.0%}: try {least}"
 
 
 def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None) -> int | None:
@@ -276,8 +276,8 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
     config, dtype = model_config(recipe), dtype_of(recipe.model.dtype, device)
     shape = shape_of(config, parameters) if config is not None else None
     if shape is None:
-        known = "a model whose sizes are known, to divide the GPU by"
-        raise BadInput(key="cluster.share_gpu", found=True, expected=known)
+        expected = "a model whose sizes are known, to divide the GPU by"
+        raise BadInput(key="cluster.share_gpu", found=True, expected=expected)
     if recipe.cluster.gpu_memory_gb is None and not local_gpus():
         raise BadInput(
             "this machine has no GPU to ask",
@@ -285,14 +285,14 @@ def shared_cache_mb(recipe: RecipeConfig, device: Device, parameters: int | None
             expected="the memory of the shared GPU, in GB",
         )
     parts, _ = engine_memory(shape, engine_plan(recipe, dtype, card_gb(recipe.cluster), shape))
-    found = int(dict(parts)["KV cache"] / 2**20)
-    if found <= 0:
+    cache_mb = int(dict(parts)["KV cache"] / 2**20)
+    if cache_mb <= 0:
         share = recipe.engine.gpu_memory_utilization
         raise BadInput(
             "no memory is left for the engine's KV cache", key="engine.gpu_memory_utilization", found=share,
             expected="more, or cluster.share_gpu=false",
         )  # fmt: skip
-    return found
+    return cache_mb
 
 
 # -- engines ----------------------------------------------------------------------------------------------------------
@@ -310,12 +310,12 @@ def plan_engine(shape: ModelShape, recipe: RecipeConfig, dtype: str, card: float
     if tokens >= window:
         return line, None
     tries = engine_remedies(shape, plan)
-    remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), None)
+    remedy = next((key for key, trial in tries if engine_memory(shape, trial)[1] >= window), None)
     shorter = int(tokens) // 1024 * 1024
     remedy = remedy or (f"engine.max_model_len={shorter}" if shorter > 0 else "cards with more memory")
-    needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
-    said = f"an engine needs {needed:.0f} GB for weights and one step and room for engine.max_model_len={window}"
-    return line, f"{said}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
+    engine_gb = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    problem = f"an engine needs {engine_gb:.0f} GB for weights and one step and room for engine.max_model_len={window}"
+    return line, f"{problem}, of {plan.share * card:.0f} GB (engine.gpu_memory_utilization): try {remedy}"
 
 
 def engine_plan(recipe: RecipeConfig, dtype: str, card: float, shape: ModelShape | None = None) -> EnginePlan:
@@ -337,10 +337,10 @@ def reference_share(recipe: RecipeConfig) -> float:
     """Of its cards that the engine of a served reference takes; nothing else is on them."""
     engine = recipe.engine
     config = text_of(load_model_config(str(recipe.learner.served_teacher), TEACHER) or {})
-    vocab, given = config.get("vocab_size"), engine.vllm.get("max_num_batched_tokens")
+    vocab, setting = config.get("vocab_size"), engine.vllm.get("max_num_batched_tokens")
     if not isinstance(vocab, int):
         return VLLM_SHARE
-    batched = given if isinstance(given, int) else max(PREFILL_TOKENS, engine.max_num_seqs + 1)
+    batched = setting if isinstance(setting, int) else max(PREFILL_TOKENS, engine.max_num_seqs + 1)
     return scoring_share(vocab, min(batched, engine.max_model_len), card_gb(recipe.cluster) * GIGA, VLLM_SHARE)
 
 

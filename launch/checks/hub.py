@@ -55,9 +55,9 @@ def require(name: str, where: str) -> str | None:
     """
     if name in PACKAGED:
         return None
-    here = find_cached(name)
+    cached = find_cached(name)
     if is_offline():
-        if here is None:
+        if cached is None:
             raise BadInput(
                 f"no folder, not downloaded before, and {OFFLINE} is set: nothing is downloaded", where=where
             )
@@ -65,12 +65,12 @@ def require(name: str, where: str) -> str | None:
     reason = _unreachable()
     if reason is None:
         return None
-    if here is None:
+    if cached is None:
         raise BadInput(
             f"no folder, not downloaded before, and {reason}; download it elsewhere, give its folder", where=where
         )
     os.environ[OFFLINE] = "1"
-    return f"{reason}: the copy of {name} in {here} is used ({OFFLINE}=1 says so from the start)"
+    return f"{reason}: the copy of {name} in {cached} is used ({OFFLINE}=1 says so from the start)"
 
 
 def explain_missing(name: str) -> str:

@@ -76,10 +76,10 @@ def named_shape(word: str) -> str:
     """The known model that --shape means: a size such as 7b, or a name of KNOWN. Raises BadInput."""
     name = SHAPES.get(word.lower(), word)
     if name not in KNOWN:
-        found = word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
+        excerpt = word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
         raise BadInput(
             key="--shape",
-            found=found,
+            found=excerpt,
             expected=f"one of {', '.join(SHAPES)}, or a known hub name{_nearest_shape(word)}",
         )
     return name
@@ -90,5 +90,5 @@ def _nearest_shape(word: str) -> str:
     number = re.match(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", word)
     if number is None or "/" in word:
         return nearest(word, [*SHAPES, *KNOWN], otherwise="")
-    size = min(SHAPES, key=lambda each: abs(float(each.removesuffix("b")) - float(number[0])))
+    size = min(SHAPES, key=lambda name: abs(float(name.removesuffix("b")) - float(number[0])))
     return f" (did you mean {size!r}?)"

@@ -45,12 +45,12 @@ def advise_stop_deadline(stop_deadline_s: float) -> str | None:
     """What to do where `ray job stop` would kill this job before its last checkpoint is written."""
     if not inside_ray_job():
         return None
-    wait, needed = float(os.environ.get(STOP_WAIT, STOP_WAIT_S)), stop_wait_s(stop_deadline_s)
-    if wait >= needed:
+    wait, least_wait = float(os.environ.get(STOP_WAIT, STOP_WAIT_S)), stop_wait_s(stop_deadline_s)
+    if wait >= least_wait:
         return None
     return (
         f"`ray job stop` kills this job after {wait:g} s: for checkpoint.stop_deadline_s={stop_deadline_s:g} submit it "
-        f'with --runtime-env-json \'{{"env_vars": {{"{STOP_WAIT}": "{needed}"}}}}\''
+        f'with --runtime-env-json \'{{"env_vars": {{"{STOP_WAIT}": "{least_wait}"}}}}\''
     )
 
 
@@ -95,20 +95,20 @@ def first_card() -> tuple[str, int] | None:
     NVIDIA's tool knows whole cards, and is not in every container: of an instance (MIG) and without the tool CUDA is
     asked, by a process of its own.
     """
-    known = next(iter(local_cards()), None)
-    if known is not None and not known.parted:
-        return known.name, known.mib * 2**20
+    card = next(iter(local_cards()), None)
+    if card is not None and not card.parted:
+        return card.name, card.mib * 2**20
     return ask_cuda() if local_gpus() else None
 
 
 def ask_cuda() -> tuple[str, int] | None:
     with cards_shown():
         try:
-            done = subprocess.run([sys.executable, "-c", ASK_CUDA], capture_output=True, text=True, timeout=ASK_CUDA_S)
+            child = subprocess.run([sys.executable, "-c", ASK_CUDA], capture_output=True, text=True, timeout=ASK_CUDA_S)
         except subprocess.TimeoutExpired:
             return None
-    size, _, name = done.stdout.strip().partition(" ")
-    return (name, int(size)) if done.returncode == 0 and size.isdigit() else None
+    size, _, name = child.stdout.strip().partition(" ")
+    return (name, int(size)) if child.returncode == 0 and size.isdigit() else None
 
 
 def runs_elsewhere(config: ClusterConfig, device: Device) -> bool:
@@ -138,24 +138,24 @@ def cuda_unusable() -> str | None:
     return explain_cuda(torch.__version__, torch.version.cuda, driver_cuda(), driver_release())
 
 
-def explain_cuda(torch_version: str, built_for: str | None, known: int | None, release: str | None) -> str | None:
-    """built_for: the CUDA version of torch. known: the newest that the driver's library knows, 13000 for 13.0.
+def explain_cuda(torch_version: str, built_for: str | None, newest_cuda: int | None, release: str | None) -> str | None:
+    """built_for: the CUDA version of torch. newest_cuda: the newest that the driver's library knows, 13000 for 13.0.
 
     release: of the driver. A newer library with an older driver (NVIDIA's cuda-compat) counts: it is what torch asks.
     """
     if built_for is None:
         return f"no CUDA: torch {torch_version} is a build for CPUs: `make setup-gpu` installs the one for GPUs"
     major = int(built_for.partition(".")[0])
-    needed = f"torch {torch_version} needs CUDA {built_for}"
+    requirement = f"torch {torch_version} needs CUDA {built_for}"
     if major in OLDEST_DRIVER:
-        needed += f", which NVIDIA's driver {OLDEST_DRIVER[major]} or newer has"
-    if known is None and release is None:
-        return f"no CUDA: there is no NVIDIA driver here (libcuda.so.1 does not load); {needed}"
-    found = f"NVIDIA driver {release or 'of unknown release'}"
-    if known is None:
-        return f"no CUDA: {found}, but libcuda.so.1 does not load: is the container started with GPUs? {needed}"
-    if known // 1000 < major:
-        return f"no CUDA: {found} knows CUDA up to {known // 1000}.{known % 1000 // 10}; {needed}"
+        requirement += f", which NVIDIA's driver {OLDEST_DRIVER[major]} or newer has"
+    if newest_cuda is None and release is None:
+        return f"no CUDA: there is no NVIDIA driver here (libcuda.so.1 does not load); {requirement}"
+    driver = f"NVIDIA driver {release or 'of unknown release'}"
+    if newest_cuda is None:
+        return f"no CUDA: {driver}, but libcuda.so.1 does not load: is the container started with GPUs? {requirement}"
+    if newest_cuda // 1000 < major:
+        return f"no CUDA: {driver} knows CUDA up to {newest_cuda // 1000}.{newest_cuda % 1000 // 10}; {requirement}"
     return None
 
 
@@ -172,7 +172,7 @@ def driver_cuda() -> int | None:
 def driver_release() -> str | None:
     """ "580.65.06", of the kernel's module."""
     try:
-        found = re.search(r"(?:Module|for \S+)\s+(\d+\.[\d.]+)", MODULE.read_text())
+        match = re.search(r"(?:Module|for \S+)\s+(\d+\.[\d.]+)", MODULE.read_text())
     except OSError:
         return None
-    return found[1] if found else None
+    return match[1] if match else None

@@ -25,8 +25,8 @@ class MemoryRow:
         return total(self.parts)
 
     def made_of(self, unit: str) -> str:
-        each = " + ".join(f"{format_amount(size, unit)} {what}" for what, size in self.parts)
-        return f"{each} ({self.note})" if self.note else each
+        amounts = " + ".join(f"{format_amount(size, unit)} {label}" for label, size in self.parts)
+        return f"{amounts} ({self.note})" if self.note else amounts
 
 
 def format_amount(count: float, unit: str) -> str:
@@ -38,8 +38,8 @@ def format_rows(rows: Iterable[MemoryRow], unit: str) -> list[str]:
     """A heading and a line for each row."""
     lines = [f"{'memory':<11}{unit:>8}{'of':>8}   made of"]
     for row in rows:
-        there = "" if row.of is None else f"{row.of / UNITS[unit][0]:,.0f}"
-        lines.append(f"  {row.name:<9}{format_amount(row.needed, unit):>8}{there:>8}   {row.made_of(unit)}")
+        limit = "" if row.of is None else f"{row.of / UNITS[unit][0]:,.0f}"
+        lines.append(f"  {row.name:<9}{format_amount(row.needed, unit):>8}{limit:>8}   {row.made_of(unit)}")
     return lines
 
 

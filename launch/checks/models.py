@@ -70,14 +70,14 @@ def check_architecture(config: Config, name: str, *, learner: bool) -> None:
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise BadInput("config.json names no model_type", where=name, expected="a Hugging Face causal language model")
-    causal = [each for each in config.get("architectures") or [] if "CausalLM" in each or "LMHead" in each]
+    causal = [arch for arch in config.get("architectures") or [] if "CausalLM" in arch or "LMHead" in arch]
     encoder = kind in ENCODERS or bool(config.get("is_encoder_decoder"))
     reason = ENCODER if encoder and not causal else None
     if reason is None and learner:
         reason = REFUSED.get(kind) or next((reason for sign, reason in SIGNS if sign(config)), None)
     if reason is not None:
-        what = "trained" if learner else "played"
-        raise BadInput(f"a {kind} model cannot be {what}: {reason} (docs/models.md lists what can)", where=name)
+        verb = "trained" if learner else "played"
+        raise BadInput(f"a {kind} model cannot be {verb}: {reason} (docs/models.md lists what can)", where=name)
 
 
 def describe_untried(config: Config) -> list[str]:
@@ -132,9 +132,9 @@ def check_division(sizes: Config, ways: int, key: str) -> None:
     heads, kv_heads, inner = (next((sizes[key] for key in keys if sizes.get(key)), None) for keys in SIZE_KEYS)
     kv_heads = kv_heads or heads
     if isinstance(heads, int) and isinstance(kv_heads, int):
-        whole = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
+        divides = heads % ways == 0 and (kv_heads % ways == 0 or ways % kv_heads == 0)
         expected = f"a divisor of the model's {heads} attention heads, and a divisor or multiple of its {kv_heads}"
-        require(whole, key, ways, f"{expected} key-value heads")
+        require(divides, key, ways, f"{expected} key-value heads")
     if isinstance(inner, int):
         require(inner % ways == 0, key, ways, f"a divisor of the model's intermediate_size={inner}")
 
@@ -155,10 +155,10 @@ def check_window(recipe: RecipeConfig, path: str | None, *, learner: bool) -> No
         return
     longest = positions_of(config)
     if longest is not None and longest < window:
-        what = f"the model was trained on {longest} positions"
+        reason = f"the model was trained on {longest} positions"
         longer = "learner.rope_theta_scale above 1 for a longer one" if learner else "a checkpoint of longer ones"
         raise BadInput(
-            what, key="engine.max_model_len", found=window, expected=f"{longest} at most with {path}, or {longer}"
+            reason, key="engine.max_model_len", found=window, expected=f"{longest} at most with {path}, or {longer}"
         )
 
 
@@ -166,8 +166,8 @@ def require_fixed_rope(config: Config, path: str, window: int) -> None:
     """Raises BadInput for a model of packed rows whose RoPE changes within the window."""
     change = rope_change_of(config)
     if change is not None and change[0] < window:
-        what = f"the model's RoPE ({change[1]}) changes with the length of a text, and so with what is packed with it"
-        raise BadInput(what, key="engine.max_model_len", found=window, expected=f"{change[0]} at most with {path}")
+        reason = f"the model's RoPE ({change[1]}) changes with the length of a text, and so with what is packed with it"
+        raise BadInput(reason, key="engine.max_model_len", found=window, expected=f"{change[0]} at most with {path}")
 
 
 def _sizes_of(recipe: RecipeConfig, path: str | None) -> dict[str, Any]:
@@ -213,5 +213,5 @@ def _parameters(path: Path, name: str) -> int:
         with safe_open(path, framework="numpy") as file:  # checks that the numbers fill the rest of the file
             return sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        what = f"{path.name} ({path.stat().st_size:,} bytes) is no whole safetensors file"
-        raise BadInput(f"{what} ({error}): download it again", where=name) from error
+        reason = f"{path.name} ({path.stat().st_size:,} bytes) is no whole safetensors file"
+        raise BadInput(f"{reason} ({error}): download it again", where=name) from error

@@ -13,17 +13,17 @@ from rlsys.types import Task
 
 
 def try_functions_of(
-    scored: Iterable[tuple[RecipeConfig, Sequence[Task]]], begun: Callable[[str], None] | None = None
+    scored: Iterable[tuple[RecipeConfig, Sequence[Task]]], warn: Callable[[str], None] | None = None
 ) -> None:
-    """Each reward on tasks that it scores. begun: what tells a run that is continued; without it a function that does
+    """Each reward on tasks that it scores. warn: what tells a run that is continued; without it a function that does
     not pass is refused, with BadInput."""
-    asked = {(config_key(each.reward), config_key(each.env)): (each.reward, tasks) for each, tasks in scored if tasks}
-    for (_, source), (reward, tasks) in asked.items():
+    pairs = {(config_key(case.reward), config_key(case.env)): (case.reward, tasks) for case, tasks in scored if tasks}
+    for (_, source), (reward, tasks) in pairs.items():
         if not isinstance(reward, FunctionsRewardConfig):
             continue
         try:
             try_once(reward, tasks, source)
         except BadInput as error:
-            if begun is None:
+            if warn is None:
                 raise
-            begun(f"warning: {error}; the run was begun with it, and goes on")
+            warn(f"warning: {error}; the run was begun with it, and goes on")

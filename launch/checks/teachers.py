@@ -24,8 +24,8 @@ SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 def teachers_of(recipes: Iterable[RecipeConfig], *, loaded_by_ranks: bool = False) -> list[str]:
     """The other models that the stages are compared with, each once. loaded_by_ranks: without those that are served."""
     learners = (recipe.learner for recipe in recipes)
-    known = (each.teacher for each in learners if not (loaded_by_ranks and each.serve_reference))
-    return list(dict.fromkeys(teacher for teacher in known if teacher is not None))
+    teachers = (learner.teacher for learner in learners if not (loaded_by_ranks and learner.serve_reference))
+    return list(dict.fromkeys(teacher for teacher in teachers if teacher is not None))
 
 
 def check_serving(recipe: RecipeConfig, gpus: int) -> None:
@@ -35,8 +35,8 @@ def check_serving(recipe: RecipeConfig, gpus: int) -> None:
     config = load_model_config(path, KEY) or {}
     longest = positions_of(config)
     if longest is not None and longest < window:
-        what = f"its context is {longest} tokens, and a sequence may have {window}"
-        raise BadInput(what, key=KEY, found=path, expected=f"engine.max_model_len={longest} at most")
+        reason = f"its context is {longest} tokens, and a sequence may have {window}"
+        raise BadInput(reason, key=KEY, found=path, expected=f"engine.max_model_len={longest} at most")
     if gpus > 1:
         check_division(text_of(config), gpus, "learner.reference_gpus")
 
@@ -48,16 +48,16 @@ def served_to(trained: Iterable[RecipeConfig]) -> RecipeConfig | None:
     one that no stage serves.
     """
     trained = list(trained)
-    asking = [each for each in trained if each.learner.served_teacher is not None]
+    asking = [recipe for recipe in trained if recipe.learner.served_teacher is not None]
     for idle in trained if not asking else ():
         if (gpus := idle.learner.reference_gpus) != 1:
             raise BadInput(key="learner.reference_gpus", found=gpus, expected="1 without learner.serve_reference=true")
     for name in ("reference", "reference_gpus"):
-        found = list(dict.fromkeys(getattr(each.learner, name) for each in asking))
-        if len(found) > 1:
-            each = " and ".join(map(repr, found))
+        choices = list(dict.fromkeys(getattr(recipe.learner, name) for recipe in asking))
+        if len(choices) > 1:
+            listing = " and ".join(map(repr, choices))
             raise BadInput(
-                f"stages of one run have {each}", key=f"learner.{name}", expected="the same where it is served"
+                f"stages of one run have {listing}", key=f"learner.{name}", expected="the same where it is served"
             )
     return asking[0] if asking else None
 
@@ -94,9 +94,9 @@ def compare_tokens(teacher: Any, tokenizer: Any, path: str, policy: str) -> None
     if ours != theirs:
         differing = sorted((at, token) for token, at in ours.items() ^ theirs.items())
         at = differing[0][0]
-        texts = [next((text for text, other in vocab.items() if other == at), "none") for vocab in (theirs, ours)]
-        what = f"its vocabulary is not that of {policy}: id {at} is {texts[0]!r}, and {texts[1]!r} in the policy"
-        raise BadInput(what, key=KEY, found=path, expected="a model with the policy's tokens: their ids are compared")
+        texts = [next((text for text, token_id in vocab.items() if token_id == at), "none") for vocab in (theirs, ours)]
+        reason = f"its vocabulary is not that of {policy}: id {at} is {texts[0]!r}, and {texts[1]!r} in the policy"
+        raise BadInput(reason, key=KEY, found=path, expected="a model with the policy's tokens: their ids are compared")
     for name in SPECIAL:
         mine, other = getattr(tokenizer, name, None), getattr(teacher, name, None)
         if mine != other:

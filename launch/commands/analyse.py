@@ -69,30 +69,30 @@ def run(options: argparse.Namespace) -> int:
     )
     with files_or_bad_input():
         folder.mkdir(parents=True, exist_ok=True)
-        made = make_figures(group_runs(runs, _words(options.labels)), request)
-    left = {reason: [name for name, lines in made.items() if lines == reason] for reason in (FLAT, ABSENT)}
-    if len(left[ABSENT]) == len(names):
+        figures = make_figures(group_runs(runs, _words(options.labels)), request)
+    skipped = {reason: [name for name, lines in figures.items() if lines == reason] for reason in (FLAT, ABSENT)}
+    if len(skipped[ABSENT]) == len(names):
         raise BadInput(f"{ABSENT} {', '.join(names)}", where=", ".join(map(str, options.run_dirs)))
-    found = [line for lines in made.values() if not isinstance(lines, str) for line in lines]
-    found += [f"{reason}: {', '.join(names)}" for reason, names in left.items() if names]
-    print("\n".join([*found, f"written to {folder}/"]))
+    summary = [line for lines in figures.values() if not isinstance(lines, str) for line in lines]
+    summary += [f"{reason}: {', '.join(names)}" for reason, names in skipped.items() if names]
+    print("\n".join([*summary, f"written to {folder}/"]))
     return 0
 
 
-def _select_names(given: str | None, known: list[str]) -> list[str]:
-    names = list(dict.fromkeys(_words(given))) or known
+def _select_names(text: str | None, choices: list[str]) -> list[str]:
+    names = list(dict.fromkeys(_words(text))) or choices
     for name in names:
-        if name not in known:
-            raise BadInput(f"no figure {name!r}{nearest(name, known)}", key="--figures")
+        if name not in choices:
+            raise BadInput(f"no figure {name!r}{nearest(name, choices)}", key="--figures")
     return names
 
 
-def _words(given: str | None) -> list[str]:
-    return [word.strip() for word in (given or "").split(",") if word.strip()]
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _check_plays(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     plays = dict.fromkeys(play for run in runs for play in list_plays(run.evaluations))
-    known = f"(known: {', '.join(plays) or 'none'})"
+    hint = f"(known: {', '.join(plays) or 'none'})"
     if options.episodes != TRAINING and options.episodes not in plays:
-        raise BadInput(key="--episodes", found=options.episodes, expected=f"training, or a play of these runs {known}")
+        raise BadInput(key="--episodes", found=options.episodes, expected=f"training, or a play of these runs {hint}")

@@ -29,31 +29,31 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     looked = read_run(Path(options.run_dir))
-    found = audit(looked, cheap=options.cheap, show=lambda said: print(f"  {said}", file=sys.stderr))
-    holds = all(each.holds for each in found)
+    checks = audit(looked, cheap=options.cheap, show=lambda message: print(f"  {message}", file=sys.stderr))
+    holds = all(check.holds for check in checks)
     if options.json:
-        print(json.dumps(as_json(found) | {"state": looked.state}, indent=1))
+        print(json.dumps(as_json(checks) | {"state": looked.state}, indent=1))
     else:
-        for line in describe(found):
+        for line in describe(checks):
             print(line)
         if looked.state == "running":
             print("the run is in progress: what it has not written yet is not looked at")
     return 0 if holds else 1
 
 
-def as_json(found: list[Property]) -> dict[str, object]:
+def as_json(checks: list[Property]) -> dict[str, object]:
     properties = {
-        each.name: {"holds": each.holds, "says": each.says, "offenders": list(each.offenders)} for each in found
+        check.name: {"holds": check.holds, "says": check.says, "offenders": list(check.offenders)} for check in checks
     }
-    return {"holds": all(each.holds for each in found), "properties": properties}
+    return {"holds": all(check.holds for check in checks), "properties": properties}
 
 
-def describe(found: list[Property]) -> list[str]:
+def describe(checks: list[Property]) -> list[str]:
     """A line for each property, and below it what does not fit."""
     lines = []
-    for each in found:
-        lines.append(f"{'ok' if each.holds else 'NO':<3} {each.name:<12} {visible(each.says)}")
-        lines += [f"      {visible(offender)}" for offender in each.offenders[:MOST_SHOWN]]
-        if (more := len(each.offenders) - MOST_SHOWN) > 0:
+    for check in checks:
+        lines.append(f"{'ok' if check.holds else 'NO':<3} {check.name:<12} {visible(check.says)}")
+        lines += [f"      {visible(offender)}" for offender in check.offenders[:MOST_SHOWN]]
+        if (more := len(check.offenders) - MOST_SHOWN) > 0:
             lines.append(f"      and {more:,} more (--json lists them)")
     return lines

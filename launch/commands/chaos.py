@@ -77,15 +77,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     config = compose(options.config, options.overrides)
-    stage = next((each.name for each in config.stages if needs_engines(config, each) and each.steps), None)
+    stage = next((stage.name for stage in config.stages if needs_engines(config, stage) and stage.steps), None)
     if stage is None:
         raise BadInput("no stage of it plays and trains", where=options.config, expected="an rl stage")
-    given = [parse_fault(kind, text) for kind in KINDS for text in getattr(options, kind)]
-    if not given and not options.random:
+    faults = [parse_fault(kind, text) for kind in KINDS for text in getattr(options, kind)]
+    if not faults and not options.random:
         raise BadInput("no fault was asked for", expected=", ".join(f"--{kind}" for kind in (*KINDS, "random")))
     members = _members(config)
-    check_targets(given, members)
-    drawn = _draw(options, members) if options.random else iter(())
+    check_targets(faults, members)
+    random_faults = _draw(options, members) if options.random else iter(())
     require(options.starts >= 1, "--starts", options.starts, "at least 1")
     if options.json is not None and not Path(options.json).resolve().parent.is_dir():
         raise BadInput("there is no folder for it", key="--json", found=options.json)
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     if path.exists() and any(path.iterdir()):
         raise BadInput("it is not empty: what was measured would not be the faults", key="--run-dir", found=str(path))
     machines = _machines(config)
-    machines.check(given)
+    machines.check(faults)
     path.mkdir(parents=True, exist_ok=True)
     log = path.with_name(f"{path.name}.log")
     print(f"run directory {path}; its lines go to {log}", flush=True)
@@ -104,18 +104,18 @@ def run(options: argparse.Namespace) -> int:
         disturber = Disturber(command, path, output, _say, machines, most_starts=options.starts)
         most = float("inf") if options.most is None else options.most
         with _orderly_stop():
-            found = disturber.play(given, drawn, stage, most)
-    if found.code == 2 and len(found.starts) <= 1:
+            disturbed = disturber.play(faults, random_faults, stage, most)
+    if disturbed.code == 2 and len(disturbed.starts) <= 1:
         raise BadInput(f"the run was refused: {_last_line(log).removeprefix('rlsys: error: ')}", where=str(log))
     alone = f"{log}: the run failed without a fault: {_last_line(log).removeprefix('rlsys: failed: ')}"
-    if found.failed_alone and not found.done:
+    if disturbed.failed_alone and not disturbed.done:
         raise RunFailed(alone)
-    outcome = settle(found, path)
+    outcome = settle(disturbed, path)
     for line in describe(outcome):
         print(line)
     if options.json:
         Path(options.json).write_text(json.dumps(as_json(outcome), indent=1) + "\n")
-    if found.failed_alone:
+    if disturbed.failed_alone:
         raise RunFailed(alone)
     return 0 if outcome.holds else 1
 
@@ -129,19 +129,19 @@ def _orderly_stop() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that is gone, unwind as Ctrl-C does: the run, which has a session of its own,
     ends, what is stopped continues, and the disk has its room."""
     # Under nohup SIGHUP is ignored, and stays so.
-    caught = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    caught = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN]
 
     def stop(*_: object) -> None:
-        for each in caught:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not break into what the first has begun
+        for signum in caught:
+            signal.signal(signum, signal.SIG_IGN)  # a second one must not break into what the first has begun
         sys.exit(128 + signal.SIGTERM)
 
-    before = {each: signal.signal(each, stop) for each in caught}
+    before = {signum: signal.signal(signum, stop) for signum in caught}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _draw(options: argparse.Namespace, members: Members) -> Iterator[Fault]:
@@ -153,8 +153,8 @@ def _members(config: RunConfig) -> Members:
     recipes = [stage.config for stage in config.stages]
     needs = services_of(config, expected_device(config.recipe.cluster))
     return Members(
-        workers=max(each.rollout.workers for each in recipes),
-        ranks=max(each.learner.ranks for each in recipes),
+        workers=max(recipe.rollout.workers for recipe in recipes),
+        ranks=max(recipe.learner.ranks for recipe in recipes),
         services=sorted({need.name.split("-")[0] for need in needs}),
     )
 

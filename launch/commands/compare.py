@@ -51,13 +51,13 @@ def run(options: argparse.Namespace) -> int:
 # -- what is given ----------------------------------------------------------------------------------------------------
 
 
-def settings_of(given: Sequence[str]) -> list[ComparedSetting]:
+def settings_of(words: Sequence[str]) -> list[ComparedSetting]:
     """Of RESULT, RUN_DIR, or NAME=ONE,ANOTHER. Raises BadInput for a run without results, and two of one name."""
-    split = [("", [word]) if os.path.exists(word) else _split(word) for word in given]
+    split = [("", [word]) if os.path.exists(word) else _split(word) for word in words]
     files = [tuple(_file(Path(path)) for path in paths) for _, paths in split]
     alone = [paths[0] for (name, _), paths in zip(split, files, strict=True) if not name]
-    ways = WAYS[1:] if any(os.path.isdir(word) for word in given) else WAYS
-    calling = next((each for each in ways if len({each(path) for path in alone}) == len(alone)), str)
+    ways = WAYS[1:] if any(os.path.isdir(word) for word in words) else WAYS
+    calling = next((way for way in ways if len({way(path) for path in alone}) == len(alone)), str)
     names = [visible(name or calling(paths[0])) for (name, _), paths in zip(split, files, strict=True)]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

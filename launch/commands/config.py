@@ -64,18 +64,18 @@ def format_keys(sections: Sequence[Section]) -> Iterator[str]:
         yield from (f"{key.name:<40} {short(key.default):<12} {key.kind}" for key in section.keys)
 
 
-def explain_keys(what: str, sections: Sequence[Section]) -> list[str]:
-    """A key, all keys below a section, or the keys that another system calls `what`. Empty if there is none."""
+def explain_keys(name: str, sections: Sequence[Section]) -> list[str]:
+    """A key, all keys below a section, or the keys that another system calls `name`. Empty if there is none."""
     theirs = foreign()
-    if what in theirs.absent:
-        return [f"{what}{theirs.absent[what]}"]
-    ours = {*theirs.several.get(what, ()), *(ours for ours, others in theirs.equivalents.items() if what in others)}
+    if name in theirs.absent:
+        return [f"{name}{theirs.absent[name]}"]
+    ours = {*theirs.several.get(name, ()), *(ours for ours, names in theirs.equivalents.items() if name in names)}
     lines: list[str] = []
     for section in sections:
-        wanted = [key for key in section.keys if key.name in {what, *ours} or key.name.startswith(f"{what}.")]
-        if wanted:
+        keys = [key for key in section.keys if key.name in {name, *ours} or key.name.startswith(f"{name}.")]
+        if keys:
             lines.append(f"# {section.title.replace('`', '')}")
-            lines += [line for key in wanted for line in paragraph(key)]
+            lines += [line for key in keys for line in paragraph(key)]
     return lines
 
 
@@ -85,13 +85,13 @@ def paragraph(key: Key) -> Iterator[str]:
         yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
 
 
-def describe_choice(what: str) -> list[str]:
+def describe_choice(name: str) -> list[str]:
     """The keys of an environment, a reward or an algorithm by its name. Empty where there is none."""
     lines: list[str] = []
     for key, table in TABLES.items():
-        if what in table:
-            lines.append(f"# {key}.name={what}")
-            lines += [line for each in choice_keys(key, table, what) for line in paragraph(each)]
+        if name in table:
+            lines.append(f"# {key}.name={name}")
+            lines += [line for choice in choice_keys(key, table, name) for line in paragraph(choice)]
     return lines
 
 

@@ -46,8 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("recipe", metavar="RECIPE", help="research, icrl, long_cot, graph_rl, swirl, or a set of `rlsys data list`")
     add("--from", dest="origin", metavar="DIR|hub", default="hub", help="source of the files (default: %(default)s)")
     add("--output", metavar="DIR", help=f"folder to write (default: {ROOT}/RECIPE)")
-    one = "your own file in place of a split, such as musique.dev=dev.jsonl; may be repeated"
-    add("--file", metavar="SET.SPLIT=PATH", action="append", default=[], help=one)
+    help_text = "your own file in place of a split, such as musique.dev=dev.jsonl; may be repeated"
+    add("--file", metavar="SET.SPLIT=PATH", action="append", default=[], help=help_text)
     add("--tasks", type=int, metavar="N", help="number of tasks in each training file, at most, drawn by the seed")
     add("--eval-tasks", type=int, metavar="N", help="the same for each evaluation file")
     add("--seed", type=int, default=0, metavar="S", help="seed of all draws (default: %(default)s)")
@@ -126,22 +126,22 @@ def _search(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # nothing to tidy: any kill can be resumed
     recipe = recipe_of(options.recipe)
-    files = dict(_pair(given) for given in options.file)
+    files = dict(_pair(argument) for argument in options.file)
     output = Path(options.output or Path(ROOT) / recipe.name)
     with Bar() as show:
-        made = prepare(recipe, output, config_from_options(Options, options, files=files), show, _say)
+        manifest = prepare(recipe, output, config_from_options(Options, options, files=files), show, _say)
     if recipe.missing:
         _say(f"not made here: {recipe.missing}")
-    _say(f"{output}: {len(made.files)} files, manifest.json says of what")
+    _say(f"{output}: {len(manifest.files)} files, manifest.json says of what")
     for command in next_commands(recipe.name, output):
         _say(f"next: {command}")
     return 0
 
 
-def _pair(given: str) -> tuple[str, str]:
-    name, sign, path = given.partition("=")
+def _pair(argument: str) -> tuple[str, str]:
+    name, sign, path = argument.partition("=")
     if not sign or not path:
-        raise BadInput(key="--file", found=given, expected="SET.SPLIT=PATH, such as musique.dev=dev.jsonl")
+        raise BadInput(key="--file", found=argument, expected="SET.SPLIT=PATH, such as musique.dev=dev.jsonl")
     return name, path
 
 
@@ -152,10 +152,10 @@ def _say(line: str) -> None:
 def _list(options: argparse.Namespace) -> int:
     folder = Folder(options.origin) if options.origin else None
     users = {name: [recipe.name for recipe in RECIPES.values() if SETS[name] in sets_of(recipe)] for name in SETS}
-    for each in SETS.values():
-        print(f"{each.name}: {each.title}; {each.licence}; {each.page}")
-        print(f"  for {', '.join(users[each.name]) or 'no recipe'}")
-        for line in _splits(each, folder):
+    for public_set in SETS.values():
+        print(f"{public_set.name}: {public_set.title}; {public_set.licence}; {public_set.page}")
+        print(f"  for {', '.join(users[public_set.name]) or 'no recipe'}")
+        for line in _splits(public_set, folder):
             print(f"  {line}")
     print("\nrecipes:")
     for recipe in RECIPES.values():
@@ -166,15 +166,15 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _splits(each: PublicSet, folder: Folder | None) -> list[str]:
+def _splits(public_set: PublicSet, folder: Folder | None) -> list[str]:
     lines = []
-    for split, files in each.splits.items():
+    for split, files in public_set.splits.items():
         count = f"{files.count:,} records" if files.count is not None else "no count known"
         hub = ", ".join(files.hub) or "on no hub"
         lines.append(f"{split}: {count}; {hub}; or {' or '.join(files.names)}")
         if folder is not None:
-            found = folder.find(f"{each.name}.{split}", files)
-            lines.append(f"  {', '.join(found) or 'not there'}")
+            paths = folder.find(f"{public_set.name}.{split}", files)
+            lines.append(f"  {', '.join(paths) or 'not there'}")
     return lines
 
 
@@ -182,5 +182,5 @@ def _state(recipe: Recipe, output: Path) -> str:
     manifest = read_manifest(output)
     if manifest is None:
         return f"not prepared in {output}"
-    there = sum((output / note.file).is_file() for note in manifest.files)
-    return f"{there} of {len(recipe.parts)} files in {output}"
+    present = sum((output / note.file).is_file() for note in manifest.files)
+    return f"{present} of {len(recipe.parts)} files in {output}"

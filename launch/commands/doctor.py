@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
     with Progress(Console(stderr=True, highlight=False, soft_wrap=True)) as progress:
         if options.cluster is None:
             progress.doing("looking at this machine")
-            facts, wanted = examine_here(plan)
+            facts, needs = examine_here(plan)
         else:
-            facts, wanted = examine_cluster(plan, options.cluster, progress.doing)
+            facts, needs = examine_cluster(plan, options.cluster, progress.doing)
     seconds = time.monotonic() - began
-    findings = judge(facts, wanted)
+    findings = judge(facts, needs)
     if options.json:
         print(format_json(facts, findings, seconds))
     else:

@@ -109,25 +109,25 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     if options.resume and options.output is None:
         raise BadInput(key="--resume", expected="--output, next to which the transcripts lie")
     earlier = read_earlier(options.against) if options.against is not None else None
-    found = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
+    policy = find_checkpoint(config.recipe, options.checkpoint, ask=not options.dry_run)
     if served is None:
-        recipe = with_trained_args(recipe, options.overrides, found, progress.say)
+        recipe = with_trained_args(recipe, options.overrides, policy, progress.say)
         config = replace(config, stages=(*config.stages[:-1], replace(config.stages[-1], config=recipe)))
-    for each in recipes_of(recipe) if served is not None else ():
-        check_by_text(each.env)
-        own = "{}: the server renders its own prompts"
-        require(not args_of(each.env), "env.template_args", args_of(each.env), own)
-    plays = plays_to_play(recipe, find_training_data(found) if found is not None else None)
+    for env_recipe in recipes_of(recipe) if served is not None else ():
+        check_by_text(env_recipe.env)
+        expected = "{}: the server renders its own prompts"
+        require(not args_of(env_recipe.env), "env.template_args", args_of(env_recipe.env), expected)
+    plays = plays_to_play(recipe, find_training_data(policy) if policy is not None else None)
     plan = describe_plan(plays)  # reads every set
     if options.dry_run:
-        return dry_run(plays, served.described if served is not None else found or "the untrained policy", progress)
+        return dry_run(plays, served.described if served is not None else policy or "the untrained policy", progress)
     if served is None:
         preflight.check(recipe, learner=False)
-    for each in recipes_of(recipe):
-        nodes.check_rollouts(each)
-    scored = [(each.of.recipe, each.of.tasks) for each in plays.values()]
-    for one, tasks in scored:
-        check_columns(one, tasks)
+    for env_recipe in recipes_of(recipe):
+        nodes.check_rollouts(env_recipe)
+    scored = [(entry.of.recipe, entry.of.tasks) for entry in plays.values()]
+    for scored_recipe, tasks in scored:
+        check_columns(scored_recipe, tasks)
     try_functions_of(scored, progress.say if options.resume else None)
     check_needs(needs_of(recipe, plays, served), progress.say)
     addresses = addresses_of_sets(recipe) + ([first_question(served, plays)] if served is not None else [])
@@ -136,32 +136,32 @@ def evaluate(options: argparse.Namespace, progress: Progress) -> int:
     if options.output is not None:
         preflight.check_output(options.output)
     with orderly_exit():
-        if found is None and served is None:
+        if policy is None and served is None:
             progress.say("no checkpoint and no model.path: evaluating the untrained policy")
-        with model_or_scratch(recipe, found, options.output) as model:
+        with model_or_scratch(recipe, policy, options.output) as model:
             progress.say(f"evaluating {model if served is None else served.described} on {plan}")
             renderer = ChatRenderer(model)  # without a tokenizer: said before anything starts
             if served is None:
                 check_prompts(renderer, model, recipes_played(plays), progress.say)
-            who = about_model(model) if served is None else about_served(served, renderer)
-            about = who | about_plays(config, plays)
-            with open_transcripts(options, who, plays) as transcripts:
+            player = about_model(model) if served is None else about_served(served, renderer)
+            metadata = player | about_plays(config, plays)
+            with open_transcripts(options, player, plays) as transcripts:
                 started = time.monotonic()
                 if options.resume and list_pending(plays, transcripts.played):
                     ask_first(addresses, progress)
                 if served is None:
-                    on = partial(play_on_engines, recipe, model, progress, scratch=found is None)
+                    on = partial(play_on_engines, recipe, model, progress, scratch=policy is None)
                 else:
                     on = partial(play_on_endpoint, served, recipe, renderer, plays, transcripts.folder, progress)
                 play(recipe, plays, transcripts, progress, on, served=served is not None)
-                about |= {"seconds": round(time.monotonic() - started, 1)}
-                return finish(options, about, plays, transcripts, earlier, progress)
+                metadata |= {"seconds": round(time.monotonic() - started, 1)}
+                return finish(options, metadata, plays, transcripts, earlier, progress)
 
 
 def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConfig | None) -> list[ServiceNeed]:
     """What its services take. Where a model at an address plays they run in this process, which has every core."""
     at_once = evaluated_at_once(recipe, recipes_played(plays), served=served is not None)
-    episodes = max(at_once, *(each.samples * each.seeds for each in plays.values()))
+    episodes = max(at_once, *(play.samples * play.seeds for play in plays.values()))
     device = expected_device(recipe.cluster)
     if served is None:
         return service_needs(recipes_of(recipe), device, Load(episodes=episodes))
@@ -170,8 +170,8 @@ def needs_of(recipe: RecipeConfig, plays: Mapping[str, Play], served: ServedConf
 
 def first_question(served: ServedConfig, plays: Mapping[str, Play]) -> Address:
     """Sampled as episodes are, with every field that one of them has."""
-    plans = [each.plan() for each in plays.values()]
-    plan = next((each for each in plans if each.temperature), plans[0])
+    plans = [play.plan() for play in plays.values()]
+    plan = next((plan for plan in plans if plan.temperature), plans[0])
     question = Question(
         messages=(),
         max_tokens=plan.max_turn_tokens,
@@ -188,14 +188,14 @@ def ask_first(addresses: Sequence[Address], progress: Progress) -> None:
     ask_all(addresses, progress.say)
 
 
-def dry_run(plays: Mapping[str, Play], who: str, progress: Progress) -> int:
+def dry_run(plays: Mapping[str, Play], player: str, progress: Progress) -> int:
     """What would be played, and by whom."""
-    progress.say(f"{who} would play {describe_plan(plays)}")
+    progress.say(f"{player} would play {describe_plan(plays)}")
     for name, play in plays.items():
-        tasks, each = len(play.of.tasks), play.samples * play.seeds
+        tasks, per_task = len(play.of.tasks), play.samples * play.seeds
         turns = make_world(play.of.recipe.env).max_turns
-        episodes = f"episodes, {name} = {tasks} tasks x {play.samples} x {play.seeds} seeds = {tasks * each}"
-        progress.say(f"{episodes}, of at most {turns} messages: {tasks * each * turns} answers of the model")
+        episodes = f"episodes, {name} = {tasks} tasks x {play.samples} x {play.seeds} seeds = {tasks * per_task}"
+        progress.say(f"{episodes}, of at most {turns} messages: {tasks * per_task * turns} answers of the model")
     return 0
 
 
@@ -218,7 +218,7 @@ def play_on_endpoint(
     """folder: of the transcripts. The model's answers lie there too: no question is asked twice."""
     from launch.driver.run.served import on_endpoint  # Ray behind it
 
-    plans = [each.plan() for each in plays.values()]
+    plans = [play.plan() for play in plays.values()]
     playing = recipes_of(recipe)
     on_endpoint(served, recipe, renderer, folder / ANSWERS, progress, work, plans=plans, playing=playing)
 
@@ -237,7 +237,7 @@ def play(
     on: starts what plays, and ends it. served: by a model at an address, of which more failures than
     `loop.max_failed_share` end it as soon as they say something. Raises RunFailed then.
     """
-    total = sum(len(each.of.tasks) for each in plays.values())
+    total = sum(len(play.of.tasks) for play in plays.values())
     done = sum(len(played) for played in transcripts.played.values())
     if done:
         progress.say(f"{done} of {total} groups have been played already: {transcripts.folder}")
@@ -247,17 +247,17 @@ def play(
 
     async def work(pool: Plays) -> None:
         waiting = list_pending(plays, transcripts.played)
-        progress.say(f"playing {sum(each.plan.group_size for each in waiting)} episodes")
+        progress.say(f"playing {sum(pending.plan.group_size for pending in waiting)} episodes")
         progress.doing("groups played")
         at_once = evaluated_at_once(recipe, recipes_played(plays), served=served)
         await play_each(pool, waiting, at_once, finished)
 
-    def finished(each: PendingGroup, group: Group) -> None:
+    def finished(pending: PendingGroup, group: Group) -> None:
         nonlocal done, episodes
-        transcripts.add(each.play, group)
+        transcripts.add(pending.play, group)
         done += 1
-        episodes += each.plan.group_size
-        failed.extend(one.reward for one in group.trajectories if isinstance(one.reward, Failure))
+        episodes += pending.plan.group_size
+        failed.extend(trajectory.reward for trajectory in group.trajectories if isinstance(trajectory.reward, Failure))
         if served and episodes >= FEW:
             check_failed(failed, episodes, recipe.loop.max_failed_share, "episodes so far")
         progress.count(done, total)
@@ -268,7 +268,7 @@ def play(
 
 def finish(
     options: argparse.Namespace,
-    about: dict[str, Any],
+    metadata: dict[str, Any],
     plays: Mapping[str, Play],
     transcripts: Transcripts,
     earlier: Mapping[str, EvalResult] | None,
@@ -276,47 +276,47 @@ def finish(
 ) -> int:
     """Say and write what was found. Raises RunFailed where too many episodes of a play failed."""
     progress.doing("computing intervals")
-    results = {name: result_of(transcripts.records(name), each) for name, each in plays.items()}
-    papers = {name: papers_of(each) for name, each in plays.items()}
+    results = {name: result_of(transcripts.records(name), play) for name, play in plays.items()}
+    papers = {name: papers_of(play) for name, play in plays.items()}
     ours = {
-        name: replace(each.played, prompts=plays[name].digest(), way=plays[name].way())
-        for name, each in results.items()
+        name: replace(play_result.played, prompts=plays[name].digest(), way=plays[name].way())
+        for name, play_result in results.items()
     }
     together, more = of_several(plays, ours, earlier)
-    found = report(about, plays, results) | more
+    document = report(metadata, plays, results) | more
     for line in [*table(results), *metric_lines(results, papers), *together, *failure_lines(results)]:
         progress.say(line)
     if earlier is not None:
         differences = against(ours, earlier, options.test)
-        found["against"] = {"file": options.against, "plays": {name: each.json() for name, each in differences.items()}}
+        document["against"] = {"file": options.against, "plays": {name: v.json() for name, v in differences.items()}}
         for line in against_lines(differences, options.against):
             progress.say(line)
     if options.output is not None:
-        found["transcripts"] = {name: str(transcripts.folder / file_name(name)) for name in plays}
-        write(Path(options.output), found)
+        document["transcripts"] = {name: str(transcripts.folder / file_name(name)) for name in plays}
+        write(Path(options.output), document)
         progress.say(f"wrote {options.output} and {transcripts.folder}/")
-    for name, each in results.items():
-        check_failed(each.failed, each.episodes, each.limit, f"episodes, {name},")
+    for name, result in results.items():
+        check_failed(result.failed, result.episodes, result.limit, f"episodes, {name},")
     return 0
 
 
 @contextmanager
 def open_transcripts(
-    options: argparse.Namespace, who: Mapping[str, Any], plays: Mapping[str, Play]
+    options: argparse.Namespace, player: Mapping[str, Any], plays: Mapping[str, Play]
 ) -> Iterator[Transcripts]:
     """The files that episodes are written to as they end: next to --output, or without it in a temporary folder.
 
-    who: what plays; others do not continue it.
+    player: what plays; others do not continue it.
     """
-    sizes = {name: each.samples * each.seeds for name, each in plays.items()}
-    ways = {f"{name} {key}": value for name, each in plays.items() for key, value in each.identity().items()}
-    same = {key: who[key] for key in ("weights", "tokenizer") if key in who}
-    begun = same | {"plays": ", ".join(plays)} | ways
+    sizes = {name: play.samples * play.seeds for name, play in plays.items()}
+    ways = {f"{name} {key}": value for name, play in plays.items() for key, value in play.identity().items()}
+    same = {key: player[key] for key in ("weights", "tokenizer") if key in player}
+    identity = same | {"plays": ", ".join(plays)} | ways
     with tempfile.TemporaryDirectory() as nowhere, ExitStack() as closing:
         folder = Path(nowhere) / "transcripts"
         if options.output is not None:
             folder = transcript_folder(Path(options.output), resume=options.resume)
-        transcripts = Transcripts(folder, begun, sizes)
+        transcripts = Transcripts(folder, identity, sizes)
         closing.callback(transcripts.close)
         yield transcripts
 
@@ -327,14 +327,14 @@ def about_model(model: str) -> dict[str, Any]:
 
 def about_served(served: ServedConfig, renderer: ChatRenderer) -> dict[str, Any]:
     """The tokenizer that counts what it says is not its own, and decides where its answers are cut."""
-    whole = {"checkpoint": served.described, "step": None, "weights": served.identity}
-    return whole | {"tokenizer": tokenizer_id(renderer), "endpoint": served.asked}
+    metadata = {"checkpoint": served.described, "step": None, "weights": served.identity}
+    return metadata | {"tokenizer": tokenizer_id(renderer), "endpoint": served.asked}
 
 
 def about_plays(config: RunConfig, plays: Mapping[str, Play]) -> dict[str, Any]:
     """What was played, and with what: the part of the result that does not depend on the episodes."""
     return {
-        "tasks": max(len(each.of.tasks) for each in plays.values()),
+        "tasks": max(len(play.of.tasks) for play in plays.values()),
         "seed": config.recipe.seed,
         "versions": versions(),
         "config": yaml.safe_load(to_yaml(config)),
@@ -345,9 +345,9 @@ def plays_to_play(recipe: RecipeConfig, trained: str | None) -> dict[str, Play]:
     """Of the recipe's sets; without any, of a data file that the checkpoint has not seen all tasks, else the held-out
     ones."""
     sets = [
-        each if each.name else replace(each, split=split_to_evaluate(recipe.env, trained)) for each in sets_of(recipe)
+        item if item.name else replace(item, split=split_to_evaluate(recipe.env, trained)) for item in sets_of(recipe)
     ]
-    return {name: play for each in sets for name, play in each.plays().items()}
+    return {name: play for task_set in sets for name, play in task_set.plays().items()}
 
 
 def split_to_evaluate(env: Any, trained: str | None) -> str:
@@ -367,7 +367,7 @@ def find_training_data(checkpoint: str) -> str | None:
     if not folders:
         return None
     layers, stages = read_files(folders[0] / "config.yaml", seen=())
-    given = [layer.values for layer in layers] + [each for stage in stages[-1:] for each in stage.layers]
-    envs = [values.get("env") for values in given]
-    named = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
-    return str(named[-1]) if named and named[-1] is not None else None
+    configs = [layer.values for layer in layers] + [layer for stage in stages[-1:] for layer in stage.layers]
+    envs = [values.get("env") for values in configs]
+    data_files = [env["data"] for env in envs if isinstance(env, dict) and "data" in env]
+    return str(data_files[-1]) if data_files and data_files[-1] is not None else None

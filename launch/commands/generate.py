@@ -75,10 +75,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_checkpoint(parser)
     usual = GenerateConfig()
-    for key, (shown, meaning) in FLAGS.items():
+    for key, (metavar, meaning) in FLAGS.items():
         default = getattr(usual, key)
         of = f"the config's generate.{key}, or {'no limit' if default is None else default}"
-        parser.add_argument(f"--{key.replace('_', '-')}", metavar=shown, help=f"{meaning} (default: {of})")
+        parser.add_argument(f"--{key.replace('_', '-')}", metavar=metavar, help=f"{meaning} (default: {of})")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
 
 def generate(options: argparse.Namespace, progress: Progress) -> int:
     flags = {key: getattr(options, key) for key in FLAGS}
-    given = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
-    config = compose(options.config, [*options.overrides, *given])
+    flag_overrides = [f"generate.{key}={value}" for key, value in flags.items() if value is not None]
+    config = compose(options.config, [*options.overrides, *flag_overrides])
 
     from launch.driver.run import nodes  # Ray behind these two: the help and a wrong key go without
     from launch.driver.run.engines import find_checkpoint, model_or_scratch, on_engines
@@ -104,8 +104,8 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         check_by_text(recipe.env)
         return by_teacher(recipe, options, progress)
     tasks = tasks_to_generate(make_world(recipe.env), recipe)
-    found = find_checkpoint(config.recipe, options.checkpoint)
-    recipe = with_trained_args(recipe, options.overrides, found, progress.say)
+    policy = find_checkpoint(config.recipe, options.checkpoint)
+    recipe = with_trained_args(recipe, options.overrides, policy, progress.say)
     target = output_file(options.output)
     preflight.check(recipe, learner=False)
     nodes.check_rollouts(recipe)
@@ -121,20 +121,20 @@ def generate(options: argparse.Namespace, progress: Progress) -> int:
         await generate_missing(pool, tasks, plan, playing, played, tokenizer, progress)
 
     with orderly_exit():
-        weights = found or "the untrained policy"
-        if found is None:
+        weights = policy or "the untrained policy"
+        if policy is None:
             progress.say("no checkpoint and no model.path: the untrained policy plays")
-        with model_or_scratch(recipe, found, options.output) as model:
+        with model_or_scratch(recipe, policy, options.output) as model:
             renderer = ChatRenderer(model)
             check_prompts(renderer, model, [recipe], progress.say)
             tokenizer = tokenizer_id(renderer.under(args_of(recipe.env)))
-            begun = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
-            played = TrajectoryStore(store_path(target), begun)
+            identity = identify_play(recipe, f"{weights} ({weights_id(model)})", tokenizer)
+            played = TrajectoryStore(store_path(target), identity)
             progress.say(f"the policy is {weights}")
             if has_pending(tasks, played):
                 if begun_before:
                     ask()
-                on_engines(recipe, model, progress, work, scratch=found is None)
+                on_engines(recipe, model, progress, work, scratch=policy is None)
             else:
                 progress.say(f"all {len(tasks)} tasks have been played: {played.path}")
             end(played, target, recipe, len(tasks), progress)

@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
             print(visible_lines((folder / PARAGRAPH).read_text(errors="replace")))
             print(f"folder: {folder}")
             return 0
-        found = read_all(where)
-    if not found and not options.json:
+        incidents = read_all(where)
+    if not incidents and not options.json:
         print(f"no incident in {visible(str(where))}")
-    for folder, facts in found:
+    for folder, facts in incidents:
         print(json.dumps(as_json(folder, facts)) if options.json else line(folder, facts))
     return 0
 
@@ -73,10 +73,10 @@ def line(folder: Path, facts: Facts | None) -> str:
     """`000012-lost-rollout-0  2026-11-23 23:01:02 UTC  rollout:0 stopped  rollout:0 is dead (..)`."""
     if facts is None:
         return f"{folder.name:<34} unreadable"
-    again = f" ({facts.times} times)" if facts.times > 1 else ""
-    found = culprit(facts)
-    said = visible(facts.text.replace("\n", " "))
-    return f"{folder.name:<34} {utc(facts.time)}{again}  {f'[{visible(found)}] ' if found else ''}{said[:WIDE]}"
+    times = f" ({facts.times} times)" if facts.times > 1 else ""
+    suspect = culprit(facts)
+    text = visible(facts.text.replace("\n", " "))
+    return f"{folder.name:<34} {utc(facts.time)}{times}  {f'[{visible(suspect)}] ' if suspect else ''}{text[:WIDE]}"
 
 
 def as_json(folder: Path, facts: Facts | None) -> dict[str, object]:

@@ -77,15 +77,15 @@ def run(options: argparse.Namespace) -> int:
     ask_all([address] if address is not None else [], print)
     counts, refused = asyncio.run(_count(options, config, records))
     rule = config.unparsable or kind.unparsable
-    shown = report(counts, kind.values, reject_unparsable=rule == "wrong")
-    shown = {"kind": options.kind, "judge": config.model or config.service, "unparsable_rule": rule} | shown
-    shown["refused_lines"] = refused
-    for line in lines(shown):
+    summary = report(counts, kind.values, reject_unparsable=rule == "wrong")
+    summary = {"kind": options.kind, "judge": config.model or config.service, "unparsable_rule": rule} | summary
+    summary["refused_lines"] = refused
+    for line in lines(summary):
         print(line)
     if refused:
         print(f"{len(refused)} left out: the judge refused the prompt of line {refused[0]} (too long?)")
     if options.output is not None:
-        Path(options.output).write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
+        Path(options.output).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
@@ -118,13 +118,13 @@ def _judge(options: argparse.Namespace) -> Any:
 
     recipe = compose(options.config, options.overrides).recipe
     require_one(recipe, "rlsys judge-errors knows")
-    named = getattr(recipe.reward, "judge", None)
-    if named is None or not named.given:
+    judge = getattr(recipe.reward, "judge", None)
+    if judge is None or not judge.given:
         raise BadInput(
             "its reward has no judge: give reward.judge.endpoint and reward.judge.model", where=options.config
         )
-    file = options.cache_file or named.cache_file or default
-    return replace(named, cache_file=file, unparsable=options.unparsable or named.unparsable)
+    file = options.cache_file or judge.cache_file or default
+    return replace(judge, cache_file=file, unparsable=options.unparsable or judge.unparsable)
 
 
 async def _count(
@@ -144,7 +144,7 @@ async def _count(
 
     with Bar() as show:
         refused = await ask_each(judge, records, ask, config.max_concurrent, show, "judged")
-    return counts, sorted(each.line for each in refused)
+    return counts, sorted(record.line for record in refused)
 
 
 def report(
@@ -160,23 +160,23 @@ def report(
     total = sum(counts.values())
     agreed = sum(count for (label, verdict), count in counts.items() if label == verdict)
     lost = sum(count for (_, verdict), count in counts.items() if verdict == UNPARSABLE)
-    shown: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "count": total,
         "table": table,
         "agreement": _rate(agreed, total),
         UNPARSABLE: _rate(lost, total),
     }
     if not set(values) & set(ACCEPTING):
-        return shown
+        return summary
     decided: Counter[tuple[bool, bool]] = Counter()  # (label accepts, verdict accepts)
     for (label, verdict), count in counts.items():
         if verdict != UNPARSABLE or reject_unparsable:
             decided[label in ACCEPTING, verdict in ACCEPTING] += count
     for name, accepts in (("false_positive", True), ("false_negative", False)):
         wrong = decided[not accepts, accepts]
-        shown[name] = _rate(wrong, wrong + decided[not accepts, not accepts])
-        shown[name]["share_of_all"] = wrong / total if total else None
-    return shown
+        summary[name] = _rate(wrong, wrong + decided[not accepts, not accepts])
+        summary[name]["share_of_all"] = wrong / total if total else None
+    return summary
 
 
 def _rate(k: int, n: int) -> dict[str, Any]:
@@ -184,16 +184,16 @@ def _rate(k: int, n: int) -> dict[str, Any]:
     return {"count": k, "of": n, "rate": k / n if n else None, "interval_95": [low, high]}
 
 
-def lines(shown: Mapping[str, Any]) -> list[str]:
+def lines(summary: Mapping[str, Any]) -> list[str]:
     """The report as text: the table, labels down and verdicts across, then the rates."""
-    table: Mapping[str, Mapping[str, int]] = shown["table"]
+    table: Mapping[str, Mapping[str, int]] = summary["table"]
     columns = list(next(iter(table.values())))
     width = max(len(name) for name in (*table, *columns, "label")) + 2
     text = ["".join(f"{name:>{width}}" for name in ("label", *columns))]
     text += ["".join(f"{cell:>{width}}" for cell in (label, *row.values())) for label, row in table.items()]
     for name in ("agreement", "false_positive", "false_negative", UNPARSABLE):
-        if name in shown:
-            rate, (low, high) = shown[name], shown[name]["interval_95"]
+        if name in summary:
+            rate, (low, high) = summary[name], summary[name]["interval_95"]
             share = "-" if rate["rate"] is None else f"{rate['rate']:.1%}"
             between = f"95 %: {low:.1%} to {high:.1%}"
             text.append(f"{name.replace('_', ' '):<15} {share:>6}  {rate['count']} of {rate['of']}, {between}")

@@ -20,8 +20,8 @@ EXAMPLES = """examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    which = "run directory, RUN_DIR@best, checkpoint, or the folder of an adapter"
-    parser.add_argument("--checkpoint", metavar="DIR", required=True, help=which)
+    help_text = "run directory, RUN_DIR@best, checkpoint, or the folder of an adapter"
+    parser.add_argument("--checkpoint", metavar="DIR", required=True, help=help_text)
     parser.add_argument("--output", metavar="DIR", required=True, help="folder to write; it must not exist yet")
     kinds = "number format of the merged weights (default: that of the model under the adapter)"
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default=None, help=kinds)

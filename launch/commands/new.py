@@ -43,21 +43,21 @@ def run(options: argparse.Namespace) -> int:
     recipe = f"{options.name}/{options.name}.yaml"
     print(f"made {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     print(f"next, in {'this folder' if options.output == '.' else options.output}:")
-    first, rest = FIRST[options.what]
-    tried = f"rlsys {first} {recipe}{rest.format(name=options.name)}"
-    for command in (tried, f"pytest {options.name}", f"rlsys train {recipe} --dry-run"):
+    first, arguments = FIRST[options.what]
+    first_command = f"rlsys {first} {recipe}{arguments.format(name=options.name)}"
+    for command in (first_command, f"pytest {options.name}", f"rlsys train {recipe} --dry-run"):
         print(f"  {command}")
     return 0
 
 
-def make(what: str, name: str, parent: Path) -> Path:
-    """The folder `parent/name` from the templates of `what`. Raises BadInput, and touches nothing that is there."""
+def make(kind: str, name: str, parent: Path) -> Path:
+    """The folder `parent/name` from the templates of `kind`. Raises BadInput, and touches nothing that is there."""
     check_name(name, parent)
     folder = parent / name
     pieces = "".join(part.capitalize() for part in name.split("_"))
     files = {
         path.name.removesuffix(SUFFIX).replace(PACKAGE, name): _fill_template(path, name, pieces)
-        for path in sorted((TEMPLATES / what).glob(f"*{SUFFIX}"))
+        for path in sorted((TEMPLATES / kind).glob(f"*{SUFFIX}"))
     }
     try:
         folder.mkdir()

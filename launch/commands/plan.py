@@ -79,10 +79,10 @@ def run(options: argparse.Namespace) -> int:
 
 def parse_network(text: str) -> float:
     """ "100G" in Gbit/s. Raises BadInput."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)G", text)
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)G", text)
+    if match is None or not float(match[1]):
         raise BadInput(key="--network", found=text, expected="Gbit/s, such as 100G")
-    return float(found[1])
+    return float(match[1])
 
 
 def check_tokens(count: int | None) -> int | None:

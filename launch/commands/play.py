@@ -48,10 +48,10 @@ def run(options: argparse.Namespace) -> int:
     with stop_at_once(), lines_of(options.answers) as lines:
         if options.output is not None:
             check_output(options.output)
-        what = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
-        played = asyncio.run(what)
-        rest = lines.read("").strip() if options.answers not in (None, "-") else ""
-    if rest:
+        episode = play(recipe, lines, split=options.split, task=options.task, seed=options.seed, color=color)
+        played = asyncio.run(episode)
+        unread = lines.read("").strip() if options.answers not in (None, "-") else ""
+    if unread:
         print("rlsys: warning: the episode ended before the messages did", file=sys.stderr)
     if options.output is not None:
         append(Path(options.output), played.line)

@@ -24,8 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     files = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "ablations"]
-    named = {str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper"): path for path in files}
-    for name, path in sorted(named.items()):
+    by_name = {str(path.relative_to(CONFIGS).with_suffix("")).removesuffix("/paper"): path for path in files}
+    for name, path in sorted(by_name.items()):
         config = compose(str(path), [])
         about = config.recipe.about
         stages = ", ".join(
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             print(indent(f"{'':<26}{about.title}{f', arXiv {about.arxiv}' if about.arxiv else ''}"))
         if about.data:
             print(indent(f"{'':<26}data: {', '.join(about.data)}; {describe_data(config.recipe.env)}"))
-        names = [each.stem for each in sorted((path.parent / "ablations").glob("*.yaml"))]
+        names = [file.stem for file in sorted((path.parent / "ablations").glob("*.yaml"))]
         if names and path.name == "paper.yaml":
             print(indent(f"{'':<26}{name}/ablations/NAME: {', '.join(names)}"))
     return 0

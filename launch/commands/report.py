@@ -100,10 +100,10 @@ def check_output(page: Path) -> None:
 
 def _is_report(path: Path) -> bool:
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and {"format", "runs"} <= found.keys()
+    return isinstance(document, dict) and {"format", "runs"} <= document.keys()
 
 
 def read_all(runs: Sequence[RunDirectory]) -> list[Episodes]:

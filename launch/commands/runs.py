@@ -37,44 +37,44 @@ def run(options: argparse.Namespace) -> int:
     folder, now = Path(options.folder), time.time()
     if not folder.is_dir():
         raise BadInput("no such folder", key="DIR", found=options.folder, expected="one with run directories")
-    found = list_runs(folder)
+    runs = list_runs(folder)
     if options.json:
-        for each in found:
-            print(json.dumps(as_json(each, now)))
+        for run in runs:
+            print(json.dumps(as_json(run, now)))
         return 0
-    if not found:
+    if not runs:
         print(f"no runs below {visible(str(folder))}")
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    rows = [cells(each, folder, now) for each in found]
+    rows = [cells(listed, folder, now) for listed in runs]
     for line in table(rows, width):
         print(line)
-    for each in found:
-        if each.problem:
-            print(f"{visible(str(each.path))}: {each.problem}")
+    for run in runs:
+        if run.problem:
+            print(f"{visible(str(run.path))}: {run.problem}")
     return 0
 
 
-def cells(each: ListedRun, folder: Path, now: float) -> dict[str, str]:
-    name = each.path.relative_to(folder) if each.path != folder else each.path.absolute().name
+def cells(run: ListedRun, folder: Path, now: float) -> dict[str, str]:
+    name = run.path.relative_to(folder) if run.path != folder else run.path.absolute().name
     return {
         "run": visible(str(name)),
-        "state": each.state or "unreadable",
-        "recipe": each.recipe + (f" seed {each.seed}" if each.seed is not None else ""),
-        "step": f"{each.step}/{each.steps}" if each.steps else str(each.step),
-        "result": describe_result(each),
-        "age": age(now - each.active),
-        "size": in_bytes(each.size),
+        "state": run.state or "unreadable",
+        "recipe": run.recipe + (f" seed {run.seed}" if run.seed is not None else ""),
+        "step": f"{run.step}/{run.steps}" if run.steps else str(run.step),
+        "result": describe_result(run),
+        "age": age(now - run.active),
+        "size": in_bytes(run.size),
     }
 
 
-def describe_result(each: ListedRun) -> str:
+def describe_result(run: ListedRun) -> str:
     """ "greedy/accuracy 0.930 (+0.210)"."""
-    found = each.result
-    if found is None:
+    result = run.result
+    if result is None:
         return ""
-    change = "" if found.first is None else f" ({found.value - found.first:+.3f})"
-    return f"{visible(found.name)[:40]} {found.value:.3f}{change}"
+    change = "" if result.first is None else f" ({result.value - result.first:+.3f})"
+    return f"{visible(result.name)[:40]} {result.value:.3f}{change}"
 
 
 def age(seconds: float) -> str:
@@ -91,22 +91,22 @@ def in_bytes(size: int) -> str:
 
 def table(rows: Sequence[dict[str, str]], width: int) -> list[str]:
     """Under titles, and without the columns for which there is no room; a long name is kept whole."""
-    shown = list(TITLES)
+    titles = list(TITLES)
     for last in reversed(RANKS):
-        widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in shown}
-        if sum(widths.values()) + 2 * (len(shown) - 1) <= width or len(shown) <= 2:
+        widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in titles}
+        if sum(widths.values()) + 2 * (len(titles) - 1) <= width or len(titles) <= 2:
             break
-        shown.remove(last)
-    widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in shown}
+        titles.remove(last)
+    widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in titles}
     lines = [{title: title for title in TITLES}, *rows]
     return [
         "  ".join(
             f"{line[title]:>{widths[title]}}" if title in NUMBERS else f"{line[title]:<{widths[title]}}"
-            for title in shown
+            for title in titles
         ).rstrip()
         for line in lines
     ]
 
 
-def as_json(each: ListedRun, now: float) -> dict[str, Any]:
-    return {**asdict(each), "path": str(each.path.absolute()), "age_s": round(now - each.active, 1)}
+def as_json(run: ListedRun, now: float) -> dict[str, Any]:
+    return {**asdict(run), "path": str(run.path.absolute()), "age_s": round(now - run.active, 1)}

@@ -63,9 +63,9 @@ def serve_judge(options: argparse.Namespace) -> None:
     service = make_service(config, host=options.host, port=options.port, token=token)
 
     def started(url: str) -> None:
-        what = options.endpoint or "vLLM"
+        backend = options.endpoint or "vLLM"
         print(
-            f"rlsys: judge ({options.model}, {what}) on {url}: POST /judge /judge_batch, GET /health /metrics",
+            f"rlsys: judge ({options.model}, {backend}) on {url}: POST /judge /judge_batch, GET /health /metrics",
             flush=True,
         )
 

@@ -54,14 +54,14 @@ def read_served(options: argparse.Namespace) -> ServedConfig | None:
 
     Raises BadInput for options that do not go together, an address that cannot be asked, and a key that is not set.
     """
-    given = {field: found for field in OPTIONS if (found := getattr(options, field)) is not None}
+    settings = {field: value for field in OPTIONS if (value := getattr(options, field)) is not None}
     if options.endpoint is None:
-        for field, found in given.items():
-            raise BadInput(key=OPTIONS[field], found=found, expected="--endpoint with it")
+        for field, setting in settings.items():
+            raise BadInput(key=OPTIONS[field], found=setting, expected="--endpoint with it")
         return None
     key = ("--key-env", options.key_env)
     check_address("--endpoint", options.endpoint, key, plain_http=bool(options.plain_http))
     read_secret(*key)
-    if "omit" in given:
-        given["omit"] = tuple(filter(None, (each.strip() for each in options.omit.split(","))))
-    return ServedConfig(endpoint=options.endpoint, **given)
+    if "omit" in settings:
+        settings["omit"] = tuple(filter(None, (name.strip() for name in options.omit.split(","))))
+    return ServedConfig(endpoint=options.endpoint, **settings)

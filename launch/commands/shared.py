@@ -25,8 +25,8 @@ def config_from_options(config: type[Config], options: argparse.Namespace, **mor
 def as_key(word: str) -> str:
     """How an option of another system is given here, where `--lr` is a key of the configuration."""
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
-    known = known_names(TABLES, {})
-    hint = f" ({name}=...)" if name in known else suggest_key(name, known)
+    key_names = known_names(TABLES, {})
+    hint = f" ({name}=...)" if name in key_names else suggest_key(name, key_names)
     return f": keys are given as key=value, without dashes{hint}"
 
 

@@ -38,8 +38,8 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "id", metavar="ID", nargs="?", help="FILE:GROUP.SIBLING or FILE:GROUP, as lists and links have it"
     )
-    for name, what in NUMBERS.items():
-        command.add_argument(f"--{name}", metavar="N|A-B|A:B", help=f"only these: {what}")
+    for name, description in NUMBERS.items():
+        command.add_argument(f"--{name}", metavar="N|A-B|A:B", help=f"only these: {description}")
     for name in WORDS:
         command.add_argument(f"--{name}", metavar="WORD", help=f"only those whose {name} has this word; any, none")
     command.add_argument("--limit", metavar="N", type=int, default=50, help="length of a list (default: %(default)s)")

@@ -59,9 +59,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    asked = [name for name in ("attach", "stop") if getattr(options, name) is not None]
-    if asked and options.config is not None or len(asked) > 1:
-        raise BadInput("stands alone, with --address", key=f"--{asked[0]}")
+    actions = [name for name in ("attach", "stop") if getattr(options, name) is not None]
+    if actions and options.config is not None or len(actions) > 1:
+        raise BadInput("stands alone, with --address", key=f"--{actions[0]}")
     address = jobs.check_address(options.address)
     if options.attach is not None:
         use_token()
@@ -93,7 +93,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
         stop_wait=stop_wait_s(limit_s),
     )
     token = use_token()
-    sent = check_upload(folder, config) if job.upload else f"runs in {folder}, nothing is uploaded"
+    upload = check_upload(folder, config) if job.upload else f"runs in {folder}, nothing is uploaded"
     if options.dry_run:
         print(jobs.describe_command(job, os.environ))
         return 0
@@ -103,7 +103,7 @@ def submit(options: argparse.Namespace, address: str) -> int:
             f"two nodes of the cluster are on one machine ({shared}): Ray unpacks the folder a second time under the "
             "running job; --no-upload runs it in this folder"
         )
-    print(f"checked: config, {sent}, run directory absolute{describe_run_dir(run_dir)}, {token}", flush=True)
+    print(f"checked: config, {upload}, run directory absolute{describe_run_dir(run_dir)}, {token}", flush=True)
     server.submit(job)
     print(
         f"job {job.id} submitted. Stop it: rlsys submit --stop {job.id} --address {address}; it saves within "

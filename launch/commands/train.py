@@ -113,7 +113,7 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
                 return say_finished(config, directory, state, progress)
             entered = config.stages[state.stage_index]
             progress.doing("comparing the data with its digests")
-            known = refuse_exchanged(directory.path, text, checkpoint) if checkpoint is not None else {}
+            file_facts = refuse_exchanged(directory.path, text, checkpoint) if checkpoint is not None else {}
             progress.doing("comparing the checkpoint with its digests")
             checked = checkpoint is None or directory.verify(checkpoint, progress.say)
             check_disk(room_for(config, smallest_device(config.recipe.cluster)), directory.path)
@@ -137,10 +137,10 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
             say_continued(directory, state, checkpoint, entered, changed, progress)
         if not checked:
             progress.say("that checkpoint was saved without digests: its files are taken as they are")
-        played = [each for stage in playing for each in recipes_of(stage.config)]
+        played = [recipe for stage in playing for recipe in recipes_of(stage.config)]
         run = parts.make_run(
             config, directory, state, progress, text=text, playing=played, trained=trained_on_engines(config),
-            weights=weights, overrides=options.overrides, known=known,
+            weights=weights, overrides=options.overrides, known=file_facts,
             forecast={} if timed is None else timed.forecast.first_s,
         )  # fmt: skip
         code = asyncio.run(session.go_through(run, train, engines=engines))
@@ -183,7 +183,7 @@ def say_continued(
 def say_finished(config: RunConfig, directory: RunDir, state: DriverState, progress: Progress) -> int:
     if has_trained_nothing(state):
         ended = f"{directory.path} is finished after {state.step} steps, none of which trained anything"
-        why = why_nothing(Finding(**each) for each in state.health)
+        why = why_nothing(Finding(**finding) for finding in state.health)
         raise RunFailed(": ".join([ended, *why, "give another --run-dir to train again"]))
     progress.close()
     ways = f"give another --run-dir to train again, stages.{config.stages[-1].name}.steps=+100 to continue"
@@ -195,7 +195,7 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     """What is known is shown, also where something is missing. A missing file of tasks is raised at the end, since some
     numbers are not known without it; an index, which a start needs too, is listed."""
     device, place = expected_device(config.recipe.cluster), Path(run_dir or f"runs/{config.recipe.name}")
-    here = not runs_elsewhere(config.recipe.cluster, device)
+    runs_here = not runs_elsewhere(config.recipe.cluster, device)
     follows, problem = arithmetic(config)
     room = room_for(config, smallest_device(config.recipe.cluster))
     progress.close()
@@ -204,15 +204,15 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
     timed = time_recipe(config)
     time = [f"{'time (GPU)':<25} {line}" for line in (time_lines(timed) if timed is not None else [])]
     limits = [f"{'deadlines':<25} {line}" for line in (lines_of(config, timed) if problem is None else [])]
-    disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if here else None)}"
+    disk = f"{'checkpoints (disk)':<25} {describe_room(room, place if runs_here else None)}"
     stop = f"{'stop':<25} {describe_stop(config, smallest_device(config.recipe.cluster))}"
-    lacking = [f"{'missing':<25} {what}: {command}" for what, command in list_commands(config)]
+    lacking = [f"{'missing':<25} {missing}: {command}" for missing, command in list_commands(config)]
     for line in [*follows, *time, *limits, disk, stop, *lacking]:
         print(f"#   {line}")
     check_gpus(config)
     check_services(config, lambda _: None)  # a warning stands in the lines above
     check_offload(config)
-    if here:
+    if runs_here:
         check_disk(room, place)
     if problem is not None:
         raise problem
@@ -221,8 +221,8 @@ def dry_run(config: RunConfig, progress: Progress, run_dir: str | None) -> int:
 
 def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple[RunDir, Path | None, DriverState]:
     """The run directory, the checkpoint in it to continue from, and where the driver was then. Raises BadInput."""
-    asked = options.resume_from
-    must_resume = options.resume or asked is not None
+    resume_from = options.resume_from
+    must_resume = options.resume or resume_from is not None
 
     def reread(saved: Path) -> str:
         return to_yaml(compose(str(saved), [], saved=True))
@@ -231,7 +231,7 @@ def open_run(config: RunConfig, text: str, options: argparse.Namespace) -> tuple
     if not options.trust_run_dir:
         refuse_foreign(path)
     directory = RunDir(path)
-    checkpoint = directory.checkpoint_named(asked) if asked is not None else directory.newest()
+    checkpoint = directory.checkpoint_named(resume_from) if resume_from is not None else directory.newest()
     if must_resume and checkpoint is None:
         raise BadInput(f"{path} has no checkpoint to resume from", key="--resume")
     state = directory.load_state(checkpoint) if checkpoint is not None else DriverState()
@@ -245,12 +245,12 @@ def refuse_fewer_steps(entered: StageConfig, state: DriverState) -> None:
     """Than were taken, or than the prompts fill that have been begun: each of those comes to an end."""
     if entered.epochs is not None:
         return
-    prompts, each = len(state.open_sequences), entered.config.loop.groups_per_step
-    least = state.stage_step + math.ceil(prompts / each)
+    prompts, per_step = len(state.open_sequences), entered.config.loop.groups_per_step
+    least = state.stage_step + math.ceil(prompts / per_step)
     if entered.steps < least:
-        said = f"the run has taken {state.stage_step} of them already"
+        reason = f"the run has taken {state.stage_step} of them already"
         raise BadInput(
-            said if not prompts else f"{said}, and begun {prompts} prompts, {each} a step",
+            reason if not prompts else f"{reason}, and begun {prompts} prompts, {per_step} a step",
             key=f"stages.{entered.name}.steps",
             found=entered.steps,
             expected=f"at least {least}",

@@ -27,20 +27,20 @@ def with_trained_args(
     trained = read_args(Path(model)) if model is not None else None
     if trained is None:
         return recipe
-    taken: dict[str, Mapping[str, Any]] = {}
-    for name, one in recipe.by_env.items():
-        own, key = (
-            trained.get(name or one.env.name, trained.get("", {})),
+    env_args: dict[str, Mapping[str, Any]] = {}
+    for name, env_recipe in recipe.by_env.items():
+        args, key = (
+            trained.get(name or env_recipe.env.name, trained.get("", {})),
             f"envs.{name}.{KEY}" if name else f"env.{KEY}",
         )
-        if own == args_of(one.env):
+        if args == args_of(env_recipe.env):
             continue
-        if _asks(overrides, key) or args_of(one.env) or not hasattr(one.env, KEY):
-            say(f"{key}={json.dumps(args_of(one.env))}: the model was trained with {json.dumps(own)}")
+        if _asks(overrides, key) or args_of(env_recipe.env) or not hasattr(env_recipe.env, KEY):
+            say(f"{key}={json.dumps(args_of(env_recipe.env))}: the model was trained with {json.dumps(args)}")
         else:
-            taken[name] = own
-            say(f"{key}={json.dumps(own)}: as the model was trained")
-    recipe = _with_args(recipe, taken)
+            env_args[name] = args
+            say(f"{key}={json.dumps(args)}: as the model was trained")
+    recipe = _with_args(recipe, env_args)
     return recipe if _asks(overrides, f"env.{KEY}") else _with_args_of_sets(recipe, trained.get("", {}))
 
 
@@ -69,11 +69,11 @@ def _with_args(recipe: RecipeConfig, args: Mapping[str, Mapping[str, Any]]) -> R
     )
 
 
-def _with_args_of_sets(recipe: RecipeConfig, own: Mapping[str, Any]) -> RecipeConfig:
+def _with_args_of_sets(recipe: RecipeConfig, args: Mapping[str, Any]) -> RecipeConfig:
     """Also in the sets that have an environment of their own."""
     sets = dict(recipe.eval.sets)
-    for each in sets_of(recipe) if sets and own else ():
-        env, given = each.recipe.env, sets[each.name]
-        if KEY not in given.env and hasattr(env, KEY) and not args_of(env):
-            sets[each.name] = replace(given, env={**given.env, KEY: dict(own)})
+    for task_set in sets_of(recipe) if sets and args else ():
+        env, set_config = task_set.recipe.env, sets[task_set.name]
+        if KEY not in set_config.env and hasattr(env, KEY) and not args_of(env):
+            sets[task_set.name] = replace(set_config, env={**set_config.env, KEY: dict(args)})
     return replace(recipe, eval=replace(recipe.eval, sets=sets)) if sets != recipe.eval.sets else recipe

@@ -37,8 +37,8 @@ class Options:
 
     def __post_init__(self) -> None:
         for key in ("tasks", "eval_tasks"):
-            found = getattr(self, key)
-            require(found is None or found >= 1, f"--{key.replace('_', '-')}", found, "at least 1")
+            count = getattr(self, key)
+            require(count is None or count >= 1, f"--{key.replace('_', '-')}", count, "at least 1")
         require(self.near is None or 0 < self.near <= 1, "--near", self.near, "above 0 and at most 1")
         cut = self.stratify is None or self.tasks is not None or self.eval_tasks is not None
         require(cut, "--stratify", self.stratify, "--tasks or --eval-tasks with it")
@@ -67,8 +67,8 @@ class Preparation:
                 yield note.file, kind, row
 
     def most(self, part: Part) -> int | None:
-        """What the command line asks of this file: no more than so many rows."""
-        inner = {name for each in self.recipe.parts if each.role.of_files for name in each.sources}
+        """The most rows that the command line allows for this file; None without a limit."""
+        inner = {name for part in self.recipe.parts if part.role.of_files for name in part.sources}
         if part.role is Role.EVAL:
             return self.options.eval_tasks
         return self.options.tasks if part.role is Role.TRAIN and part.file not in inner else None
@@ -91,28 +91,28 @@ class FileBuild:
         if part.role is Role.CORPUS:
             rows = self._write_corpus()
         else:
-            chosen = self._of_files() if part.role.of_files else self._tasks()
-            rows = len(chosen)
+            tasks = self._of_files() if part.role.of_files else self._tasks()
+            rows = len(tasks)
             if rows == 0:
                 self._warnings.append("no task is left")
             self._check_warnings()
             if rows == 0:
                 say(f"warning: {part.file}: left out: no task is left of {', '.join(self._present)}")
                 return None
-            write(self._path, map(line_of, chosen))
+            write(self._path, map(line_of, tasks))
             self._write_left_out()
         note = self._note(rows, made_from)
         words = ", ".join(f"{count:,} {name}" for name, count in note.left_out.items())
         say(f"{part.file}: {note.counted} of {', '.join(note.sources)}" + (f"; left out {words}" if words else ""))
-        for each in self._left[:1]:
-            say(f"{part.file}: such as {_short(each.row)} ({each.why}: {each.of})")
+        for dropped in self._left[:1]:
+            say(f"{part.file}: such as {_short(dropped.row)} ({dropped.why}: {dropped.of})")
         for warning in note.warnings:
             say(f"warning: {part.file}: {warning}")
         return note
 
     def _note(self, rows: int, made_from: str) -> FileNote:
-        left = Counter(each.why.replace("_", " ") for each in self._left)
-        counts = {**left, **self._counts, "unreadable": len(self._unreadable)}
+        reasons = Counter(dropped.why.replace("_", " ") for dropped in self._left)
+        counts = {**reasons, **self._counts, "unreadable": len(self._unreadable)}
         return FileNote(
             file=self._part.file,
             role=str(self._part.role),
@@ -128,14 +128,14 @@ class FileBuild:
     def _check_warnings(self) -> None:
         """Raises BadInput where numbers differ and `--partial` does not allow it."""
         if self._warnings and not self._options.partial:
-            found = "; ".join(self._warnings)
-            raise BadInput(f"{found}: another version, or a slice of it? --partial accepts it", where=self._part.file)
+            reason = "; ".join(self._warnings)
+            raise BadInput(f"{reason}: another version, or a slice of it? --partial accepts it", where=self._part.file)
 
     def _write_left_out(self) -> None:
         """All of them, next to the file: `train.left_out.jsonl`."""
         path = self._path.with_suffix(".left_out.jsonl")
         if self._left:
-            write(path, (line_of({"why": each.why, "of": each.of, **each.row}) for each in self._left))
+            write(path, (line_of({"why": dropped.why, "of": dropped.of, **dropped.row}) for dropped in self._left))
         else:
             path.unlink(missing_ok=True)
 
@@ -144,19 +144,19 @@ class FileBuild:
     def _read(self, name: str, reader: Callable[[Located], Iterable[Any]]) -> Iterator[Any]:
         """What the records of a source hold, with progress. Raises BadInput where many cannot be read."""
         expected, unreadable = split_of(name)[1].count, len(self._unreadable)
-        for done, record in enumerate(self._preparation.sources[name].records(), start=1):
-            self._records[name] = done
-            if done % SHOW_EVERY == 0:
-                self._preparation.show(f"{self._part.file}: {name}", done, expected)
+        for number, record in enumerate(self._preparation.sources[name].records(), start=1):
+            self._records[name] = number
+            if number % SHOW_EVERY == 0:
+                self._preparation.show(f"{self._part.file}: {name}", number, expected)
             try:
                 yield from list(reader(record))
             except BadInput as error:
                 self._unreadable.append(str(error))
-        found, bad = self._records[name], self._unreadable[unreadable:]
-        if len(bad) > MOST_UNREADABLE * found:
-            raise BadInput(f"{len(bad):,} of {found:,} records cannot be read, the first: {bad[0]}", where=name)
-        if expected is not None and found != expected:
-            self._warnings.append(f"{name} has {found:,} records, {expected:,} expected")
+        count, bad = self._records[name], self._unreadable[unreadable:]
+        if len(bad) > MOST_UNREADABLE * count:
+            raise BadInput(f"{len(bad):,} of {count:,} records cannot be read, the first: {bad[0]}", where=name)
+        if expected is not None and count != expected:
+            self._warnings.append(f"{name} has {count:,} records, {expected:,} expected")
 
     def _rows(self, name: str) -> list[Row]:
         rows, where = list(self._read(name, split_of(name)[0].rows)), self._part.where
@@ -168,92 +168,92 @@ class FileBuild:
 
     def _write_corpus(self) -> int:
         """Each paragraph once, numbered in the order of its first appearance; nothing of it is held in memory."""
-        seen: set[bytes] = set()
+        digests: set[bytes] = set()
 
         def lines() -> Iterator[bytes]:
             for name in self._present:
                 for title, text in self._read(name, split_of(name)[0].passages):
                     stored = contents(title, text)
-                    what = hashlib.blake2b(stored.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-                    if what in seen:
+                    digest = hashlib.blake2b(stored.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+                    if digest in digests:
                         self._counts["repeated"] += 1
                         continue
-                    seen.add(what)
-                    yield line_of({"id": str(len(seen) - 1), "contents": stored})
+                    digests.add(digest)
+                    yield line_of({"id": str(len(digests) - 1), "contents": stored})
             self._check_warnings()  # before the file takes its place
 
         write(self._path, lines())
-        return len(seen)
+        return len(digests)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _tasks(self) -> list[Row]:
         part, options, kind = self._part, self._options, split_of(self._present[0])[0]
         by_source = [self._rows(name) for name in self._present]
-        held = self._find_held_out() if part.role is Role.TRAIN else {}
-        chosen: list[Row] = []
-        for rows in by_source if part.each else [[row for each in by_source for row in each]]:
+        held_out = self._find_held_out() if part.role is Role.TRAIN else {}
+        tasks: list[Row] = []
+        for rows in by_source if part.each else [[row for source_rows in by_source for row in source_rows]]:
             if part.expect is not None and len(rows) != part.expect:
                 self._warnings.append(f"{len(rows):,} tasks, {part.expect:,} expected")
             if part.first and part.take is not None:  # as published, before anything is left out of them
                 rows = self._cut(rows, rows[: part.take], part.take)
             if part.role is Role.TRAIN:
-                rows = self._apart(kind, rows, held)
+                rows = self._apart(kind, rows, held_out)
             if part.take is not None and not part.first:
-                some = draw_rows(rows, part.take, seed=options.seed, same=kind.same, stratify=part.stratify)
-                rows = self._cut(rows, some, part.take)
-            chosen += rows
+                sample = draw_rows(rows, part.take, seed=options.seed, same=kind.same, stratify=part.stratify)
+                rows = self._cut(rows, sample, part.take)
+            tasks += rows
         most = self._preparation.most(part)
         if most is not None:
-            some = draw_rows(chosen, most, seed=options.seed, same=kind.same, stratify=options.stratify)
-            chosen = self._cut(chosen, some, min(most, len(chosen)))
-        return chosen
+            sample = draw_rows(tasks, most, seed=options.seed, same=kind.same, stratify=options.stratify)
+            tasks = self._cut(tasks, sample, min(most, len(tasks)))
+        return tasks
 
-    def _cut(self, rows: list[Row], chosen: list[Row], wanted: int) -> list[Row]:
-        if len(chosen) < wanted:
-            self._warnings.append(f"{len(chosen):,} rows, {wanted:,} wanted")
-        self._counts["not drawn"] += len(rows) - len(chosen)
-        return chosen
+    def _cut(self, rows: list[Row], sample: list[Row], count: int) -> list[Row]:
+        if len(sample) < count:
+            self._warnings.append(f"{len(sample):,} rows, {count:,} wanted")
+        self._counts["not drawn"] += len(rows) - len(sample)
+        return sample
 
     def _find_held_out(self) -> dict[str, list[str]]:
-        """By what a row is: the evaluation files that have it."""
-        found: dict[str, list[str]] = {}
+        """The evaluation files that contain a row, by the identity of the row."""
+        files: dict[str, list[str]] = {}
         for file, kind, row in self._preparation.evaluation_rows():
-            found.setdefault(kind.same(row), []).append(file)
-        return found
+            files.setdefault(kind.same(row), []).append(file)
+        return files
 
-    def _apart(self, kind: PublicSet, rows: list[Row], held: Mapping[str, Sequence[str]]) -> list[Row]:
-        """Those that no evaluation file has, and of two that are the same the first."""
+    def _apart(self, kind: PublicSet, rows: list[Row], held_out: Mapping[str, Sequence[str]]) -> list[Row]:
+        """The rows that no evaluation file contains; of two equal rows the first."""
         if self._part.rest is not None:
-            others = [row for row in rows if self._part.rest not in held.get(kind.same(row), ())]
-            self._counts["evaluated"] += len(rows) - len(others)
-            rows = others
-        first = {what: files[0] for what, files in held.items()}
-        rows, left = apart(rows, same=kind.same, twin=kind.twin or kind.same, held=first)
-        self._left += left
+            remaining = [row for row in rows if self._part.rest not in held_out.get(kind.same(row), ())]
+            self._counts["evaluated"] += len(rows) - len(remaining)
+            rows = remaining
+        first = {identity: files[0] for identity, files in held_out.items()}
+        rows, dropped = apart(rows, same=kind.same, twin=kind.twin or kind.same, held=first)
+        self._left += dropped
         near = self._options.near
         if near is not None and kind.text is not None:
-            known = self._preparation.evaluation_rows()
-            texts = [(other.text(row), file) for file, other, row in known if other.text is not None]
+            evaluated = self._preparation.evaluation_rows()
+            texts = [(source.text(row), file) for file, source, row in evaluated if source.text is not None]
             show = self._preparation.show
-            rows, left = without_near(rows, text=kind.text, held=texts, threshold=near, show=show)
-            self._left += left
+            rows, dropped = without_near(rows, text=kind.text, held=texts, threshold=near, show=show)
+            self._left += dropped
         return rows
 
     def _of_files(self) -> list[Row]:
         """Made of files that are there already: answers that are shown, or single steps."""
-        chosen: list[Row] = []
+        tasks: list[Row] = []
         for name in self._present:
             path = self._preparation.output / name
             kind = split_of(self._preparation.made[name].sources[0])[0]
             if self._part.role is Role.STEPS:
-                chosen += single_steps(kind.name, path)
+                tasks += single_steps(kind.name, path)
                 continue
             rows = list(demonstration_rows(path, kind))
             take = self._part.take or len(rows)
-            some = draw_rows(rows, take, seed=self._options.seed, same=lambda row: str(row["question"]))
-            chosen += self._cut(rows, some, take)
-        return chosen
+            sample = draw_rows(rows, take, seed=self._options.seed, same=lambda row: str(row["question"]))
+            tasks += self._cut(rows, sample, take)
+        return tasks
 
 
 def write(path: Path, lines: Iterable[bytes]) -> None:

@@ -28,7 +28,7 @@ def demonstration_rows(path: Path, kind: PublicSet) -> Iterator[Row]:
     style = kind.style
     world = QuestionsWorld(QuestionsConfig(data=str(path), style=style, prompt=kind.prompt))  # type: ignore[arg-type]
     for task in read_source(str(path)):
-        prompt = [{"role": each.role, "content": each.content} for each in world.env(task).first_messages()]
+        prompt = [{"role": message.role, "content": message.content} for message in world.env(task).first_messages()]
         response = STYLES[style].write(answer_of(task))
         yield {"prompt": prompt, "response": response, "question": task.question, "task_id": task.task_id}
 
@@ -60,9 +60,9 @@ def single_steps(name: str, path: Path) -> Iterator[Row]:
 def _strategyqa(fields: Fields) -> Iterator[Row]:
     """Its sub-questions that need no earlier answer (#1); an answer is right where the facts have it."""
     facts = list(fields.get("facts") or ())
-    for asked in fields.get("decomposition") or () if facts else ():
-        if "#" not in asked:
-            yield {"question": asked, "answers": facts, "facts": facts}
+    for question in fields.get("decomposition") or () if facts else ():
+        if "#" not in question:
+            yield {"question": question, "answers": facts, "facts": facts}
 
 
 def _crosswords(fields: Fields) -> Iterator[Row]:

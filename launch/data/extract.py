@@ -47,15 +47,15 @@ def extract(source: str, output: Path, open_judge: Callable[[], Awaitable[Asks]]
     model is out: what it has said is in its cache.
     """
     tasks = read_source(source)
-    found = asyncio.run(_extract_answers(tasks, open_judge, at_once, show))
-    replace_file(output, b"".join(line_of(found.rows[place]) for place in sorted(found.rows)))
-    return found.describe(len(tasks))
+    extracted = asyncio.run(_extract_answers(tasks, open_judge, at_once, show))
+    replace_file(output, b"".join(line_of(extracted.rows[place]) for place in sorted(extracted.rows)))
+    return extracted.describe(len(tasks))
 
 
 async def _extract_answers(
     tasks: Sequence[Task], open_judge: Callable[[], Awaitable[Asks]], at_once: int, show: Progress
 ) -> Extracted:
-    found, judge = Extracted(), await open_judge()
+    extracted, judge = Extracted(), await open_judge()
 
     async def ask(item: tuple[int, Task]) -> None:
         place, task = item
@@ -63,23 +63,23 @@ async def _extract_answers(
         request = JudgeRequest(kind="extract", fields={"problem": asked_in_full(task), "solution": solution})
         verdict = (await judge.ask(request)).verdict
         if verdict is None:
-            found.dropped["no_box"] += 1
+            extracted.dropped["no_box"] += 1
         elif not verdict.value.strip():
-            found.dropped["empty_box"] += 1
+            extracted.dropped["empty_box"] += 1
         else:
             answers = [verdict.value.strip()]
-            found.rows[place] = {"question": task.question, "answers": answers, "solution": solution} | before(task)
+            extracted.rows[place] = {"question": task.question, "answers": answers, "solution": solution} | before(task)
 
     refused = await ask_each(judge, list(enumerate(tasks)), ask, at_once, show, "extracted")
-    found.dropped += Counter(refused=len(refused))
-    return found
+    extracted.dropped += Counter(refused=len(refused))
+    return extracted
 
 
 def before(task: Task) -> dict[str, Any]:
     """The conversation that ends in the question, for a row that has one."""
     turns = turns_before(task, shown=True)
-    asked = (*turns, Message(role="user", content=task.question))
-    return {"prompt": [{"role": each.role, "content": each.content} for each in asked]} if turns else {}
+    messages = (*turns, Message(role="user", content=task.question))
+    return {"prompt": [{"role": message.role, "content": message.content} for message in messages]} if turns else {}
 
 
 def solution_of(task: Task) -> str:
@@ -88,24 +88,24 @@ def solution_of(task: Task) -> str:
     return next((text for text in texts if isinstance(text, str) and text.strip()), " or ".join(task.answers))
 
 
-def write_solved(kept: str, output: Path) -> tuple[int, int]:
-    """Write the tasks of the trajectories in `kept`, each once, in their order: what `rlsys generate --keep correct`
+def write_solved(path: str, output: Path) -> tuple[int, int]:
+    """Write the tasks of the trajectories in `path`, each once, in their order: what `rlsys generate --keep correct`
     kept was solved. Returns (tasks, trajectories). Raises BadInput for a file that is not generate's.
     """
     tasks: dict[str, bytes] = {}
     count = 0
-    for task in _tasks(kept):
+    for task in _tasks(path):
         count += 1
         tasks.setdefault(json.dumps([task["task_id"], task["question"]]), line_of(task))
     replace_file(output, b"".join(tasks.values()))
     return len(tasks), count
 
 
-def _tasks(kept: str) -> Iterator[dict[str, Any]]:
-    for number, record in read_jsonl(kept):
+def _tasks(path: str) -> Iterator[dict[str, Any]]:
+    for number, record in read_jsonl(path):
         task = record.get("task")
         if not isinstance(task, dict) or not {"task_id", "question", "answers"} <= task.keys():
             raise BadInput(
-                'no "task"', where=f"{kept} line {number}", expected="trajectories that rlsys generate has kept"
+                'no "task"', where=f"{path} line {number}", expected="trajectories that rlsys generate has kept"
             )
         yield task

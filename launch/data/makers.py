@@ -27,8 +27,8 @@ def maker_of(path: str) -> str | None:
 
 def with_maker(line: str) -> str:
     """The line of an error; where a file is missing that a recipe names, with the command that makes it."""
-    found = PREPARED.search(line) if MISSING in line else None
-    command = maker_of(found[0]) if found is not None and not os.path.exists(found[0]) else None
-    if found is None or command is None:
+    match = PREPARED.search(line) if MISSING in line else None
+    command = maker_of(match[0]) if match is not None and not os.path.exists(match[0]) else None
+    if match is None or command is None:
         return line
-    return f"{line[: found.end()]}: no such file: `{command}` makes it"
+    return f"{line[: match.end()]}: no such file: `{command}` makes it"

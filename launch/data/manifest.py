@@ -82,8 +82,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value.get("version") != VERSION:
             return None
-        found: Manifest = decode(Manifest, value)
-        return found
+        manifest: Manifest = decode(Manifest, value)
+        return manifest
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -132,23 +132,23 @@ class Folder:
                 continue
             tables = {SHARD.sub("", path if "/*/" not in pattern else path.rpartition("/")[2]) for path in met}
             if len(tables) > 1:
-                shown = ", ".join(str(self._files[path]) for path in met[:3])
+                examples = ", ".join(str(self._files[path]) for path in met[:3])
                 raise BadInput(
-                    f"several files for {name}: {shown}; --file {name}=PATH chooses", key="--from", found=self.path
+                    f"several files for {name}: {examples}; --file {name}=PATH chooses", key="--from", found=self.path
                 )
             return tuple(str(self._files[path]) for path in met)
         return ()
 
 
 def find_files(
-    names: Sequence[str], origin: str, given: Mapping[str, str], show: Progress, *, partial: bool
+    names: Sequence[str], origin: str, user_files: Mapping[str, str], show: Progress, *, partial: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """The files of each split (`musique.train`), and for those that are not to be had why.
 
-    origin: a folder, or `hub`; given: a path for a split, which goes before it; partial: download also where something
-    is on no hub. Raises BadInput for what is there and cannot be used, and where the hub cannot be reached.
+    origin: a folder, or `hub`; user_files: a path for a split, which goes before it; partial: download also where
+    something is on no hub. Raises BadInput for what is there and cannot be used, and where the hub cannot be reached.
     """
-    for name, path in given.items():
+    for name, path in user_files.items():
         split_of(name)
         if name not in names:
             raise BadInput(
@@ -157,23 +157,23 @@ def find_files(
         if not os.path.isfile(path):
             raise BadInput("no such file", key="--file", found=f"{name}={path}")
     folder = None if origin == HUB else Folder(origin)
-    found: dict[str, tuple[str, ...]] = {name: (path,) for name, path in given.items()}
-    wanted = {name: split_of(name)[1] for name in names if name not in given}
+    paths: dict[str, tuple[str, ...]] = {name: (path,) for name, path in user_files.items()}
+    splits = {name: split_of(name)[1] for name in names if name not in user_files}
     missing: dict[str, str] = {}
     if folder is None:  # what no hub has is known before anything is downloaded
-        missing = {name: f"on no hub: {split_of(name)[0].page}" for name, files in wanted.items() if not files.hub}
+        missing = {name: f"on no hub: {split_of(name)[0].page}" for name, files in splits.items() if not files.hub}
         if missing and not partial:
-            return found, missing
-    for done, (name, files) in enumerate(wanted.items()):
-        show("find", done, len(wanted))
-        if folder is not None and not (there := folder.find(name, files)):
+            return paths, missing
+    for done, (name, files) in enumerate(splits.items()):
+        show("find", done, len(splits))
+        if folder is not None and not (matches := folder.find(name, files)):
             missing[name] = f"no {' or '.join(files.names)}"
         elif folder is not None:
-            found[name] = there
+            paths[name] = matches
         elif files.hub:
-            found[name] = tuple(path for each in files.hub for path in _download(each, files.split))
-    show("find", len(wanted), len(wanted))
-    return found, missing
+            paths[name] = tuple(path for source in files.hub for path in _download(source, files.split))
+    show("find", len(splits), len(splits))
+    return paths, missing
 
 
 def _download(source: str, split: str | None) -> list[str]:

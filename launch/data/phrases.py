@@ -49,9 +49,9 @@ class Phrases:
         """The phrase that a sentence is nearest to, if that is near enough; of two as near, the first."""
         triples = frozenset(shingles(sentence))
         shared = Counter(phrase for triple in triples for phrase in self._with.get(triple, ()))
-        found = {phrase: both / len(triples | self._sets[phrase]) for phrase, both in shared.items()}
-        best = max(found, key=lambda phrase: found[phrase], default=None)
-        return (best, found[best]) if best is not None and found[best] >= threshold else None
+        scores = {phrase: overlap / len(triples | self._sets[phrase]) for phrase, overlap in shared.items()}
+        best = max(scores, key=lambda phrase: scores[phrase], default=None)
+        return (best, scores[best]) if best is not None and scores[best] >= threshold else None
 
 
 def read_phrases(path: Path) -> list[str]:
@@ -93,4 +93,4 @@ def write_hits(hits: Iterable[Hit], output: Path | None) -> Mapping[str, int]:
 
 
 def table(counts: Mapping[str, int]) -> Sequence[str]:
-    return [f"{count:>9,}  {phrase}" for phrase, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
+    return [f"{count:>9,}  {phrase}" for phrase, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]

@@ -21,29 +21,29 @@ from rlsys.errors import BadInput
 
 def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say: Callable[[str], None]) -> Manifest:
     """Make what is missing in `output`. Raises BadInput: nothing of the file it is about was written."""
-    named = [name for part in recipe.parts if not part.role.of_files for name in part.sources]
-    paths, missing = find_files(named, options.origin, options.files, show, partial=options.partial)
+    names = [name for part in recipe.parts if not part.role.of_files for name in part.sources]
+    paths, missing = find_files(names, options.origin, options.files, show, partial=options.partial)
     absent = tuple(f"{name}: {why}" for name, why in missing.items())
     if missing and not options.partial:
         reasons = dict.fromkeys(missing.values())
-        said = "; ".join(f"{', '.join(name for name in missing if missing[name] == why)}: {why}" for why in reasons)
+        problem = "; ".join(f"{', '.join(name for name in missing if missing[name] == why)}: {why}" for why in reasons)
         ways = "give the folder of what you downloaded with --from DIR, a file with --file SET.SPLIT=PATH, or --partial"
-        raise BadInput(f"{said} ({ways})", key="--from", found=options.origin)
+        raise BadInput(f"{problem} ({ways})", key="--from", found=options.origin)
     if not paths:
         raise BadInput(f"nothing of {recipe.name} is there: {'; '.join(absent)}", key="--from", found=options.origin)
     for line in absent:
         say(f"warning: left out: {line}")
-    sources = {name: open_source(name, each, show) for name, each in paths.items()}
+    sources = {name: open_source(name, files, show) for name, files in paths.items()}
     preparation = Preparation(recipe=recipe, output=output, options=options, sources=sources, show=show, say=say)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot be made ({error.strerror})", key="--output", found=output) from error
     notes = _notes_before(preparation)
-    asked = {key: getattr(options, key) for key in ("tasks", "eval_tasks", "seed", "stratify", "near")}
+    settings = {key: getattr(options, key) for key in ("tasks", "eval_tasks", "seed", "stratify", "near")}
     manifest = Manifest(
         recipe=recipe.name,
-        options=asked,
+        options=settings,
         missing=absent,
         sources=tuple(sources.values()),
         files=tuple(notes.values()),
@@ -52,7 +52,7 @@ def prepare(recipe: Recipe, output: Path, options: Options, show: Progress, say:
         note = _make(preparation, part, notes.get(part.file))
         if note is not None:
             preparation.made[part.file] = note
-            notes = {name: each for name, each in notes.items() if name != part.file} | {part.file: note}
+            notes = {name: old_note for name, old_note in notes.items() if name != part.file} | {part.file: note}
             manifest = replace(manifest, files=tuple(notes.values()))
             manifest.write(output)
     return manifest
@@ -87,11 +87,11 @@ def _make(preparation: Preparation, part: Part, before: FileNote | None) -> File
 
 def _digest(preparation: Preparation, part: Part, present: Sequence[str]) -> str:
     """Of all that a file depends on."""
-    options, sources, made = preparation.options, preparation.sources, preparation.made
+    options, sources, notes = preparation.options, preparation.sources, preparation.made
     cut = (options.seed, options.stratify, options.partial) if part.role is not Role.CORPUS else options.partial
-    read = [sources[name].sha256 if name in sources else made[name].sha256 for name in present]
-    held = [options.near, *(note.sha256 for note in preparation.evaluation_files())] if part.role is Role.TRAIN else []
-    parts = [VERSION, repr(part), present, read, held, preparation.most(part), cut]
+    digests = [sources[name].sha256 if name in sources else notes[name].sha256 for name in present]
+    evals = [options.near, *(note.sha256 for note in preparation.evaluation_files())] if part.role is Role.TRAIN else []
+    parts = [VERSION, repr(part), present, digests, evals, preparation.most(part), cut]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

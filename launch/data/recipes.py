@@ -173,16 +173,16 @@ def recipe_of(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     if name not in SETS:
-        known = (*RECIPES, *SETS)
+        names = (*RECIPES, *SETS)
         raise BadInput(
-            f"no recipe and no public set{nearest(name, known, otherwise='')}; `rlsys data list`", where=name
+            f"no recipe and no public set{nearest(name, names, otherwise='')}; `rlsys data list`", where=name
         )
-    found = SETS[name]
+    public_set = SETS[name]
     if name == "wiki18":
         return Recipe(name=name, parts=(_corpus(CORPUS_FILE, "wiki18.passages"),))
-    splits = [split for split in found.splits if not split.endswith("_paragraphs")]
-    held = [split for split in splits if split in ("dev", "test", "all")]
-    order = [*held, *(split for split in splits if split not in held)]
-    roles = {split: EVAL if split in held else TRAIN for split in order}
+    splits = [split for split in public_set.splits if not split.endswith("_paragraphs")]
+    held_out = [split for split in splits if split in ("dev", "test", "all")]
+    order = [*held_out, *(split for split in splits if split not in held_out)]
+    roles = {split: EVAL if split in held_out else TRAIN for split in order}
     parts = (Part(file=f"{split}.jsonl", sources=(f"{name}.{split}",), role=roles[split]) for split in order)
     return Recipe(name=name, parts=tuple(parts))

@@ -143,7 +143,7 @@ def paragraphs(record: Located) -> Iterable[Passage]:
     elif isinstance(context, list):
         pairs = (pair for pair in context if isinstance(pair, list | tuple) and len(pair) == 2)
     elif isinstance(listed, list):
-        pairs = ((each.get("title"), each.get("paragraph_text")) for each in listed if isinstance(each, Mapping))
+        pairs = ((entry.get("title"), entry.get("paragraph_text")) for entry in listed if isinstance(entry, Mapping))
     else:
         raise BadInput('no "context" and no "paragraphs": a copy of the set without its paragraphs', where=record.where)
     for title, text in pairs:

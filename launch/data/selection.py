@@ -28,19 +28,19 @@ def apart(
     rows: Sequence[Row], *, same: Callable[[Row], str], twin: Callable[[Row], str], held: Mapping[str, str]
 ) -> tuple[list[Row], list[Dropped]]:
     """The rows without those that `held` has (what is the same: its file), and without the second of two twins."""
-    kept: list[Row] = []
-    left: list[Dropped] = []
-    seen: set[str] = set()
+    selected: list[Row] = []
+    dropped: list[Dropped] = []
+    twins: set[str] = set()
     for row in rows:
-        what, itself = same(row), twin(row)
-        if what in held:
-            left.append(Dropped(row, "in_evaluation", held[what]))
-        elif itself in seen:
-            left.append(Dropped(row, "repeated", "this file"))
+        key, itself = same(row), twin(row)
+        if key in held:
+            dropped.append(Dropped(row, "in_evaluation", held[key]))
+        elif itself in twins:
+            dropped.append(Dropped(row, "repeated", "this file"))
         else:
-            seen.add(itself)
-            kept.append(row)
-    return kept, left
+            twins.add(itself)
+            selected.append(row)
+    return selected, dropped
 
 
 def without_near(
@@ -71,32 +71,32 @@ def without_near(
         held, _make_sketches([words for words, _ in held], "held-out words", show), strict=True
     ):
         add(sketch, file)
-    kept: list[Row] = []
-    left: list[Dropped] = []
+    selected: list[Row] = []
+    dropped: list[Dropped] = []
     for row, sketch in zip(rows, _make_sketches([text(row) for row in rows], "near-duplicates", show), strict=True):
-        found = sorted(place for place in index.query(sketch) if sketch.jaccard(sketches[place]) >= threshold)
-        if found:
-            left.append(Dropped(row, "near", files[found[0]]))
+        matches = sorted(place for place in index.query(sketch) if sketch.jaccard(sketches[place]) >= threshold)
+        if matches:
+            dropped.append(Dropped(row, "near", files[matches[0]]))
         else:
-            kept.append(row)
+            selected.append(row)
             add(sketch, "this file")
-    return kept, left
+    return selected, dropped
 
 
 def shingles(text: str) -> list[bytes]:
     """Its word triples; the words themselves where there are fewer."""
     words = re.sub(r"\W+", " ", text.lower()).split()
     triples = (" ".join(words[at : at + SHINGLE]) for at in range(len(words) - SHINGLE + 1))
-    return [each.encode("utf-8", "surrogatepass") for each in (triples if len(words) >= SHINGLE else words)]
+    return [shingle.encode("utf-8", "surrogatepass") for shingle in (triples if len(words) >= SHINGLE else words)]
 
 
-def _make_sketches(texts: Sequence[str], what: str, show: Progress) -> Iterable[Any]:
+def _make_sketches(texts: Sequence[str], label: str, show: Progress) -> Iterable[Any]:
     from datasketch import MinHash
 
     for start in range(0, len(texts), BATCH):
-        show(what, start, len(texts))
+        show(label, start, len(texts))
         yield from MinHash.generator(map(shingles, texts[start : start + BATCH]), num_perm=PERMUTATIONS)
-    show(what, len(texts), len(texts))
+    show(label, len(texts), len(texts))
 
 
 def draw_rows(
@@ -120,16 +120,16 @@ def draw_rows(
     groups: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         if stratify not in row:
-            known = ", ".join(key for key in row if key not in ("question", "answers"))
-            raise BadInput(f"a row without it, which has {known or 'no other field'}", key="--stratify", found=stratify)
+            names = ", ".join(key for key in row if key not in ("question", "answers"))
+            raise BadInput(f"a row without it, which has {names or 'no other field'}", key="--stratify", found=stratify)
         groups.setdefault(str(row[stratify]), []).append(place)
-    shares = apportion({value: len(each) for value, each in groups.items()}, take)
-    chosen = {
+    shares = apportion({value: len(places) for value, places in groups.items()}, take)
+    drawn_places = {
         place
-        for value, each in groups.items()
-        for place in stable_sample(each, shares[value], lambda place: hash_order(seed, same(rows[place])))
+        for value, places in groups.items()
+        for place in stable_sample(places, shares[value], lambda place: hash_order(seed, same(rows[place])))
     }
-    return [row for place, row in enumerate(rows) if place in chosen]
+    return [row for place, row in enumerate(rows) if place in drawn_places]
 
 
 def apportion(counts: Mapping[str, int], take: int) -> dict[str, int]:

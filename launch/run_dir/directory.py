@@ -53,26 +53,26 @@ class RunDirectory:
 
         A section comes with what the stage changes in it.
         """
-        own: Mapping[str, Any] = next(
-            (each for each in self.config["stages"] if visible(str(each["name"])) == stage), {}
+        section: Mapping[str, Any] = next(
+            (entry for entry in self.config["stages"] if visible(str(entry["name"])) == stage), {}
         )
-        whole, changed = _look_up(self.config, key), _look_up(own, key)
-        if isinstance(whole, Mapping) and isinstance(changed, Mapping):
-            return {**whole, **changed}
-        return whole if changed is None else changed
+        base, changed = _look_up(self.config, key), _look_up(section, key)
+        if isinstance(base, Mapping) and isinstance(changed, Mapping):
+            return {**base, **changed}
+        return base if changed is None else changed
 
     @property
     def attempts(self) -> Sequence[Mapping[str, Any]]:
         """Of run.json: one for the start, and one for each time that the run was continued."""
-        found = self.record.get("attempts")
-        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        attempts = self.record.get("attempts")
+        return [attempt for attempt in attempts if isinstance(attempt, dict)] if isinstance(attempts, list) else []
 
 
 def _look_up(values: Mapping[str, Any], key: str) -> Any:
-    found: Any = values
+    value: Any = values
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def read_directory(path: Path) -> RunDirectory:
@@ -99,19 +99,19 @@ def read_directory(path: Path) -> RunDirectory:
 
 def _read_events(path: Path, damage: DamageLog) -> tuple[Mapping[str, Any], ...]:
     lines = read_lines_if_there(path / "events.jsonl", damage)
-    return tuple(deque((each for each in lines if isinstance(each.get("kind"), str)), MOST_EVENTS))
+    return tuple(deque((event for event in lines if isinstance(event.get("kind"), str)), MOST_EVENTS))
 
 
 def _read_evaluations(path: Path, damage: DamageLog) -> tuple[Evaluation, ...]:
-    found = []
+    evaluations = []
     for row in read_lines_if_there(path / "evaluations.jsonl", damage):
         step, stage, when = row.get("step"), row.get("stage"), row.get("when")
         if type(step) is not int or not isinstance(stage, str) or not isinstance(when, str):
             damage.note("evaluations", "evaluations.jsonl: a line without step, stage and when")
             continue
         plays = _read_plays(path, stage, when, step, damage)
-        found.append(Evaluation(step=step, stage=visible(stage), when=visible(when), row=row, plays=plays))
-    return tuple(sorted(found, key=lambda each: each.step))
+        evaluations.append(Evaluation(step=step, stage=visible(stage), when=visible(when), row=row, plays=plays))
+    return tuple(sorted(evaluations, key=lambda evaluation: evaluation.step))
 
 
 def _read_plays(path: Path, stage: str, when: str, step: int, damage: DamageLog) -> Mapping[str, EvalResult]:

@@ -59,13 +59,13 @@ class Episodes:
 
     def text(self, name: str, row: int) -> str | None:
         """Of one of TEXTS."""
-        found = int(self.columns[name][row])
-        return None if found == UNKNOWN else self.texts[name][found]
+        code = int(self.columns[name][row])
+        return None if code == UNKNOWN else self.texts[name][code]
 
     def has(self, name: str, value: str) -> npt.NDArray[np.bool_]:
         """[N]: which rows have this text."""
-        known = self.texts[name]
-        code = known.index(value) if value in known else UNKNOWN - 1
+        texts = self.texts[name]
+        code = texts.index(value) if value in texts else UNKNOWN - 1
         return np.equal(self.columns[name], code)
 
     @property
@@ -73,9 +73,9 @@ class Episodes:
         """[N]: which were played to be trained on, and not to evaluate."""
         return np.equal(self.columns["play"], UNKNOWN)
 
-    def lines(self, chosen: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def lines(self, selected: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """(row, its line of JSON) of these rows, in ascending order; those that cannot be read are left out."""
-        for file, rows in _by_file(self.columns["file"], sorted(chosen)):
+        for file, rows in _by_file(self.columns["file"], sorted(selected)):
             places = (Place(*(int(self.columns[name][row]) for name in PLACES)) for row in rows)
             with suppress(OSError, EOFError, zlib.error):
                 yield from zip(rows, read_places(self.folder / self.texts["file"][file], places), strict=True)
@@ -89,7 +89,7 @@ def _by_file(files: Column, rows: Sequence[int]) -> Iterator[tuple[int, list[int
             begin = at
 
 
-def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None, *, indexed: bool = True) -> Episodes:
+def read_episodes(run: RunDirectory, show: Show = lambda name, done, total: None, *, indexed: bool = True) -> Episodes:
     """Of the whole run. show: hears how far it is. indexed: whether the index may stand for a file, which takes longer
     to read, and which has a digest in the journal."""
     damage, folder, builder = DamageLog(), run.path / "trajectories", _Builder()
@@ -100,13 +100,13 @@ def read_episodes(run: RunDirectory, show: Show = lambda what, done, total: None
         if not number % EVERY:
             show("episodes", number, None)
     sound = builder.sound_files(sizes)
-    known = dict(_places(run, sizes.keys() - sound))
+    places = dict(_places(run, sizes.keys() - sound))
     builder.keep_files(sound)
-    solved_by = {stage: read_solving(run, stage) for stage in {each.stage for each in known.values()}}
-    for done, (file, place) in enumerate(known.items(), start=1):
+    solved_by = {stage: read_solving(run, stage) for stage in {place.stage for place in places.values()}}
+    for done, (file, place) in enumerate(places.items(), start=1):
         for row in _rows_of(folder / file, place, solved_by[place.stage], damage):
             builder.add(row)
-        show("files of episodes without an index", done, len(known))
+        show("files of episodes without an index", done, len(places))
     columns, texts = builder.finish()
     return Episodes(folder=folder, columns=columns, texts=texts, damage=damage.lines())
 
@@ -139,16 +139,16 @@ def _sizes(folder: Path, damage: DamageLog) -> Iterator[tuple[str, _Size]]:
 def _places(run: RunDirectory, files: Iterable[str]) -> Iterator[tuple[str, EpisodePlace]]:
     """What each file was played for: a step that was taken back has no row any more, and its file is left out."""
     stages = {int(step): stage for step, stage in zip(run.rows.step, run.rows.stage, strict=True)}
-    wanted = set(files)
-    for each in run.evaluations:
-        for key in each.row:
+    file_names = set(files)
+    for evaluation in run.evaluations:
+        for key in evaluation.row:
             play, _, last = key.rpartition("/")
             if last == "episodes":
-                name = episodes_name(each.stage, each.when, each.step, play)
-                for file in sorted(wanted & {f"{name}.jsonl", f"{name}.jsonl.gz"}):
-                    place = _beginning(file, each.step, each.stage)
-                    yield file, replace(place, play=play, when=each.when)
-    for file in sorted(wanted):
+                name = episodes_name(evaluation.stage, evaluation.when, evaluation.step, play)
+                for file in sorted(file_names & {f"{name}.jsonl", f"{name}.jsonl.gz"}):
+                    place = _beginning(file, evaluation.step, evaluation.stage)
+                    yield file, replace(place, play=play, when=evaluation.when)
+    for file in sorted(file_names):
         match = STEP_FILE.fullmatch(file)
         if match and int(match[1]) in stages:
             step = int(match[1])
@@ -169,14 +169,14 @@ def _rows_of(path: Path, place: EpisodePlace, solving: Solving, damage: DamageLo
                 at, offset = offset, offset + size
                 where = f"{path.name} line {number}"
                 try:
-                    found = json_object(whole_line(line, where), where)
+                    episode = json_object(whole_line(line, where), where)
                 except BadInput as error:
                     damage.note(path.name, f"trajectories/{error}")
                     continue
-                task = found.get("task")
+                task = episode.get("task")
                 task_id = str(task.get("task_id")) if isinstance(task, Mapping) else ""
                 solved_by = solving.of(place.play, task_id)
-                yield index_row(found, replace(place, offset=at, length=size), solved_by)
+                yield index_row(episode, replace(place, offset=at, length=size), solved_by)
     except EOFError:
         return
     except (OSError, zlib.error, struct.error) as error:
@@ -238,8 +238,8 @@ class _Builder:
     def _number_of(self, name: str, value: Any) -> int:
         if not isinstance(value, str):
             return UNKNOWN
-        known = self._texts[name]
-        return known.setdefault(value if name == "file" else visible(value), len(known))
+        codes = self._texts[name]
+        return codes.setdefault(value if name == "file" else visible(value), len(codes))
 
     def sound_files(self, sizes: Mapping[str, _Size]) -> set[str]:
         """Those whose rows are the whole file."""
@@ -248,19 +248,19 @@ class _Builder:
 
     def keep_files(self, sound: set[str]) -> None:
         """Forget the rows of all others, which come again."""
-        kept = np.array([file in sound for file in self._texts["file"]], bool)
+        mask = np.array([file in sound for file in self._texts["file"]], bool)
         files = np.frombuffer(self._arrays["file"], np.intc)
-        self._kept = kept[files] if len(files) else np.zeros(0, bool)
+        self._kept = mask[files] if len(files) else np.zeros(0, bool)
         self._ends = {file: end for file, end in self._ends.items() if file in sound}
         self._broken = set()
 
     def finish(self) -> tuple[dict[str, Column], dict[str, list[str]]]:
-        columns: dict[str, Column] = {name: np.array(own) for name, own in self._arrays.items()}
-        texts = {name: list(known) for name, known in self._texts.items()}
+        columns: dict[str, Column] = {name: np.array(values) for name, values in self._arrays.items()}
+        texts = {name: list(codes) for name, codes in self._texts.items()}
         first = self._kept if self._kept is not None else np.zeros(0, bool)
-        kept = np.concatenate([first, np.ones(len(columns["step"]) - len(first), bool)])
+        mask = np.concatenate([first, np.ones(len(columns["step"]) - len(first), bool)])
         rank = np.argsort(np.argsort(np.array(texts["file"], dtype=object))) if texts["file"] else np.zeros(0, np.int64)
-        at = np.flatnonzero(kept)
+        at = np.flatnonzero(mask)
         order = at[np.lexsort((columns["offset"][at], rank[columns["file"][at]], columns["step"][at]))]
         return {name: column[order] for name, column in columns.items()}, texts
 

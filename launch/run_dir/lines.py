@@ -42,8 +42,8 @@ class DamageLog:
         self._first: dict[str, str] = {}
         self._count: dict[str, int] = {}
 
-    def note(self, file: str, what: object) -> None:
-        self._first.setdefault(file, str(what))
+    def note(self, file: str, problem: object) -> None:
+        self._first.setdefault(file, str(problem))
         self._count[file] = self._count.get(file, 0) + 1
 
     def lines(self) -> tuple[str, ...]:
@@ -56,10 +56,10 @@ def open_file(path: Path) -> IO[bytes]:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def finite_numbers(found: Mapping[str, Any], wanted: Callable[[str], bool]) -> dict[str, float]:
-    """Those that are finite; a whole number of hundreds of digits is none either."""
-    given = {visible(key): own for key, own in found.items() if type(own) in (int, float) and wanted(key)}
-    return {key: float(own) for key, own in given.items() if abs(own) <= sys.float_info.max}
+def finite_numbers(row: Mapping[str, Any], keep: Callable[[str], bool]) -> dict[str, float]:
+    """The finite numbers of a row whose keys are to be kept; a whole number of hundreds of digits is none either."""
+    numbers = {visible(key): number for key, number in row.items() if type(number) in (int, float) and keep(key)}
+    return {key: float(number) for key, number in numbers.items() if abs(number) <= sys.float_info.max}
 
 
 def read_lines(path: Path, damage: DamageLog | None = None) -> Iterator[dict[str, Any]]:
@@ -92,11 +92,11 @@ def read_lines(path: Path, damage: DamageLog | None = None) -> Iterator[dict[str
 def read_lines_if_there(path: Path, damage: DamageLog) -> Iterator[dict[str, Any]]:
     """Nothing of a file that an earlier version did not write."""
     try:
-        found = is_there(path)
+        exists = is_there(path)
     except (BadInput, OSError) as error:
         damage.note(path.name, f"{path.name}: {getattr(error, 'strerror', None) or error}")
         return
-    if found:
+    if exists:
         yield from read_lines(path, damage)
 
 

@@ -51,13 +51,13 @@ class ListedRun:
 
 def list_runs(folder: Path) -> list[ListedRun]:
     """Those in the folder and below it, the latest last; the folder itself where it is one."""
-    return sorted((list_run(path) for path in find_runs(folder)), key=lambda each: (each.active, each.path))
+    return sorted((list_run(path) for path in find_runs(folder)), key=lambda run: (run.active, run.path))
 
 
 def find_runs(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Folders with a config.yaml next to what a run writes. Links are not followed."""
-    there = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))  # False for what may not be entered
-    if os.path.exists(folder / "config.yaml") and any(there):
+    markers = (os.path.exists(folder / name) for name in (".lock", "checkpoints"))  # False for what may not be entered
+    if os.path.exists(folder / "config.yaml") and any(markers):
         yield folder
         return
     if depth > DEEPEST:
@@ -110,11 +110,11 @@ def find_result(evaluations: Iterable[Mapping[str, Any]]) -> ResultChange | None
     name = next((key for main in MAIN for key in newest if key.endswith(f"/{main}")), None)
     if name is None:
         return None
-    play, asked = name.rpartition("/")[0], _mapping(rows[-1].get("prompts"))
+    play, prompts = name.rpartition("/")[0], _mapping(rows[-1].get("prompts"))
     values = [
         numbers[name]
         for row in rows
-        if name in (numbers := _numbers(row)) and _mapping(row.get("prompts")).get(play) == asked.get(play)
+        if name in (numbers := _numbers(row)) and _mapping(row.get("prompts")).get(play) == prompts.get(play)
     ]
     return ResultChange(name=name, value=values[-1], first=values[0] if len(values) > 1 else None)
 
@@ -149,17 +149,17 @@ def read_tail(path: Path) -> Iterator[dict[str, Any]]:
 
 def size_of(path: Path) -> int:
     """Bytes on disk below it; a file with several names counts once."""
-    seen: set[tuple[int, int]] = set()
+    inodes: set[tuple[int, int]] = set()
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:
             try:
-                found = os.lstat(os.path.join(folder, name))
+                stat = os.lstat(os.path.join(folder, name))
             except OSError:  # gone meanwhile
                 continue
-            if (found.st_dev, found.st_ino) not in seen:
-                seen.add((found.st_dev, found.st_ino))
-                total += found.st_blocks * 512
+            if (stat.st_dev, stat.st_ino) not in inodes:
+                inodes.add((stat.st_dev, stat.st_ino))
+                total += stat.st_blocks * 512
     return total
 
 
@@ -170,10 +170,10 @@ def _planned(config: Mapping[str, Any]) -> int | None:
 
 
 def _last_time(path: Path) -> float:
-    found = []
+    times = []
     for name in ACTIVE:
         with suppress(OSError):
-            found.append((path / name).stat().st_mtime)
+            times.append((path / name).stat().st_mtime)
     with suppress(OSError):
-        return max(found) if found else path.stat().st_mtime
+        return max(times) if times else path.stat().st_mtime
     return 0.0

@@ -35,10 +35,10 @@ NOT_PACKED = Packed(UNKNOWN, UNKNOWN, UNKNOWN)
 
 def packed_of(row: Mapping[str, Any]) -> Packed:
     """Of a row of the index. What has another shape is of a file that is read from its beginning."""
-    found = row.get("packed")
-    if not isinstance(found, list) or len(found) != 3 or not all(type(each) is int for each in found):
+    packed = row.get("packed")
+    if not isinstance(packed, list) or len(packed) != 3 or not all(type(number) is int for number in packed):
         return NOT_PACKED
-    begin, end, within = found
+    begin, end, within = packed
     return Packed(begin, end, within) if 0 <= begin < end < 2**62 and 0 <= within < 2**31 else NOT_PACKED
 
 

@@ -78,21 +78,21 @@ def differ(ours: Number, theirs: Number) -> tuple[float, float]:
 def read_played(path: str, head: str) -> dict[str, EvalResult]:
     """What `rlsys eval --output` has written, by play. head: how an error line begins. Raises BadInput."""
     try:
-        found = json_object(Path(path).read_bytes(), path)
+        document = json_object(Path(path).read_bytes(), path)
     except OSError as error:
         raise BadInput(f"cannot be read ({error.strerror})", where=head) from error
-    if not isinstance(found.get("plays"), dict):
+    if not isinstance(document.get("plays"), dict):
         raise BadInput('no "plays"', where=head, expected="what rlsys eval --output has written")
     try:
-        return {visible(name): _parse_result(found, name) for name in found["plays"]}
+        return {visible(name): _parse_result(document, name) for name in document["plays"]}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"not as rlsys eval --output writes it ({type(error).__name__}: {error})", where=head) from error
 
 
-def _parse_result(found: Mapping[str, Any], name: str) -> EvalResult:
+def _parse_result(document: Mapping[str, Any], name: str) -> EvalResult:
     """Raises what a dictionary of another shape makes of this, and ValueError for numbers that cannot be."""
-    play = found["plays"][name]
-    graded = found["episodes"][name] - found["failures"][name]
+    play = document["plays"][name]
+    graded = document["episodes"][name] - document["failures"][name]
     numbers = {
         key: Number(value=float(metric["value"]), count=float(metric.get("count", graded)))
         for key, metric in play["metrics"].items()

@@ -32,9 +32,9 @@ class _PlainLoader(yaml.SafeLoader):
         if self._depth >= DEEPEST:
             raise yaml.YAMLError(f"more than {DEEPEST} levels")
         self._depth += 1
-        found = super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
         self._depth -= 1
-        return found
+        return node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,10 @@ class Run:
         return tuple(visible(str(stage["name"])) for stage in self.config["stages"])
 
 
-def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
-    """wanted: the keys of metrics.jsonl to keep. Raises BadInput for what is no run directory, or has no numbers."""
+def read_run(path: Path, keep: Callable[[str], bool]) -> Run:
+    """keep: the keys of metrics.jsonl to keep. Raises BadInput for what is no run directory, or has no numbers."""
     config = read_config(path)
-    rows = tuple(_measurements(path / "metrics.jsonl", wanted))
+    rows = tuple(_measurements(path / "metrics.jsonl", keep))
     starts = {row.stage: row.step - row.stage_step for row in reversed(rows)}
     evaluations = tuple(_measurements(path / "evaluations.jsonl", lambda key: "/" in key, starts))
     if not rows and not evaluations:
@@ -88,20 +88,20 @@ def read_config(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: no UTF-8, no such day
         raise BadInput(f"not readable as YAML ({str(error).partition(chr(10))[0]})", where=file) from error
     stages = config.get("stages") if isinstance(config, dict) else None
-    if not isinstance(stages, list) or not all(isinstance(each, dict) and "name" in each for each in stages):
+    if not isinstance(stages, list) or not all(isinstance(stage, dict) and "name" in stage for stage in stages):
         raise BadInput("no list of stages", where=file, expected="the configuration of a run of rlsys")
     try:
         # A mapping that a stage has as a whole has a dotted key.
-        stages = [as_plain(nest(each.items())[0]) for each in stages]
+        stages = [as_plain(nest(stage.items())[0]) for stage in stages]
     except BadInput as error:
         raise BadInput(error, where=file) from error
-    for key, found in ((key, each.get(key)) for key in MAPPINGS for each in (config, *stages)):
-        require(isinstance(found or {}, dict), key, found, "keys and values", where=file)
+    for key, section in ((key, mapping.get(key)) for key in MAPPINGS for mapping in (config, *stages)):
+        require(isinstance(section or {}, dict), key, section, "keys and values", where=file)
     return {**config, "stages": stages}
 
 
 def _measurements(
-    path: Path, wanted: Callable[[str], bool], starts: Mapping[str, int] | None = None
+    path: Path, keep: Callable[[str], bool], starts: Mapping[str, int] | None = None
 ) -> Iterator[Measurement]:
     """starts: the step before each stage, for lines without their stage's own count of steps."""
     for number, row in enumerate(read_lines(path) if path.exists() else (), start=1):
@@ -112,11 +112,11 @@ def _measurements(
             raise BadInput(f"no row of a run: {step=}, {stage=}, {stage_step=}", where=f"{path} line {number}")
         when = str(row.get("when", ""))
         yield Measurement(
-            stage=visible(stage), step=step, stage_step=stage_step, values=finite_numbers(row, wanted), when=when
+            stage=visible(stage), step=step, stage_step=stage_step, values=finite_numbers(row, keep), when=when
         )
 
 
 def list_plays(evaluations: Iterable[Measurement]) -> list[str]:
     """`greedy` and `sampled`, or `musique/greedy` ..."""
-    keys = (key for each in evaluations for key in each.values if key.endswith("/episodes"))
+    keys = (key for evaluation in evaluations for key in evaluation.values if key.endswith("/episodes"))
     return list(dict.fromkeys(key.removesuffix("/episodes") for key in keys))

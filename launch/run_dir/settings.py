@@ -37,7 +37,7 @@ class SeedGroup(Generic[R]):
 def group_runs(runs: Sequence[R], labels: Sequence[str] = ()) -> tuple[SeedGroup[R], ...]:
     """Runs by their label, one for each run; without labels by their configuration but the seed. Raises BadInput."""
     paths = [run.path.resolve() for run in runs]
-    twice = next((run.path for run, own in zip(runs, paths, strict=True) if paths.count(own) > 1), None)
+    twice = next((run.path for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1), None)
     if twice is not None:
         raise BadInput("given twice", where=twice, expected="each run once, for it would count as two seeds")
     if labels and len(labels) != len(runs):
@@ -56,15 +56,15 @@ def _labels(runs: Sequence[Configured]) -> list[str]:
     first = [configs.index(config) for config in configs]  # the run that each has its setting from
     flats = {at: dict(flatten(configs[at])) for at in first}
     differing = differing_keys(list(flats.values()))
-    shown = differing if len(differing) <= 2 else []
+    keys = differing if len(differing) <= 2 else []
     choices = (
         {at: str(configs[at].get("name")) for at in flats},
-        {at: ", ".join(f"{key}={flat.get(key)}" for key in shown) for at, flat in flats.items()},
+        {at: ", ".join(f"{key}={flat.get(key)}" for key in keys) for at, flat in flats.items()},
         {at: runs[at].path.name for at in flats},
         {at: str(runs[at].path) for at in flats},
     )
-    chosen = next(each for each in choices if len(set(each.values())) == len(flats))
-    return [chosen[at] for at in first]
+    labels = next(choice for choice in choices if len(set(choice.values())) == len(flats))
+    return [labels[at] for at in first]
 
 
 def differing_keys(flats: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -76,10 +76,10 @@ def differing_keys(flats: Sequence[Mapping[str, Any]]) -> list[str]:
 def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """learner.lr, stages.rl.steps: a stage is known by its name, an environment of several by its label."""
     if isinstance(value, dict):
-        for key, own in value.items():
-            yield from flatten(own, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
-        for each in value:
-            yield from flatten(each, f"{prefix}.{each.get('label') or each['name']}")
+        for key, child in value.items():
+            yield from flatten(child, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, list) and value and all(isinstance(entry, dict) and "name" in entry for entry in value):
+        for part in value:
+            yield from flatten(part, f"{prefix}.{part.get('label') or part['name']}")
     else:
         yield prefix, value

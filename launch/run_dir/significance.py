@@ -71,12 +71,12 @@ def bootstrap_interval(
         return value - unseen * (value - least), value + unseen * (greatest - value)
     generator = np.random.default_rng(seed)
     means: list[npt.NDArray[np.float64]] = []
-    left = resamples
-    while left > 0:
-        size = min(left, max(1, _CHUNK // count))
-        drawn = generator.integers(count, size=(size, count))
-        means.append(values_N[drawn].sum(axis=1) / weights_N[drawn].sum(axis=1))
-        left -= size
+    remaining = resamples
+    while remaining > 0:
+        size = min(remaining, max(1, _CHUNK // count))
+        indices = generator.integers(count, size=(size, count))
+        means.append(values_N[indices].sum(axis=1) / weights_N[indices].sum(axis=1))
+        remaining -= size
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail]).tolist()
     return low, high
@@ -88,8 +88,8 @@ def wilson_interval(k: int, n: int, confidence: float = 0.95) -> tuple[float, fl
 
     if n == 0:
         return 0.0, 1.0
-    found = stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(k, n).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def paired_test(differences: Sequence[float]) -> tuple[str, float]:
@@ -103,7 +103,7 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
 
     count = require_values(differences)
     require_finite(differences)
-    differ = [kept for each in differences if (kept := round(each, 12))]  # what is smaller is rounding
+    differ = [rounded for delta in differences if (rounded := round(delta, 12))]  # what is smaller is rounding
     if not differ:
         return "McNemar", 1.0
     if set(differ) <= {-1, 1}:
@@ -111,10 +111,10 @@ def paired_test(differences: Sequence[float]) -> tuple[str, float]:
     if len(differ) == 1:
         return "sign flips", 1.0
     if len(differ) <= FEW:
-        found = stats.permutation_test(
+        test = stats.permutation_test(
             (differ,), np.sum, permutation_type="samples", vectorized=True, n_resamples=2**FEW
         )
-        return "sign flips", above_zero(found.pvalue)
+        return "sign flips", above_zero(test.pvalue)
     if len(set(differ)) == 1 and count == len(differ):  # without a deviation there is no t
         return "sign flips", above_zero(stats.binomtest(0, count).pvalue)
     p = float(stats.ttest_1samp(differences, 0.0).pvalue)
@@ -134,7 +134,7 @@ def seeds_test(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, f
         raise ValueError("a single seed: expected two at least on both sides")
     require_finite([*ours, *theirs])
     difference = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs)
-    if max(max(each) - min(each) for each in (ours, theirs)) < 1e-12:  # what is smaller is rounding
+    if max(max(values) - min(values) for values in (ours, theirs)) < 1e-12:  # what is smaller is rounding
         least = 1.0 if abs(difference) < 1e-12 else 2 / math.comb(len(ours) + len(theirs), len(ours))
         return min(1.0, least), difference, difference
     test = stats.ttest_ind(ours, theirs, equal_var=False)
@@ -203,11 +203,11 @@ def pearson(x: Sequence[float], y: Sequence[float]) -> Correlation:
     count = require_values(x)
     if len(y) != count:
         raise ValueError(f"{count} values against {len(y)}: expected as many")
-    if any(max(each) - min(each) <= 1e-9 * max(map(abs, each)) for each in (x, y)):  # what is left is rounding
+    if any(max(values) - min(values) <= 1e-9 * max(map(abs, values)) for values in (x, y)):  # what is left is rounding
         return Correlation(r=math.nan, low=math.nan, high=math.nan, count=count)
-    found = stats.pearsonr(x, y)
-    band = found.confidence_interval(0.95)
-    return Correlation(r=float(found.statistic), low=float(band.low), high=float(band.high), count=count)
+    result = stats.pearsonr(x, y)
+    band = result.confidence_interval(0.95)
+    return Correlation(r=float(result.statistic), low=float(band.low), high=float(band.high), count=count)
 
 
 def macro_label_accuracy(labels: Sequence[Sequence[float]]) -> float:

@@ -36,24 +36,24 @@ class Solving:
 def rewards_by_env(run: Configured, stage: str | None) -> Mapping[str, Any]:
     """The section `reward` of each environment of a stage with several, by its name; of another stage under ""."""
     shares = run.setting("envs", stage) if run.setting("env", stage) is None else None
-    named = [each for each in shares if isinstance(each, Mapping)] if isinstance(shares, list) else []
-    return {str(each.get("label")): each.get("reward") for each in named} or {"": run.setting("reward", stage)}
+    envs = [env for env in shares if isinstance(env, Mapping)] if isinstance(shares, list) else []
+    return {str(env.get("label")): env.get("reward") for env in envs} or {"": run.setting("reward", stage)}
 
 
 def rewards_by_set(run: Configured, stage: str | None) -> Mapping[str, Any]:
     """The section `reward` of each of `eval.sets`: what it changes, or, with another name, its own alone."""
     sets, by_env = run.setting("eval.sets", stage), rewards_by_env(run, stage)
-    found = {}
-    for name, given in sets.items() if isinstance(sets, Mapping) else ():
-        changed = _mapping(given.get("reward") if isinstance(given, Mapping) else None)
+    by_set = {}
+    for name, section in sets.items() if isinstance(sets, Mapping) else ():
+        changed = _mapping(section.get("reward") if isinstance(section, Mapping) else None)
         start = _mapping(by_env.get(name, by_env.get("")))
         same = changed.get("name", start.get("name")) == start.get("name")
-        found[str(name)] = {**start, **changed} if same else changed
-    return found
+        by_set[str(name)] = {**start, **changed} if same else changed
+    return by_set
 
 
-def _mapping(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def read_solving(run: Configured, stage: str | None) -> Solving:
@@ -69,11 +69,11 @@ def solving_parts(reward: Any) -> Mapping[str, float]:
     name = reward.get("name") if isinstance(reward, Mapping) else None
     if not isinstance(name, str) or name not in REWARDS:
         return SOLVED_BY
-    picked = choose("reward", REWARDS, name)
-    found: Mapping[str, float] | None = getattr(picked.build, "solved_by", None)
-    if hasattr(picked.schema, "solving"):
+    choice = choose("reward", REWARDS, name)
+    parts: Mapping[str, float] | None = getattr(choice.build, "solved_by", None)
+    if hasattr(choice.schema, "solving"):
         try:
-            found = picked.schema(**reward).solving
+            parts = choice.schema(**reward).solving
         except (TypeError, BadInput):  # what an older version has written
             return {}
-    return found or {}
+    return parts or {}

@@ -38,10 +38,10 @@ def find_state(
     """
     if locked:
         return "running"
-    status: State | None = next((each for each in get_args(State) if each == summary.get("status")), None)
+    status: State | None = next((state for state in get_args(State) if state == summary.get("status")), None)
     if status is None:
         return "killed"
-    kinds = [each.get("kind") for each in events if each.get("kind") in ("begin", *ENDINGS)]
+    kinds = [event.get("kind") for event in events if event.get("kind") in ("begin", *ENDINGS)]
     steps = summary.get("steps")
     is_older = kinds[-1:] == ["begin"] or (
         type(steps) is int and last_step is not None and last_step > steps and not kinds

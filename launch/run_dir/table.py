@@ -32,13 +32,13 @@ class Rows:
         return len(self.stage)
 
     def of_stage(self, stage: str) -> Rows:
-        return self.pick(np.array([each == stage for each in self.stage], bool))
+        return self.pick(np.array([name == stage for name in self.stage], bool))
 
-    def pick(self, chosen: npt.NDArray[np.bool_]) -> Rows:
-        """chosen: [N]. The rows for which it holds."""
-        stage = tuple(each for each, own in zip(self.stage, chosen, strict=True) if own)
-        columns = {key: column[chosen] for key, column in self.columns.items()}
-        return Rows(step=self.step[chosen], stage=stage, stage_step=self.stage_step[chosen], columns=columns)
+    def pick(self, mask: npt.NDArray[np.bool_]) -> Rows:
+        """mask: [N]. The rows for which it holds."""
+        stage = tuple(name for name, selected in zip(self.stage, mask, strict=True) if selected)
+        columns = {key: column[mask] for key, column in self.columns.items()}
+        return Rows(step=self.step[mask], stage=stage, stage_step=self.stage_step[mask], columns=columns)
 
     def tail(self, count: int) -> Rows:
         """The last `count` rows."""
@@ -46,14 +46,14 @@ class Rows:
 
     def column(self, key: str) -> Floats:
         """[N], all nan where no row has this number."""
-        found = self.columns.get(key)
-        return np.full(len(self), np.nan) if found is None else found
+        column = self.columns.get(key)
+        return np.full(len(self), np.nan) if column is None else column
 
     def known(self, key: str) -> Floats:
         """[up to N]: the numbers of the rows that have one."""
         column = self.column(key)
-        known: Floats = column[~np.isnan(column)]
-        return known
+        numbers: Floats = column[~np.isnan(column)]
+        return numbers
 
 
 def read_rows(lines: Iterable[Mapping[str, Any]], damage: DamageLog, file: str = "metrics.jsonl") -> Rows:
@@ -85,13 +85,13 @@ def read_rows(lines: Iterable[Mapping[str, Any]], damage: DamageLog, file: str =
                 column = columns[key] = array("d")
             column.extend([np.nan] * (count - len(column)))
             column.append(value)
-    whole = {key: _fill(column, len(stage)) for key, column in columns.items()}
+    arrays = {key: _fill(column, len(stage)) for key, column in columns.items()}
     return Rows(
-        step=np.array(step, np.int64), stage=tuple(stage), stage_step=np.array(stage_step, np.int64), columns=whole
+        step=np.array(step, np.int64), stage=tuple(stage), stage_step=np.array(stage_step, np.int64), columns=arrays
     )
 
 
 def _fill(column: array[float], count: int) -> Floats:
-    found = np.full(count, np.nan)
-    found[: len(column)] = column
-    return found
+    filled = np.full(count, np.nan)
+    filled[: len(column)] = column
+    return filled

@@ -96,8 +96,8 @@ def moments(
 
     add_up: adds each number of a list over all ranks. By default there is one process.
     """
-    kept = [tensor.detach()[mask.bool()].double() for tensor, mask in zip(tensors, masks, strict=True)]
-    total, count = add_up([sum(float(part.sum()) for part in kept), float(sum(part.numel() for part in kept))])
+    values = [tensor.detach()[mask.bool()].double() for tensor, mask in zip(tensors, masks, strict=True)]
+    total, count = add_up([sum(float(part.sum()) for part in values), float(sum(part.numel() for part in values))])
     mean = total / count if count else 0.0
-    (squares,) = add_up([sum(float((part - mean).square().sum()) for part in kept)])
+    (squares,) = add_up([sum(float((part - mean).square().sum()) for part in values)])
     return mean, math.sqrt(squares / count) if count else 0.0, int(count)

@@ -102,5 +102,5 @@ class ClusterConfig:
         require_bounds(self, "cluster.", "above 0", "placement_timeout_s")
         enough = self.object_store_mb is None or self.object_store_mb >= 80
         require(enough, "cluster.object_store_mb", self.object_store_mb, "at least 80, or null")
-        whole = self.weights_dir is None or self.weights_dir.startswith("/")
-        require(whole, "cluster.weights_dir", self.weights_dir, "a whole path, or null")
+        is_absolute = self.weights_dir is None or self.weights_dir.startswith("/")
+        require(is_absolute, "cluster.weights_dir", self.weights_dir, "a whole path, or null")

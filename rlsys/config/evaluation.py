@@ -132,6 +132,6 @@ def _check(config: EvalConfig | EvalSet, prefix: str) -> None:
     require_bounds(config, prefix, f"0 or more{or_null}", "samples")
     require_bounds(config, prefix, f"above 0 and at most 2{or_null}", "temperature")
     require_bounds(config, prefix, "above 0 and at most 1, or null", "top_p")
-    given = [value for value in config.paper.values() if value is not None]
-    if any(not isinstance(value, float | int) or isinstance(value, bool) for value in given):
+    scores = [value for value in config.paper.values() if value is not None]
+    if any(not isinstance(value, float | int) or isinstance(value, bool) for value in scores):
         raise BadInput(key=f"{prefix}paper", found=dict(config.paper), expected="a number for each metric")

@@ -29,8 +29,8 @@ class EndpointConfig:
 
     def check(self, where: str) -> None:
         """Raises BadInput for keys that do not go together."""
-        both = self.given == bool(self.model)
-        require(both, f"{where}.model", self.model, f"a name with {where}.endpoint, else null")
+        consistent = self.given == bool(self.model)
+        require(consistent, f"{where}.model", self.model, f"a name with {where}.endpoint, else null")
         require(self.given or self.key_env is None, f"{where}.key_env", self.key_env, f"null without {where}.endpoint")
 
 
@@ -77,15 +77,15 @@ class TeacherConfig(EndpointConfig):
         self.reflector.check(f"{where}.reflector")
         used = self.constructs or not self.reflector.given
         require(used, f"{where}.reflector.endpoint", self.reflector.endpoint, f"null without {where}.constructs=true")
-        shown = self.constructs or self.prompts is None
-        require(shown, f"{where}.prompts", self.prompts, f"null without {where}.constructs=true")
+        allowed = self.constructs or self.prompts is None
+        require(allowed, f"{where}.prompts", self.prompts, f"null without {where}.constructs=true")
         require(self.given or not self.constructs, f"{where}.constructs", True, f"false without {where}.endpoint")
 
     @property
     def addresses(self) -> Mapping[str, EndpointConfig]:
         """Who is asked, by key: the teacher, and the second model where there is one."""
-        found = {"generate.teacher": self, "generate.teacher.reflector": self.reflector}
-        return {where: each for where, each in found.items() if each.given}
+        endpoints = {"generate.teacher": self, "generate.teacher.reflector": self.reflector}
+        return {where: endpoint for where, endpoint in endpoints.items() if endpoint.given}
 
 
 @dataclass(frozen=True, kw_only=True)

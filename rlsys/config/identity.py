@@ -25,9 +25,9 @@ def config_key(config: Any) -> str:
 
 def identity_of(where: str, config: Any) -> dict[str, Any]:
     """The values of a configuration without its places, by key: {"env.name": "calculator", ...} for `where` "env"."""
-    empty = [each.name for each in fields(config) if each.metadata == LATER and not getattr(config, each.name)]
-    found = _without_places(asdict(config))
-    return {f"{where}.{key}": value for key, value in found.items() if key not in empty}
+    empty = [field.name for field in fields(config) if field.metadata == LATER and not getattr(config, field.name)]
+    values = _without_places(asdict(config))
+    return {f"{where}.{key}": value for key, value in values.items() if key not in empty}
 
 
 def _without_places(values: dict[str, Any]) -> dict[str, Any]:

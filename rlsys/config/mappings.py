@@ -29,7 +29,7 @@ class Section:
     """The type of a section whose keys are not known yet."""
 
 
-def nest(given: Iterable[tuple[Any, Any]]) -> list[Raw]:
+def nest(pairs: Iterable[tuple[Any, Any]]) -> list[Raw]:
     """Dotted keys and their values as nested ones; in several where a later section stands beside an earlier one.
 
         nest([("loop.group_size", 8), ("env", {})]) -> [{"loop": Dotted(group_size=8), "env": {}}]
@@ -37,7 +37,7 @@ def nest(given: Iterable[tuple[Any, Any]]) -> list[Raw]:
     Raises BadInput where a key stands inside a value that is no section.
     """
     pieces: list[Raw] = [Dotted()]
-    for key, value in given:
+    for key, value in pairs:
         parts = key.split(".") if isinstance(key, str) and all(key.split(".")) else [key]
         target: Raw = pieces[-1]
         for part in parts[:-1]:
@@ -53,12 +53,12 @@ def nest(given: Iterable[tuple[Any, Any]]) -> list[Raw]:
 
 def as_changes(value: Any) -> Any:
     """The same as dotted keys say it, at every depth."""
-    return Dotted({key: as_changes(each) for key, each in value.items()}) if isinstance(value, dict) else value
+    return Dotted({key: as_changes(child) for key, child in value.items()}) if isinstance(value, dict) else value
 
 
 def as_plain(value: Any) -> Any:
     """The same as dictionaries, which YAML writes."""
-    return {key: as_plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return {key: as_plain(child) for key, child in value.items()} if isinstance(value, dict) else value
 
 
 @dataclass
@@ -68,17 +68,17 @@ class Removals:
     asked: dict[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)  # layer, mapping, name: those there
     met: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def note(self, where: str, key: str, name: str, known: Iterable[str]) -> None:
-        asked = (where, key, name)
-        self.asked[asked] = self.asked.get(asked, frozenset()) | frozenset(known)
-        if name in known:
-            self.met.add(asked)
+    def note(self, where: str, key: str, name: str, names: Iterable[str]) -> None:
+        removal = (where, key, name)
+        self.asked[removal] = self.asked.get(removal, frozenset()) | frozenset(names)
+        if name in names:
+            self.met.add(removal)
 
     def check(self) -> None:
         """Raises BadInput with the layer, the key and the name that was probably meant."""
-        for (where, key, name), known in self.asked.items():
+        for (where, key, name), names in self.asked.items():
             if (where, key, name) not in self.met:
-                hint = nearest(name, sorted(known)) if known else ""
+                hint = nearest(name, sorted(names)) if names else ""
                 raise BadInput(f"nothing of this name to leave out{hint}", where=where, key=f"{key}.{name}")
 
 
@@ -100,8 +100,8 @@ class Over:
             return change
         below = base if isinstance(base, dict) else {}
         if get_origin(of) is dict:
-            here = below if isinstance(base, dict) else self._below(key)
-            return self._lay_entries(here, change, get_args(of)[1], key)
+            base_entries = below if isinstance(base, dict) else self._below(key)
+            return self._lay_entries(base_entries, change, get_args(of)[1], key)
         hints = _hints(of)
         within = f"{key}." if key else ""
         return below | {
@@ -114,44 +114,44 @@ class Over:
         left_out = [] if _may_be_none(of) else [name for name, value in entries.items() if value is None]
         changes = isinstance(change, Dotted) or (bool(left_out) and len(left_out) == len(entries))
         if left_out and not changes:
-            what = "null leaves out an entry of what was there, and this mapping stands in its place"
-            raise BadInput(what, where=self.where, key=f"{key}.{left_out[0]}", expected="a value, or not its name")
-        kept = dict(below) if changes else {}
+            reason = "null leaves out an entry of what was there, and this mapping stands in its place"
+            raise BadInput(reason, where=self.where, key=f"{key}.{left_out[0]}", expected="a value, or not its name")
+        merged = dict(below) if changes else {}
         for name, value in entries.items():
             if name in left_out:
                 self.removals.note(self.where, key, str(name), below)
-                kept.pop(name, None)
+                merged.pop(name, None)
             else:
-                kept[name] = self.lay(kept.get(name), value, of, f"{key}.{name}")
-        return kept
+                merged[name] = self.lay(merged.get(name), value, of, f"{key}.{name}")
+        return merged
 
     def _below(self, key: str) -> Raw:
-        found: Any = self.below
+        section: Any = self.below
         for part in key.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        return found if isinstance(found, dict) else {}
+            section = section.get(part) if isinstance(section, dict) else None
+        return section if isinstance(section, dict) else {}
 
 
 def mappings_of(values: Raw, of: Any, types: Mapping[str, Any], key: str = "") -> Raw:
     """Of the settings `values`, of the type `of`, the mappings that have entries, and nothing else."""
-    kept: Raw = {}
+    mappings: Raw = {}
     for name, hint in _hints(types.get(key, of)).items():
         value, inner = values.get(name), f"{key}.{name}" if key else name
         if not isinstance(value, dict) or not value:
             continue
         if get_origin(_not_none(hint)) is dict:
-            kept[name] = value
+            mappings[name] = value
         elif within := mappings_of(value, _not_none(hint), types, inner):
-            kept[name] = within
-    return kept
+            mappings[name] = within
+    return mappings
 
 
-def clear(config: Any, given: Raw, of: Any, types: Mapping[str, Any], key: str = "") -> None:
-    """Empty in a DictConfig, in place, the mappings that `given` has: merged over it, they stand in their place."""
+def clear(config: Any, values: Raw, of: Any, types: Mapping[str, Any], key: str = "") -> None:
+    """Empty in a DictConfig, in place, the mappings that `values` has: merged over it, they stand in their place."""
     from omegaconf import read_write  # the help of a command goes without
 
     hints = _hints(types.get(key, of))
-    for name, value in given.items():
+    for name, value in values.items():
         inner, hint = f"{key}.{name}" if key else name, _not_none(hints.get(name))
         if not isinstance(value, dict) or not config.get(name):
             continue
@@ -166,7 +166,7 @@ def _flat(change: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names with dots in them, `my_rewards.digits`, where the values are no mappings."""
     for name, value in change.items():
         if isinstance(value, Dotted):
-            yield from ((f"{name}.{rest}", inner) for rest, inner in _flat(value))
+            yield from ((f"{name}.{suffix}", inner) for suffix, inner in _flat(value))
         else:
             yield name, value
 
@@ -178,7 +178,7 @@ def _hints(of: Any) -> Mapping[str, Any]:
 
 def _not_none(hint: Any) -> Any:
     """`dict[str, float]` of an optional one."""
-    inner = [each for each in get_args(hint) if each is not type(None)]
+    inner = [arg for arg in get_args(hint) if arg is not type(None)]
     return inner[0] if _may_be_none(hint) and len(inner) == 1 else hint
 
 
@@ -188,4 +188,4 @@ def _may_be_none(hint: Any) -> bool:
 
 def _is_plain(hint: Any) -> bool:
     """Whether a value of this type is no mapping: a number, a text."""
-    return all(each in (int, float, bool, str, type(None)) for each in (get_args(hint) or (hint,)))
+    return all(arg in (int, float, bool, str, type(None)) for arg in (get_args(hint) or (hint,)))

@@ -34,8 +34,8 @@ class ScratchModel:
     token."""
 
     def __post_init__(self) -> None:
-        known = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-        require(self.head_dim in known, "model.scratch.head_dim", self.head_dim, f"one of {known}")
+        head_dims = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+        require(self.head_dim in head_dims, "model.scratch.head_dim", self.head_dim, f"one of {head_dims}")
         sizes = ("num_kv_heads", "hidden_size", "intermediate_size", "num_layers")
         require_bounds(self, "model.scratch.", "at least 1", *sizes)
         shared = self.num_heads >= 1 and self.num_heads % self.num_kv_heads == 0

@@ -36,7 +36,7 @@ class ServedConfig(EndpointConfig):
         spacing_s = 60.0 / rate if rate is not None else 0.0
         spaced = f", the time between two requests of --rpm {rate}" if rate is not None else ""
         require(self.outage_s > spacing_s, "--outage", self.outage_s, f"above {spacing_s:g}{spaced}")
-        unknown = [each for each in self.omit if each not in OMITTABLE]
+        unknown = [key for key in self.omit if key not in OMITTABLE]
         require(not unknown, "--omit", ",".join(self.omit), f"some of {', '.join(OMITTABLE)}")
         require(self.limit_key in LIMITS, "--limit-key", self.limit_key, f"one of {', '.join(LIMITS)}")
 

@@ -46,7 +46,7 @@ class WindowConfig:
         if self.tokens is None:
             return
         engine, rollout, limit = recipe.engine, recipe.rollout, getattr(recipe.reward, "max_length", None)
-        said, whole = f"as window.tokens={self.tokens} and window.prompt={self.prompt} say", rollout.max_response_tokens
+        rule, total = f"as window.tokens={self.tokens} and window.prompt={self.prompt} say", rollout.max_response_tokens
         agrees = [
             (
                 "engine.max_model_len",
@@ -54,7 +54,7 @@ class WindowConfig:
                 engine.max_model_len >= self.tokens,
                 f"at least {self.tokens}",
             ),
-            ("rollout.max_response_tokens", whole, whole == self.response, f"{self.response}"),
+            ("rollout.max_response_tokens", total, total == self.response, f"{self.response}"),
             (
                 "rollout.max_turn_tokens",
                 rollout.max_turn_tokens,
@@ -63,5 +63,5 @@ class WindowConfig:
             ),
             ("reward.max_length", limit, limit is None or limit == self.response, f"{self.response}"),
         ]
-        for key, found, fits, expected in agrees:
-            require(fits, f"{where}: {key}", found, f"{expected}, {said}")
+        for key, value, fits, expected in agrees:
+            require(fits, f"{where}: {key}", value, f"{expected}, {rule}")

@@ -41,9 +41,9 @@ async def within(answer: Awaitable[T], timeout_s: float) -> T:
     due = time.monotonic() + timeout_s
     try:
         await asyncio.wait({waiting}, timeout=timeout_s)
-        late = time.monotonic() - due
-        if not waiting.done() and late > ON_TIME_S:
-            await asyncio.wait({waiting}, timeout=min(late, LISTEN_S))
+        late_s = time.monotonic() - due
+        if not waiting.done() and late_s > ON_TIME_S:
+            await asyncio.wait({waiting}, timeout=min(late_s, LISTEN_S))
         if not waiting.done():
             raise TimeoutError
         return waiting.result()
@@ -84,13 +84,13 @@ def late(timeout_s: float, key: str) -> str:
     return f"no answer after {timeout_s:g} s" + (f" ({key}): raise it if it is honestly that slow" if key else "")
 
 
-async def call(ref: Any, what: str, timeout_s: float, key: str) -> Any:
+async def call(ref: Any, label: str, timeout_s: float, key: str) -> Any:
     """The result of a Ray call. key: that sets `timeout_s`. Raises RunFailed when there is none in time, and what Ray
     raises."""
     try:
         return await within(ref, timeout_s)
     except TimeoutError as error:
-        raise RunFailed(f"{what}: {late(timeout_s, key)}; see its log in the Ray dashboard") from error
+        raise RunFailed(f"{label}: {late(timeout_s, key)}; see its log in the Ray dashboard") from error
 
 
 async def ask_to_stop(handle: Any) -> None:
@@ -104,5 +104,5 @@ def reason(error: BaseException) -> str:
         return node
     cause = getattr(error, "cause", None) or error
     lines = [line for line in str(cause).strip().split("\n") if line.strip()]
-    said = f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__
-    return "; ".join([said, *getattr(cause, "__notes__", ())])
+    text = f"{type(cause).__name__}: {lines[-1][:300]}" if lines else type(cause).__name__
+    return "; ".join([text, *getattr(cause, "__notes__", ())])

@@ -49,16 +49,16 @@ def read_cards(gpus: str, processes: str) -> list[Card]:
     for line in processes.splitlines():
         parts = [part.strip() for part in line.split(",", 3)]
         if len(parts) == 4 and parts[1].isdigit():
-            found = Holder(int(parts[1]), Path(parts[3]).name, int(parts[2]) if parts[2].isdigit() else None)
-            holders.setdefault(parts[0], []).append(found)
+            holder = Holder(int(parts[1]), Path(parts[3]).name, int(parts[2]) if parts[2].isdigit() else None)
+            holders.setdefault(parts[0], []).append(holder)
     cards = []
     for line in gpus.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 7 and parts[3].isdigit() and parts[5].isdigit():
             index, uuid, name, total, reserved, used, mig = parts
-            kept = int(reserved) if reserved.isdigit() else 0  # older drivers do not say it
-            held = tuple(holders.get(uuid, ()))
-            cards.append(Card(index, uuid, name, int(total) - kept, int(used), held, mig == "Enabled"))
+            reserved_mib = int(reserved) if reserved.isdigit() else 0  # older drivers do not say it
+            card_holders = tuple(holders.get(uuid, ()))
+            cards.append(Card(index, uuid, name, int(total) - reserved_mib, int(used), card_holders, mig == "Enabled"))
     return cards
 
 
@@ -71,15 +71,15 @@ def cards_of_machine() -> list[Card]:
 def ask_driver(query: str) -> str:
     command = ("nvidia-smi", query, "--format=csv,noheader,nounits")
     try:
-        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     except OSError:
         return ""
     try:
-        answer, _ = asked.communicate(timeout=SMI_S)
+        answer, _ = process.communicate(timeout=SMI_S)
     except subprocess.TimeoutExpired:
-        asked.kill()  # and not waited for: one that hangs in the driver cannot be ended
+        process.kill()  # and not waited for: one that hangs in the driver cannot be ended
         return ""
-    return answer if asked.returncode == 0 else ""
+    return answer if process.returncode == 0 else ""
 
 
 def of_this_run(pid: int) -> bool:
@@ -97,17 +97,17 @@ def describe_held(cards: Sequence[Card], ours: Callable[[int], bool] = of_this_r
     """A line for each card of which others hold more than MUCH, with who holds how much."""
     lines = []
     for card in cards:
-        others = [each for each in card.holders if not ours(each.pid)]
-        own = sum(each.mib or 0 for each in card.holders if each not in others)
-        held = card.used - own
-        if held <= MUCH * card.mib:
+        foreign = [holder for holder in card.holders if not ours(holder.pid)]
+        own_mib = sum(holder.mib or 0 for holder in card.holders if holder not in foreign)
+        foreign_mib = card.used - own_mib
+        if foreign_mib <= MUCH * card.mib:
             continue
-        unnamed = held - sum(each.mib or 0 for each in others)
-        parts = [f"{each.name} (pid {each.pid}) {_size(each.mib)}" for each in others]
-        if unnamed > MUCH * card.mib and all(each.mib is not None for each in others):
+        unnamed = foreign_mib - sum(holder.mib or 0 for holder in foreign)
+        parts = [f"{holder.name} (pid {holder.pid}) {_size(holder.mib)}" for holder in foreign]
+        if unnamed > MUCH * card.mib and all(holder.mib is not None for holder in foreign):
             parts.append(f"{_size(unnamed)} of a process that nvidia-smi does not name, of another container perhaps")
-        whole = f"others hold {held / 1024:.1f} of {card.mib / 1024:.1f} GiB"
-        lines.append(f"GPU {card.index} ({card.name}): {whole}: {', '.join(parts)}")
+        summary = f"others hold {foreign_mib / 1024:.1f} of {card.mib / 1024:.1f} GiB"
+        lines.append(f"GPU {card.index} ({card.name}): {summary}: {', '.join(parts)}")
     return lines
 
 
@@ -120,15 +120,15 @@ def visible_cards(cards: Sequence[Card]) -> list[Card]:
     UUID; none where it names instances of a card (MIG), of which the tool's numbers are not."""
     if VISIBLE not in os.environ:
         return list(cards)
-    named = [each.strip() for each in os.environ[VISIBLE].split(",")]
-    by_uuid = tuple(each for each in named if each.startswith("GPU-"))
-    return [card for card in cards if card.index in named or (by_uuid and card.uuid.startswith(by_uuid))]
+    names = [name.strip() for name in os.environ[VISIBLE].split(",")]
+    by_uuid = tuple(name for name in names if name.startswith("GPU-"))
+    return [card for card in cards if card.index in names or (by_uuid and card.uuid.startswith(by_uuid))]
 
 
 def names_processes(card: Card) -> bool:
     """Whether NVIDIA's tool names one that is here. In a container whose processes have numbers of their own it does
     not: memory of ours would pass for others'."""
-    return any(Path(f"/proc/{each.pid}").exists() for each in card.holders)
+    return any(Path(f"/proc/{holder.pid}").exists() for holder in card.holders)
 
 
 @contextmanager
@@ -142,11 +142,11 @@ def naming_holders(*, any_error: bool = False, ask: Callable[[], list[Card]] = c
         yield
     except Exception as error:
         of_memory = not isinstance(error, REFUSALS) if any_error else type(error).__name__ in CARD_ERRORS
-        held = describe_held(list(filter(names_processes, visible_cards(ask())))) if of_memory else []
-        if not held:
+        lines = describe_held(list(filter(names_processes, visible_cards(ask())))) if of_memory else []
+        if not lines:
             raise
         if any_error:
-            error.add_note("; ".join(held))
+            error.add_note("; ".join(lines))
             raise
-        said = str(error).strip().split("\n")[0]
-        raise RunFailed(f"{type(error).__name__}: {said}; {'; '.join(held)}") from error
+        message = str(error).strip().split("\n")[0]
+        raise RunFailed(f"{type(error).__name__}: {message}; {'; '.join(lines)}") from error

@@ -160,12 +160,12 @@ def resolve(recipe: RecipeConfig, device: Device) -> RecipeConfig:
 def describe_filled_keys(recipe: RecipeConfig, device: Device) -> str:
     """The keys that the recipe leaves to this device, and what they are there, in one line."""
     full = resolve(recipe, device)
-    found = [
+    settings = [
         f"{part}.{key}={json.dumps(getattr(getattr(full, part), key))}"
         for part, key in FILLED_IN
         if getattr(getattr(recipe, part), key) is None
     ]
-    return f"{device.torch_device}: {', '.join(found) or 'every key is given'}"
+    return f"{device.torch_device}: {', '.join(settings) or 'every key is given'}"
 
 
 def resolve_engine(engine: EngineConfig, device: Device) -> EngineConfig:
@@ -214,5 +214,5 @@ def require_resolved(value: T | None) -> T:
     return value
 
 
-def _or(given: T | None, default: T) -> T:
-    return default if given is None else given
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value

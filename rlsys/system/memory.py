@@ -26,14 +26,14 @@ POLL_S = 0.1  # of LOCK_WAIT_S and GRACE_S
 WAYS = "enlarge it (docker run --shm-size), or set cluster.weights_dir to a folder on a fast local disk of every node"
 
 
-def memory_root(given: str | Path | None = None) -> Path:
+def memory_root(folder: str | Path | None = None) -> Path:
     """`cluster.weights_dir`, else a tmpfs where the system has one: engines map the weights from memory."""
     shared = Path("/dev/shm")
-    return Path(given or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir()))
+    return Path(folder or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir()))
 
 
-def room(root: Path, needed: int) -> str:
-    """What is wrong with `root` on this node as the place of `needed` bytes; empty where nothing is.
+def room(root: Path, size: int) -> str:
+    """What is wrong with `root` on this node as the place of `size` bytes; empty where nothing is.
 
     Pure of the run: whatever runs on a node may ask.
     """
@@ -48,18 +48,18 @@ def room(root: Path, needed: int) -> str:
         pass  # another process has it: locks work there
     except OSError as error:
         return f"{root}: versions of the weights cannot lie there ({error}); set cluster.weights_dir"
-    if free < needed:
+    if free < size:
         return (
             f"{root} has {_size(free)} free, two versions of the weights (and Ray's object store, where it lies there) "
-            f"take {_size(needed)}; {WAYS}"
+            f"take {_size(size)}; {WAYS}"
         )
     return ""
 
 
-def full(folder: Path, needed: int) -> str:
+def full(folder: Path, size: int) -> str:
     """Why so many bytes of a version cannot be written there; empty where it is not for lack of room."""
     free = shutil.disk_usage(folder).free
-    return f"{folder} has {_size(free)} free, {_size(needed)} of the weights are to go there; {WAYS}" * (free < needed)
+    return f"{folder} has {_size(free)} free, {_size(size)} of the weights are to go there; {WAYS}" * (free < size)
 
 
 def _size(count: int) -> str:
@@ -72,9 +72,9 @@ def lock(folder: Path) -> int:
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            held = _try(folder)
-            if held is not None:
-                return held
+            descriptor = _try(folder)
+            if descriptor is not None:
+                return descriptor
         if time.monotonic() > until:
             raise TimeoutError(f"{folder}: another process has held its lock for {LOCK_WAIT_S:g} s")
         time.sleep(POLL_S)
@@ -82,40 +82,40 @@ def lock(folder: Path) -> int:
 
 def _try(folder: Path) -> int | None:
     """Its lock, unless another process has it or removes the folder at this moment."""
-    found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(found).st_ino == os.stat(folder).st_ino:
-            return found
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_ino == os.stat(folder).st_ino:
+            return descriptor
     except BlockingIOError:
         pass
     except OSError:
-        os.close(found)
+        os.close(descriptor)
         raise
-    os.close(found)
+    os.close(descriptor)
     return None
 
 
 @contextlib.contextmanager
 def _try_lock(folder: Path) -> Iterator[bool]:
     """Whether the lock was free, and then it is held inside."""
-    held = None
+    descriptor = None
     with contextlib.suppress(OSError):  # gone meanwhile, or not ours
-        held = _try(folder)
+        descriptor = _try(folder)
     try:
-        yield held is not None
+        yield descriptor is not None
     finally:
-        if held is not None:
-            os.close(held)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def find_abandoned(root: Path) -> list[Path]:
     """Folders that no process holds."""
-    found = []
+    folders = []
     for folder in root.glob(f"{PREFIX}*"):
         with _try_lock(folder) as free:
-            found += [folder] if free else []
-    return found
+            folders += [folder] if free else []
+    return folders
 
 
 def sweep(root: Path) -> None:
@@ -136,13 +136,13 @@ def guard(folder: Path) -> int:
     Returns the end of a pipe that has to stay open as long. The process that waits at the other end is no child of this
     one: Ray ends the children of its workers.
     """
-    waits, held = os.pipe()
+    read_end, write_end = os.pipe()
     command = [sys.executable, "-I", "-S", __file__, str(folder), str(GRACE_S)]
     try:
-        subprocess.run(command, stdin=waits, start_new_session=True, check=True)
+        subprocess.run(command, stdin=read_end, start_new_session=True, check=True)
     finally:
-        os.close(waits)
-    return held
+        os.close(read_end)
+    return write_end
 
 
 def main(folder: Path, grace_s: float) -> None:

@@ -45,10 +45,10 @@ def tag_own() -> None:
         config["semprefix"] = f"/{SEMAPHORES.removeprefix('sem.')}{owner}"  # children get a copy
 
 
-def find_left_behind(gone: Callable[[str], bool]) -> list[Path]:
-    """The files of semaphores whose owner is `gone`."""
-    found = SHARED.glob(f"{SEMAPHORES}*")
-    return [path for path in found if gone(path.name.removeprefix(SEMAPHORES).rpartition("-")[0])]
+def find_left_behind(is_gone: Callable[[str], bool]) -> list[Path]:
+    """The files of semaphores whose owner `is_gone`."""
+    paths = SHARED.glob(f"{SEMAPHORES}*")
+    return [path for path in paths if is_gone(path.name.removeprefix(SEMAPHORES).rpartition("-")[0])]
 
 
 def sockets_root() -> Path:
@@ -67,13 +67,13 @@ def make_sockets() -> Path | None:
     return folder
 
 
-def remove_left_behind(gone: Callable[[str], bool]) -> None:
-    """The semaphores whose owner is `gone`, and the folders of its engines."""
-    for path in find_left_behind(gone):
+def remove_left_behind(is_gone: Callable[[str], bool]) -> None:
+    """The semaphores whose owner `is_gone`, and the folders of its engines."""
+    for path in find_left_behind(is_gone):
         path.unlink(missing_ok=True)
     for folder in sockets_root().glob(f"{SOCKETS}*"):
         with contextlib.suppress(OSError, ValueError):  # of another user, gone meanwhile, or none of ours
-            if gone(_owner(folder)):
+            if is_gone(_owner(folder)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -83,8 +83,8 @@ class Supervised(Generic[H]):
             return
         (when, detected_s), self._died = self._died, None
         after = time.monotonic() - when
-        again = f"; {groups} groups are played again" if groups else ""
-        text = f"{self.name} serves again, {after:.1f} s after it was found dead{again}"
+        suffix = f"; {groups} groups are played again" if groups else ""
+        text = f"{self.name} serves again, {after:.1f} s after it was found dead{suffix}"
         incident = Incident(
             kind="restart", who=self.name, text=text, detected_s=detected_s, recovered_s=after, groups=groups
         )

@@ -107,7 +107,7 @@ class WeightFolder:
                 if writing:  # two buckets in memory, not more
                     written.append(writing.popleft().result())
                 writing.append(writer.submit(self._write, folder, f"bucket-{index:03d}.safetensors", tensors))
-            written += [each.result() for each in writing]
+            written += [future.result() for future in writing]
         return WeightManifest(
             version=version,
             places=tuple(str(folder / part.name) for part, _, _ in written),
@@ -149,11 +149,11 @@ class WeightFolder:
             if Path(place).parent.name != folder_name(published.version):
                 raise WeightsRejected(f"{place}: a file of another version, expected {published.version}")
             try:
-                found = Path(place).stat().st_size
+                size = Path(place).stat().st_size
             except OSError as error:
                 raise WeightsRejected(f"version {published.version} is not whole: {error}") from error
-            if found != part.bytes:
-                raise WeightsRejected(f"{place}: {found} bytes, expected {part.bytes}")
+            if size != part.bytes:
+                raise WeightsRejected(f"{place}: {size} bytes, expected {part.bytes}")
 
     @staticmethod
     def receive(published: WeightManifest) -> Iterator[tuple[str, torch.Tensor]]:
@@ -176,9 +176,9 @@ class WeightFolder:
 
     def forget_older(self, version: int) -> None:
         """What was here before this version goes: a newer one may be on its way, or be written at this moment."""
-        kept = self.folder / folder_name(version)
+        version_folder = self.folder / folder_name(version)
         with suppress(FileNotFoundError):  # then nothing is known to be older
-            when = kept.stat().st_mtime_ns
+            when = version_folder.stat().st_mtime_ns
             for old in self.folder.glob("v*"):
                 if old.stat().st_mtime_ns < when:
                     shutil.rmtree(old, ignore_errors=True)

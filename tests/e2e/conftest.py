@@ -16,9 +16,9 @@ def browser() -> Iterator[Any]:
         pytest.skip("no chromium on this machine")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root has no sandbox in it
-        yield found
-        found.close()
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root has no sandbox in it
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -39,11 +39,11 @@ def rlsys(
     *argv: str,
     send: signal.Signals | None = None,
     when: Callable[[], bool] = lambda: False,
-    said: str | None = None,
+    marker: str | None = None,
     module: str = "launch",
     deadline_s: float = DEADLINE_S,
 ) -> Result:
-    """Run `python -m MODULE ARGV`. With `send`, deliver that signal once `when()` holds or `said` was printed.
+    """Run `python -m MODULE ARGV`. With `send`, deliver that signal once `when()` holds or `marker` was printed.
 
     A run makes no report, unless ARGV says when.
     """
@@ -59,7 +59,7 @@ def rlsys(
         )
 
         def due() -> bool:
-            return when() or (said is not None and said in Path(output.name).read_text())
+            return when() or (marker is not None and marker in Path(output.name).read_text())
 
         def watch() -> None:
             while process.poll() is None and not due():
@@ -96,8 +96,8 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return read
+    content: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return content
 
 
 def trajectories(run: Path, pattern: str = "step-*.jsonl") -> list[dict[str, Any]]:

@@ -34,9 +34,9 @@ async def synchronous_loop(run: Run, stage: StageConfig, env: Any = None) -> Non
     for step in range(stage.steps):
         groups: list[GroupRef] = []
         for sequence in range(step * loop.groups_per_step, (step + 1) * loop.groups_per_step):
-            drawn = curriculum.draw(sequence)
+            draw = curriculum.draw(sequence)
             ticket = Ticket(
-                sequence=sequence, epoch=drawn.epoch, task=drawn.task, level=drawn.level, attempt=0,
+                sequence=sequence, epoch=draw.epoch, task=draw.task, level=draw.level, attempt=0,
                 start_version=state.version,
             )  # fmt: skip
             groups.append(await run.pool.run(ticket, plan, on_retry=lambda _: None))
@@ -54,7 +54,7 @@ async def synchronous_loop(run: Run, stage: StageConfig, env: Any = None) -> Non
 
 
 async def update(run: Run, stage: StageConfig, groups: list[GroupRef], harvest: Harvest) -> int:
-    """Trained tokens."""
+    """One update of the policy from these groups; returns the number of trained tokens."""
     learner, algorithm = stage.config.learner, make_algorithm(stage.config.algorithm)
     if not harvest.samples:
         return 0

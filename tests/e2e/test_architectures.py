@@ -32,10 +32,10 @@ BY_THE_LEARNER = [
 def small(kind: str, folder: Path, outliers: bool = False) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    known = {key: value for key, value in SMALL.items() if hasattr(AutoConfig.for_model(kind), key)}
-    config = AutoConfig.for_model(kind, **known)
+    sizes = {key: value for key, value in SMALL.items() if hasattr(AutoConfig.for_model(kind), key)}
+    config = AutoConfig.for_model(kind, **sizes)
     if len(getattr(config, "layer_types", None) or [0, 0]) != 2:
-        config = AutoConfig.for_model(kind, **known, layer_types=config.layer_types[:2])
+        config = AutoConfig.for_model(kind, **sizes, layer_types=config.layer_types[:2])
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     if outliers:
@@ -59,12 +59,12 @@ def test_the_learner_takes_it_with_outliers(kind: str, dtype: str, tmp_path: Pat
     policy = load_policy(str(tmp_path), dtype=dtype, attention_key="packed_sdpa")
     plain = load_policy(str(tmp_path), dtype="float32", attention_key="packed_sdpa")
     assert policy.linear_head == plain.linear_head == (kind not in SCALED_OR_CAPPED)
-    given: list[float] = []
+    peaks: list[float] = []
     for module in plain.model.modules():
-        module.register_forward_hook(lambda _module, _inputs, output: given.extend(largest(output)))
+        module.register_forward_hook(lambda _module, _inputs, output: peaks.extend(largest(output)))
     with torch.no_grad():
         plain(*pack_ids([range(2, 18)], "cpu"), 1.0, 64)
-    assert max(given) > 100 * plain.model.get_input_embeddings().weight.abs().max()
+    assert max(peaks) > 100 * plain.model.get_input_embeddings().weight.abs().max()
 
 
 def largest(output: Any) -> list[float]:

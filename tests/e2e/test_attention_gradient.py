@@ -39,8 +39,8 @@ def gradient(key: str, dtype: torch.dtype, window: int | None) -> torch.Tensor:
     direction = torch.randn(hidden.shape).to(hidden)
     (hidden * direction).float().sum().backward()
     return torch.cat(
-        [parameter.grad.double().flatten().cpu() for each, parameter in model.named_parameters()
-         if "self_attn" in each and parameter.grad is not None]
+        [parameter.grad.double().flatten().cpu() for parameter_name, parameter in model.named_parameters()
+         if "self_attn" in parameter_name and parameter.grad is not None]
     )  # fmt: skip
 
 
@@ -50,11 +50,11 @@ def test_in_bfloat16_it_points_where_that_of_float32_points(key: str, window: in
     if key == attention.FLASH and not (name() == "cuda" and is_flash_attn_2_available()):
         pytest.skip("flash-attn is not installed")
     exact = gradient(attention.PACKED_SDPA, torch.float32, window)
-    found = gradient(key, torch.bfloat16, window)
-    cosine = float(torch.nn.functional.cosine_similarity(found, exact, dim=0))
-    print(f"{key}, window {window}: cosine {cosine:.6f}, norm {float(found.norm() / exact.norm()):.4f}")
+    bf16 = gradient(key, torch.bfloat16, window)
+    cosine = float(torch.nn.functional.cosine_similarity(bf16, exact, dim=0))
+    print(f"{key}, window {window}: cosine {cosine:.6f}, norm {float(bf16.norm() / exact.norm()):.4f}")
     assert cosine > 0.999
-    assert float(found.norm()) == pytest.approx(float(exact.norm()), rel=0.02)
+    assert float(bf16.norm()) == pytest.approx(float(exact.norm()), rel=0.02)
 
 
 def test_the_window_is_something_that_this_gradient_sees() -> None:

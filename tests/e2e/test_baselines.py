@@ -25,9 +25,9 @@ def test_every_baseline_is_a_row_beside_the_policy(tmp_path: Path) -> None:
     for name in ("direct", "cot", "rag"):
         assert test[f"{name}/greedy/turns"] == 1.0
     assert test["iter_retgen/greedy/turns"] > 1.0
-    for name, shown in (("direct", False), ("rag", True), ("ircot", True), ("iter_retgen", True)):
+    for name, has_passages in (("direct", False), ("rag", True), ("ircot", True), ("iter_retgen", True)):
         for played in trajectories(run, f"eval-test-*-{name}-greedy*"):
-            asked = [played["prompt"][0], *(each for each in played["messages"] if each["role"] == "user")]
-            assert all(("\nThe " in each["content"]) is shown for each in asked)
-            assert f"Question: {played['task']['question']}" in asked[0]["content"]
+            prompts = [played["prompt"][0], *(message for message in played["messages"] if message["role"] == "user")]
+            assert all(("\nThe " in message["content"]) is has_passages for message in prompts)
+            assert f"Question: {played['task']['question']}" in prompts[0]["content"]
     assert left_behind() == []

@@ -44,11 +44,11 @@ def played(work: Callable[[EnvWorkerPool], Awaitable[T]], **seconds: float) -> t
     return asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
-async def group(worlds: EnvWorkerPool, played: RolloutPlan, task_id: str, seen: list[int] | None = None) -> Group:
+async def group(worlds: EnvWorkerPool, played: RolloutPlan, task_id: str, seeds: list[int] | None = None) -> Group:
     async def generate(context: Sequence[int], request: TurnRequest) -> Completion:
         await asyncio.sleep(0.01)
-        if seen is not None:
-            seen.append(request.seed)
+        if seeds is not None:
+            seeds.append(request.seed)
         return completion("ab")
 
     task = Task(task_id=task_id, question="?")
@@ -56,8 +56,8 @@ async def group(worlds: EnvWorkerPool, played: RolloutPlan, task_id: str, seen: 
         return await run_group(made.player(LETTERS, generate), playing, made.ticket(task=task), played)
 
 
-def outcomes(done: Group) -> set[str]:
-    return {t.reward.detail if isinstance(t.reward, Failure) else "rewarded" for t in done.trajectories}
+def outcomes(group: Group) -> set[str]:
+    return {t.reward.detail if isinstance(t.reward, Failure) else "rewarded" for t in group.trajectories}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str
         return list(await asyncio.gather(*(group(worlds, bad, task) for task in [*GOOD[:2], BAD, *GOOD[2:]])))
 
     groups, worlds = played(work)
-    by_task = {done.ticket.task.task_id: done for done in groups}
+    by_task = {group.ticket.task.task_id: group for group in groups}
     for trajectory in by_task[BAD].trajectories:
         assert isinstance(trajectory.reward, Failure)
         assert (trajectory.reward.kind, trajectory.reward.where, trajectory.retried) == (kind, "environment", ())
@@ -93,9 +93,9 @@ def test_a_step_that_harms_others_fails_its_own_group_alone(harm: str, kind: str
     assert any(trajectory.discarded_tokens for trajectory in spared), "nobody was played again"
     assert {failure.detail for trajectory in spared for failure in trajectory.retried} == {detail}
     assert worlds.lost == [detail]
-    left = set(psutil.Process().children(recursive=True)) - before
-    assert psutil.wait_procs(left, timeout=60)[1] == [], "neither the process nor what it had started"
-    assert COMMAND not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])], "nor what it starts next"
+    survivors = set(psutil.Process().children(recursive=True)) - before
+    assert psutil.wait_procs(survivors, timeout=60)[1] == [], "neither the process nor what it had started"
+    assert COMMAND not in [proc.info["cmdline"] for proc in psutil.process_iter(["cmdline"])], "nor what it starts next"
 
 
 def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
@@ -109,7 +109,7 @@ def test_a_reward_that_blocks_fails_its_own_group_alone() -> None:
     assert re.search(r"bad_worlds\.py:\d+ in sleep: time\.sleep\(1000\), called from .* in score_and_explain", detail)
     assert {t.reward.where for t in bad.trajectories} == {"reward"}  # type: ignore[union-attr]
     assert "answered" in {t.ended for t in bad.trajectories}, "it was played; its scoring failed"
-    assert [outcomes(done) for done in good] == [{"rewarded"}] * 4
+    assert [outcomes(group) for group in good] == [{"rewarded"}] * 4
 
 
 def test_an_answer_that_cannot_be_read_fails_its_own_episodes_alone() -> None:
@@ -120,7 +120,7 @@ def test_an_answer_that_cannot_be_read_fails_its_own_episodes_alone() -> None:
     (detail,) = outcomes(bad)
     assert detail.startswith("TypeError: Name.__new__()") and worlds.lost == []
     assert {(t.reward.kind, t.reward.where) for t in bad.trajectories} == {("data", "environment")}  # type: ignore[union-attr]
-    assert [outcomes(done) for done in good] == [{"rewarded"}] * 4
+    assert [outcomes(group) for group in good] == [{"rewarded"}] * 4
 
 
 def test_every_task_that_blocks_costs_one_process_and_the_others_the_same_tokens() -> None:
@@ -132,8 +132,8 @@ def test_every_task_that_blocks_costs_one_process_and_the_others_the_same_tokens
         return list(await asyncio.gather(*(group(worlds, bad, task, seeds.get(task)) for task in tasks)))
 
     groups, worlds = played(work, block_s=0.5)
-    assert [outcomes(done) == {"rewarded"} for done in groups] == [True] * 4 + [False] * 3
-    assert len(worlds.lost) == 3 and all(len(set(drawn)) == 4 for drawn in seeds.values())
+    assert [outcomes(group) == {"rewarded"} for group in groups] == [True] * 4 + [False] * 3
+    assert len(worlds.lost) == 3 and all(len(set(task_seeds)) == 4 for task_seeds in seeds.values())
 
 
 def test_the_worker_goes_on_while_an_environment_blocks() -> None:
@@ -157,8 +157,8 @@ def test_an_episode_that_is_given_up_is_given_up_there_too() -> None:
         assert process.over is False and await process.ask(None, "tool_stats") == {}
         return first
 
-    done, worlds = played(work)
-    assert outcomes(done) == {"not over after 0.5 s"} and worlds.lost == []
+    played_group, worlds = played(work)
+    assert outcomes(played_group) == {"not over after 0.5 s"} and worlds.lost == []
 
 
 def test_a_world_that_cannot_be_made_in_time_is_the_runs_failure() -> None:
@@ -167,9 +167,9 @@ def test_a_world_that_cannot_be_made_in_time_is_the_runs_failure() -> None:
             await group(worlds, plan(BadConfig(make="sleep")), GOOD[0])
         return str(caught.value)
 
-    said, _ = played(work, start_timeout_s=3.0)
+    text, _ = played(work, start_timeout_s=3.0)
     assert (
-        "making the world or its reward blocked the others of its worker for 3 s" in said and "time.sleep(1000)" in said
+        "making the world or its reward blocked the others of its worker for 3 s" in text and "time.sleep(1000)" in text
     )
 
 

@@ -89,17 +89,17 @@ def test_the_canary_passes_a_healthy_engine_and_catches_one_that_keeps_old_weigh
             await learner.begin(str(model_path), config.learner, config.algorithm, total_steps=1, temperature=1.0)
 
         try:
-            for what, pool in zip(FAULTS, pools, strict=True):  # in turn: on two cores that is faster
+            for defect, pool in zip(FAULTS, pools, strict=True):  # in turn: on two cores that is faster
                 await asyncio.gather(pool.start(), *([begin()] if pool is pools[0] else []))
                 sync = make_sync(learner, pool)
                 await sync.canary()
                 assert close(sync)
                 await sync.publish(await sync.export(0))  # and back
                 assert close(sync)
-                fault.write_text(what)
+                fault.write_text(defect)
                 with pytest.raises(RunFailed, match="does not compute what the learner computes"):
                     await make_sync(learner, pool).canary()
-                    pytest.fail(f"an engine that {what} passed")
+                    pytest.fail(f"an engine that {defect} passed")
                 fault.write_text("")
                 await pool.stop()  # its GPU is for the next one
         finally:

@@ -21,13 +21,13 @@ KILLED = ("rollout:0@2s", "worlds:0@12s", "learner:0@20s", "engine:0@28s", "weig
 def test_every_part_is_killed_once_and_nothing_is_lost(tmp_path: Path) -> None:
     run, table = tmp_path / "run", tmp_path / "chaos.json"
     kills = [word for part in KILLED for word in ("--kill", part)]
-    done = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *SHORT, *kills)
-    assert done.code == 0, done.output[-3000:]
-    found = json.loads(table.read_text())
-    assert found["holds"] and found["starts"] == 2
-    for each in found["costs"]:
-        assert each["hit"], each
-        assert each["next_step_s"] is not None and each["detected_s"] is not None, each
+    result = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *SHORT, *kills)
+    assert result.code == 0, result.output[-3000:]
+    report = json.loads(table.read_text())
+    assert report["holds"] and report["starts"] == 2
+    for cost in report["costs"]:
+        assert cost["hit"], cost
+        assert cost["next_step_s"] is not None and cost["detected_s"] is not None, cost
     assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
     assert left_behind() == []
 
@@ -39,13 +39,13 @@ def test_a_driver_that_is_killed_at_random_instants_continues_each_time(tmp_path
     small = ["stages.sft.steps=20", "stages.rl.loop.groups_per_step=8", "stages.rl.steps=80", "eval.tasks=8"]
     small += ["stages.sft.checkpoint.every=20", "stages.rl.checkpoint.every=1", "wandb.mode=disabled"]
     killed = ["--random", "2/min", "--roles", "driver", "--most", "5", "--seed", "5"]
-    done = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *small, *killed)
-    assert done.code == 0, done.output[-3000:]
-    found = json.loads(table.read_text())
-    kills = [each for each in found["costs"] if each["hit"]]
+    result = rlsys("chaos", "quickstart", "--run-dir", str(run), "--json", str(table), *small, *killed)
+    assert result.code == 0, result.output[-3000:]
+    report = json.loads(table.read_text())
+    kills = [cost for cost in report["costs"] if cost["hit"]]
     # The second of two kills within seconds may hit what tidies up after the first: one start follows both.
-    assert found["holds"] and len(kills) >= 3 and 3 <= found["starts"] <= 1 + len(kills)
-    assert found["lost"] == found["repeated"] == 0
+    assert report["holds"] and len(kills) >= 3 and 3 <= report["starts"] <= 1 + len(kills)
+    assert report["lost"] == report["repeated"] == 0
     assert summary(run)["status"] == "done" and summary(run)["prompts"]["in_flight"] == 0
     assert left_behind() == []
 
@@ -55,6 +55,6 @@ def test_two_faults_a_few_seconds_apart_end_like_one(tmp_path: Path) -> None:
     """The pair that left a learner waiting for rollouts and a worker for weights, for good; and three drawn ones."""
     command = [sys.executable, str(ROOT / "benchmarks" / "fault_pairs.py"), "--runs", str(tmp_path)]
     for words in (["--pairs", "rollout:kill,weights:kill,7"], ["--draw", "3", "--seed", "1"]):
-        done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+        result = subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
     assert left_behind() == []

@@ -59,20 +59,20 @@ def start_part(cluster: Cluster) -> subprocess.Popen[bytes]:
 
 def links(cluster: Cluster, before: str) -> list[str]:
     """Of the second node, until they are again what they were."""
-    seen, end = [before], time.monotonic() + 30
-    while time.monotonic() < end and (len(seen) < 2 or seen[-1] != before):
-        if (state := cluster.sh(2, LINK)) != seen[-1]:
-            seen.append(state)
+    states, end = [before], time.monotonic() + 30
+    while time.monotonic() < end and (len(states) < 2 or states[-1] != before):
+        if (state := cluster.sh(2, LINK)) != states[-1]:
+            states.append(state)
         time.sleep(0.1)
-    return seen
+    return states
 
 
 def test_a_link_comes_back_with_its_routes_after_whoever_cut_it_has_ended(tmp_path: Path) -> None:
     with nodes(2, shared=tmp_path, ray=False) as cluster:
         cluster.sh(2, "ip route add 10.99.0.0/16 via 10.77.0.1")
         before, part = cluster.sh(2, LINK), start_part(cluster)
-        done = cluster.run(["python", "-c", HAND.format(owner=OWNER)], node=2)
-        assert (done.code, done.output) == (0, "1 none of its links has 10.1.1.1\n")
+        result = cluster.run(["python", "-c", HAND.format(owner=OWNER)], node=2)
+        assert (result.code, result.output) == (0, "1 none of its links has 10.1.1.1\n")
         assert part.wait(60) != 0
         states = links(cluster, before)
         assert "10.77" not in states[1] and "10.99" not in states[1] and states[-1] == before
@@ -82,9 +82,9 @@ def test_a_link_comes_back_with_its_routes_after_whoever_cut_it_has_ended(tmp_pa
 def test_a_part_on_another_node_is_reached_by_an_actor_and_that_node_is_cut_off(tmp_path: Path) -> None:
     with nodes(2, shared=tmp_path) as cluster:
         before, part = cluster.sh(2, LINK), start_part(cluster)
-        done = cluster.run(["python", "-c", REACH.format(head="10.77.0.1:6379", owner=OWNER)], timeout=120)
-        assert done.code == 0, done.output
-        assert done.output.splitlines()[-2:] == ["0 1", "1"]
+        result = cluster.run(["python", "-c", REACH.format(head="10.77.0.1:6379", owner=OWNER)], timeout=120)
+        assert result.code == 0, result.output
+        assert result.output.splitlines()[-2:] == ["0 1", "1"]
         assert part.wait(60) != 0
         states = links(cluster, before)
         assert "10.77" not in states[1] and states[-1] == before
@@ -101,14 +101,14 @@ def test_a_worker_on_another_node_is_killed_and_the_node_is_cut_off(tmp_path: Pa
             refused = cluster.run(["rlsys", "chaos", str(recipe), "--cut", f"{target}@1s"], timeout=60)
             assert refused.code == 2 and says in refused.output
         words = ["--kill", "rollout:0@2s", "--kill", "rollout:1@2s", "--cut", "node:2@25s+5s"]
-        done = cluster.run(
+        result = cluster.run(
             ["rlsys", "chaos", str(recipe), "--run-dir", str(run), "--json", str(table), *words], timeout=400
         )
-        assert done.code == 0, done.output[-3000:]
+        assert result.code == 0, result.output[-3000:]
         assert "10.77.0.0/24" in cluster.sh(2, LINK)
-    found = json.loads(table.read_text())
-    assert found["holds"] and found["lost"] == found["repeated"] == 0
-    assert [(each["fault"], each["hit"]) for each in found["costs"]] == [
+    report = json.loads(table.read_text())
+    assert report["holds"] and report["lost"] == report["repeated"] == 0
+    assert [(cost["fault"], cost["hit"]) for cost in report["costs"]] == [
         ("kill rollout:0", True),
         ("kill rollout:1", True),
         ("cut node:2 for 5 s", True),

@@ -36,7 +36,7 @@ def test_only_processes_of_dead_owners_are_orphans() -> None:
 def test_a_pid_used_again_is_not_the_owner() -> None:
     process = sleeper(cleanup.tag().rpartition(":")[0] + ":1")  # this pid, another start
     try:
-        assert process.pid in {found.pid for found in cleanup.find_owned()}
+        assert process.pid in {leftover.pid for leftover in cleanup.find_owned()}
     finally:
         process.kill()
         process.wait()
@@ -45,7 +45,7 @@ def test_a_pid_used_again_is_not_the_owner() -> None:
 def test_tags_of_other_machines_are_left_alone() -> None:
     process = sleeper("another-machine.1:999999999:1.00")
     try:
-        assert process.pid not in {found.pid for found in cleanup.find_owned()}
+        assert process.pid not in {leftover.pid for leftover in cleanup.find_owned()}
     finally:
         process.kill()
         process.wait()

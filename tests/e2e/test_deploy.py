@@ -62,14 +62,14 @@ class Slurm:
 @pytest.fixture
 def slurm(tmp_path: Path) -> Iterator[Slurm]:
     with nodes(2, shared=tmp_path, ray=False, shm="8g") as cluster:
-        made = Slurm(cluster, tmp_path / "slurm")
-        yield made
-        (made.folder / "end").touch()
+        scheduler = Slurm(cluster, tmp_path / "slurm")
+        yield scheduler
+        (scheduler.folder / "end").touch()
 
 
-def wait_for(held: Callable[[], bool], job: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(condition: Callable[[], bool], job: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 300
-    while not held():
+    while not condition():
         assert job.poll() is None and time.monotonic() < deadline, log.read_text()[-6000:]
         time.sleep(0.2)
 
@@ -99,10 +99,10 @@ def test_a_stopped_job_saves_and_continues_in_the_same_run_directory(slurm: Slur
     assert (slurm.folder / "requeued").read_text() == "7"
     (slurm.folder / "requeued").unlink()
 
-    again = slurm.submit(run, log=log)
-    wait_for(lambda: len(rows(run)) > first + 1, again, log)
+    second_job = slurm.submit(run, log=log)
+    wait_for(lambda: len(rows(run)) > first + 1, second_job, log)
     slurm.signal_tasks("group")  # a preemption, at its worst: every process of the task's group, on both nodes
-    assert ended(again, log) == STOPPED, log.read_text()[-6000:]
+    assert ended(second_job, log) == STOPPED, log.read_text()[-6000:]
     assert saved(run) > first
     assert [row["step"] for row in rows(run)] == list(range(1, saved(run) + 1))
     assert not (slurm.folder / "requeued").exists()  # Slurm itself decides about what it has preempted
@@ -136,7 +136,7 @@ def test_a_job_whose_ray_does_not_start_has_failed(tmp_path: Path) -> None:
     job = {"SLURM_JOB_ID": "8", "SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "2"}
     environment = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}", "RAY_AUTH_TOKEN": "f" * 64}
     script = ROOT / "deploy" / "slurm" / "rlsys.sbatch"
-    done = subprocess.run(["bash", script, "quickstart", tmp_path / "run"], env=environment, capture_output=True)
-    assert done.returncode == 1 and b"was not started" in done.stderr
+    result = subprocess.run(["bash", script, "quickstart", tmp_path / "run"], env=environment, capture_output=True)
+    assert result.returncode == 1 and b"was not started" in result.stderr
     with contextlib.suppress(FileNotFoundError):
         raise AssertionError(os.listdir(tmp_path / "run"))

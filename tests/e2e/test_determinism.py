@@ -29,8 +29,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return play(tmp_path_factory.mktemp("determinism") / "a")
 
 
-def assert_equal_weights(one: Path, other: Path) -> None:
-    weights = [load_file(run / WEIGHTS) for run in (one, other)]
+def assert_equal_weights(first: Path, second: Path) -> None:
+    weights = [load_file(run / WEIGHTS) for run in (first, second)]
     assert weights[0].keys() == weights[1].keys()
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
@@ -52,7 +52,7 @@ def test_without_lag_the_loop_is_a_synchronous_one_bit_for_bit(first: Path, tmp_
     """Against a loop in which nothing overlaps: groups one after the other, then the update, then the new weights."""
     second = play(tmp_path / "synchronous", module="tests.e2e.synchronous")
     played = [trajectories(run) for run in (first, second)]
-    assert len(played[1]) == 2 * 16 and any(each["advantage"] for each in played[1])
+    assert len(played[1]) == 2 * 16 and any(t["advantage"] for t in played[1])
     assert [[t[key] for key in KEYS] for t in played[0]] == [[t[key] for key in KEYS] for t in played[1]]
     assert_equal_weights(first, second)
 

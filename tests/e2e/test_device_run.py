@@ -18,14 +18,14 @@ SHORT += ["stages.rl.loop.groups_per_step=8", "stages.rl.loop.group_size=4", "ev
 
 def started_here(part: str) -> list[psutil.Process]:
     """Processes of this session's runs whose command line names the part."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if part in " ".join(process.cmdline()) and (of_session(process) or of_session(process.parent())):
-                found.append(process)
+                processes.append(process)
         except psutil.Error:  # gone, or not ours to read
             continue
-    return found
+    return processes
 
 
 def of_session(process: psutil.Process | None) -> bool:
@@ -34,7 +34,7 @@ def of_session(process: psutil.Process | None) -> bool:
 
 
 def killed(part: str) -> bool:
-    """Whether it was there to be killed."""
+    """Kill the processes of this session that the part names; returns whether there were any."""
     victims = started_here(part)
     for victim in victims:
         victim.kill()
@@ -47,12 +47,12 @@ def test_twenty_steps_go_through_the_death_of_an_engine(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT, f"cluster.device={name()}"]
     # the signal does nothing: what matters is what happens before it is sent
-    done = rlsys(*command, send=signal.SIGCONT, when=lambda: steps_of(run, "rl") >= 5 and killed("EngineCore"))
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys(*command, send=signal.SIGCONT, when=lambda: steps_of(run, "rl") >= 5 and killed("EngineCore"))
+    assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
     assert [row["step"] for row in rows(run)] == list(range(1, 61))
-    found = summary(run)
-    assert (found["status"], sum(found["restarts"].values())) == ("done", 1)
+    run_summary = summary(run)
+    assert (run_summary["status"], sum(run_summary["restarts"].values())) == ("done", 1)
     assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
     agreed(run)
 
@@ -69,13 +69,13 @@ def test_twenty_steps_go_through_the_death_of_a_learner_rank(tmp_path: Path) -> 
     need_gpus(3)
     run = tmp_path / "run"
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT, f"cluster.device={name()}", "learner.ranks=2"]
-    done = rlsys(*command, send=signal.SIGCONT, when=lambda: steps_of(run, "rl") >= 13 and one_rank_killed())
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys(*command, send=signal.SIGCONT, when=lambda: steps_of(run, "rl") >= 13 and one_rank_killed())
+    assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
-    assert "its ranks are started again and continue from step 50" in done.output
+    assert "its ranks are started again and continue from step 50" in result.output
     assert [row["step"] for row in rows(run)] == list(range(1, 61))
-    found = summary(run)
-    assert (found["status"], found["restarts"]["learner"]) == ("done", 1)
+    run_summary = summary(run)
+    assert (run_summary["status"], run_summary["restarts"]["learner"]) == ("done", 1)
     journal = read_journal(run / "journal.jsonl")
     book = ledger(surviving(journal))
     assert (book.dispatched, book.in_flight, book.problems) == (20 * 8, 0, ())
@@ -86,7 +86,7 @@ def test_twenty_steps_go_through_the_death_of_a_learner_rank(tmp_path: Path) -> 
 
 
 def one_rank_killed() -> bool:
-    """Whether there was one."""
+    """Kill the last learner rank of this session; returns whether there was one."""
     ranks = started_here("ray::learner rank") or started_here("ray::LearnerActor")
     for victim in ranks[-1:]:
         victim.kill()

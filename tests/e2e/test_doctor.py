@@ -34,10 +34,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(shared: Path) -> Iterator[Cluster]:
-    with nodes(2, shared=shared, cpus=2) as made:
+    with nodes(2, shared=shared, cpus=2) as cluster:
         for node in (1, 2):
-            made.sh(node, f"mount -o remount,bind,rw {shared}/small")
-        yield made
+            cluster.sh(node, f"mount -o remount,bind,rw {shared}/small")
+        yield cluster
 
 
 def doctor(cluster: Cluster, *argv: str, run: Path) -> tuple[int, list[dict[str, Any]]]:
@@ -50,8 +50,8 @@ def doctor(cluster: Cluster, *argv: str, run: Path) -> tuple[int, list[dict[str,
 def check_fault(cluster: Cluster, shared: Path, look: str, *argv: str, run: str = "runs/r1") -> dict[str, Any]:
     """That the doctor finds this and nothing else. Returns its finding."""
     code, findings = doctor(cluster, *(argv or ["quickstart"]), run=shared / run)
-    wrong = [each for each in findings if each["level"] in ("error", "warning")]
-    assert [each["look"] for each in wrong] == [look], wrong
+    wrong = [finding for finding in findings if finding["level"] in ("error", "warning")]
+    assert [finding["look"] for finding in wrong] == [look], wrong
     assert code == 1 and wrong[0]["level"] == "error" and wrong[0]["cure"]
     return wrong[0]
 
@@ -59,9 +59,9 @@ def check_fault(cluster: Cluster, shared: Path, look: str, *argv: str, run: str 
 def test_nothing_is_said_of_a_sound_cluster(cluster: Cluster, shared: Path) -> None:
     for config in ("quickstart", "worlds/python"):
         code, findings = doctor(cluster, config, run=shared / "runs" / "r1")
-        assert [each for each in findings if each["level"] not in ("ok", "skipped")] == []
+        assert [finding for finding in findings if finding["level"] not in ("ok", "skipped")] == []
         assert code == 0
-    looks = {each["look"] for each in findings if each["level"] == "ok"}
+    looks = {finding["look"] for finding in findings if finding["level"] == "ok"}
     assert looks >= {"software", "ports", "packets", "shared folder", "object store", "bandwidth", "collectives"}
 
 
@@ -69,8 +69,8 @@ def test_a_small_shared_memory(cluster: Cluster, shared: Path) -> None:
     used = "$(df -k --output=used /dev/shm | tail -1)"  # by Ray's store
     smaller = f"mount -o remount,size=$(({used} + 1024))k /dev/shm"
     with undone(cluster, smaller, "mount -o remount,size=2g /dev/shm"):
-        found = check_fault(cluster, shared, "weights")
-    assert found["node"] == SECOND and "--shm-size" in found["cure"]
+        finding = check_fault(cluster, shared, "weights")
+    assert finding["node"] == SECOND and "--shm-size" in finding["cure"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "other version"])
@@ -81,21 +81,21 @@ def test_packages_that_are_not_the_drivers(cluster: Cluster, shared: Path, fault
             cluster.sh(2, f"rm -r {folder}/{PACKAGE} {folder}/{PACKAGE}-*.dist-info")
         else:
             cluster.sh(2, f"sed -i 's/^Version: .*/Version: 0.0.1/' {folder}/{PACKAGE}-*.dist-info/METADATA")
-        found = check_fault(cluster, shared, "software")
-    assert found["node"] == SECOND and PACKAGE in found["text"]
-    assert ("missing" if fault == "missing" else "0.0.1") in found["text"]
+        finding = check_fault(cluster, shared, "software")
+    assert finding["node"] == SECOND and PACKAGE in finding["text"]
+    assert ("missing" if fault == "missing" else "0.0.1") in finding["text"]
 
 
 def test_a_full_disk(cluster: Cluster, shared: Path) -> None:
-    found = check_fault(cluster, shared, "disk", run="small/r1")
-    assert "checkpoints" in found["text"]
+    finding = check_fault(cluster, shared, "disk", run="small/r1")
+    assert "checkpoints" in finding["text"]
 
 
 def test_a_folder_that_is_not_shared(cluster: Cluster, shared: Path) -> None:
     runs = shared / "runs"
     with undone(cluster, f"mount -t tmpfs none {runs}", f"umount {runs}"):
-        found = check_fault(cluster, shared, "shared folder")
-    assert found["node"] == SECOND
+        finding = check_fault(cluster, shared, "shared folder")
+    assert finding["node"] == SECOND
 
 
 def test_a_closed_port(cluster: Cluster, shared: Path) -> None:
@@ -104,44 +104,44 @@ def test_a_closed_port(cluster: Cluster, shared: Path) -> None:
     rule = f"tcp flags & (syn|ack) == syn tcp dport 20000-65535 tcp dport != {{ {', '.join(listening)} }} drop"
     chain = "nft add table inet wall && nft add chain inet wall in '{ type filter hook input priority 0; }'"
     with undone(cluster, f"{chain} && nft add rule inet wall in '{rule}'", "nft delete table inet wall"):
-        found = check_fault(cluster, shared, "ports")
-    assert found["node"] == SECOND
+        finding = check_fault(cluster, shared, "ports")
+    assert finding["node"] == SECOND
 
 
 def test_packets_that_vanish(cluster: Cluster, shared: Path) -> None:
     """Large packets are lost between the nodes, and nothing says so: an MTU that is smaller on the way."""
-    whole = "ip link set dev eth0 gso_max_segs {}"  # else packets cross this machine in one piece of 64 KB
+    command = "ip link set dev eth0 gso_max_segs {}"  # else packets cross this machine in one piece of 64 KB
     for node in (1, 2):
-        cluster.sh(node, whole.format(1))
+        cluster.sh(node, command.format(1))
     cluster.switch("ip link set port2 mtu 1400")
     try:
-        found = check_fault(cluster, shared, "packets")
+        finding = check_fault(cluster, shared, "packets")
     finally:
         cluster.switch("ip link set port2 mtu 1500")
         for node in (1, 2):
-            cluster.sh(node, whole.format(65535))
-    assert found["node"] == SECOND and "MTU" in found["text"]
+            cluster.sh(node, command.format(65535))
+    assert finding["node"] == SECOND and "MTU" in finding["text"]
 
 
 def test_a_slow_link(cluster: Cluster, shared: Path) -> None:
     slow = "tc qdisc add dev eth0 root tbf rate 80mbit burst 128kb latency 100ms"
     with undone(cluster, slow, "tc qdisc del dev eth0 root"):
-        found = check_fault(cluster, shared, "bandwidth")
-    assert found["text"].startswith(f"weights {SECOND} -> ")
+        finding = check_fault(cluster, shared, "bandwidth")
+    assert finding["text"].startswith(f"weights {SECOND} -> ")
 
 
 def test_few_open_files(cluster: Cluster, shared: Path) -> None:
     with rejoined(cluster, "prlimit", "--nofile=256:256"):
-        found = check_fault(cluster, shared, "limits")
-    assert found["node"] == SECOND and "256 open files" in found["text"]
+        finding = check_fault(cluster, shared, "limits")
+    assert finding["node"] == SECOND and "256 open files" in finding["text"]
 
 
 def test_no_user_namespaces(cluster: Cluster, shared: Path) -> None:
     """Only a namespace of the node's own is changed: the limit holds below it."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     with rejoined(cluster, "unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"):
-        found = check_fault(cluster, shared, "sandbox", "worlds/python")
-    assert found["node"] == SECOND and "docs/sandbox.md" in found["cure"]
+        finding = check_fault(cluster, shared, "sandbox", "worlds/python")
+    assert finding["node"] == SECOND and "docs/sandbox.md" in finding["cure"]
 
 
 def test_a_clock_that_is_behind(cluster: Cluster, shared: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_clock_that_is_behind(cluster: Cluster, shared: Path) -> None:
     with overlay(cluster, Path(sysconfig.get_paths()["purelib"])) as folder:
         cluster.sh(2, f"printf '{script}' > {folder}/sitecustomize.py")
         code, findings = doctor(cluster, "quickstart", run=shared / "runs" / "r1")
-    wrong = [(each["level"], each["look"], each["node"]) for each in findings if each["level"] not in ("ok", "skipped")]
+    wrong = [(row["level"], row["look"], row["node"]) for row in findings if row["level"] not in ("ok", "skipped")]
     assert wrong == [("warning", "clock", SECOND)] and code == 0
 
 

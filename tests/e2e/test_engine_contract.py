@@ -52,9 +52,9 @@ def close() -> float:
 def spec(folder: Path, **changes: Any) -> EngineSpec:
     room: dict[str, Any] = {"max_model_len": CONTEXT, "max_num_seqs": 16, "kv_cache_mb": 64}
     if device.name() == "cuda":  # as `make_engine_spec` has it
-        there = device.device()
-        room |= {"kv_cache_mb": None, "gpu_memory_utilization": 0.15, "block_size": there.block_size}
-        room |= {"enforce_eager": there.enforce_eager, "chunked_prefill": there.chunked_prefill}
+        gpu = device.device()
+        room |= {"kv_cache_mb": None, "gpu_memory_utilization": 0.15, "block_size": gpu.block_size}
+        room |= {"enforce_eager": gpu.enforce_eager, "chunked_prefill": gpu.chunked_prefill}
     return made.engine_spec(folder, **{"prefix_cache": True, **room, **changes})
 
 
@@ -175,8 +175,8 @@ def test_logprobs_are_of_the_distribution_that_was_sampled_from(served: Served) 
     scaled = logits(served.model, PROMPT + ids.tolist())[len(PROMPT) - 1 : -1] / temperature
     ascending, order = scaled.sort(-1)
     outside = ascending.softmax(-1).cumsum(-1) <= 1 - top_p  # the tail that nucleus sampling cuts off
-    kept = scaled.masked_fill(outside.scatter(-1, order, outside), float("-inf"))
-    assert gap(completion.logprobs, kept.log_softmax(-1).gather(1, ids[:, None])[:, 0].tolist()) < close()
+    nucleus = scaled.masked_fill(outside.scatter(-1, order, outside), float("-inf"))
+    assert gap(completion.logprobs, nucleus.log_softmax(-1).gather(1, ids[:, None])[:, 0].tolist()) < close()
 
 
 def test_temperature_0_takes_the_best_token_and_reports_its_plain_logprob(served: Served) -> None:
@@ -218,7 +218,7 @@ def test_no_single_token_is_spelled_out_beside_its_logprob(served: Served) -> No
     from vllm.inputs import tokens_input
 
     async def generated() -> Any:
-        (output,) = [each async for each in served.engine.llm.generate(tokens_input(PROMPT), parameters, "spelled")]
+        (output,) = [output async for output in served.engine.llm.generate(tokens_input(PROMPT), parameters, "spelled")]
         return output.outputs[0]
 
     output = served.run(generated())
@@ -275,15 +275,15 @@ def test_a_probe_passes_the_queue_and_needs_no_seat(served: Served) -> None:
     async def probed() -> tuple[list[float], int]:
         tasks = [asyncio.create_task(served.generate(seed=seed, max_tokens=400)) for seed in range(64)]
         await asyncio.sleep(0.1)
-        found = await served.engine.prompt_logprobs(PROMPT)
+        values = await served.engine.prompt_logprobs(PROMPT)
         ended = sum(task.done() for task in tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        return found, ended
+        return values, ended
 
-    found, ended = served.run(probed())
-    assert ended < 64 - 16 and gap(found, logprobs(served.model, PROMPT)) < close()
+    scores, ended = served.run(probed())
+    assert ended < 64 - 16 and gap(scores, logprobs(served.model, PROMPT)) < close()
 
 
 def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
@@ -305,7 +305,7 @@ def test_256_episodes_on_two_seats_need_no_more_time_than_they_hold_one(
 
     group, took = served.run(played())
     assert took > play.timeout_s  # the last of them have waited for longer than an episode may take
-    assert all(isinstance(each.reward, Reward) and not each.retried for each in group.trajectories)
+    assert all(isinstance(trajectory.reward, Reward) and not trajectory.retried for trajectory in group.trajectories)
 
 
 @pytest.fixture
@@ -323,9 +323,9 @@ def test_a_running_request_keeps_its_cache_and_what_comes_or_waits_gets_nothing_
     preempted: list[int] = []
     record = keeping.engine.gauges.record
 
-    def counting(scheduler_stats: Any, iteration_stats: Any, *rest: Any, **named: Any) -> None:
+    def counting(scheduler_stats: Any, iteration_stats: Any, *args: Any, **kwargs: Any) -> None:
         preempted.append(iteration_stats.num_preempted_reqs if iteration_stats else 0)
-        record(scheduler_stats, iteration_stats, *rest, **named)
+        record(scheduler_stats, iteration_stats, *args, **kwargs)
 
     async def interrupted() -> tuple[int, list[Completion]]:
         tasks = [asyncio.create_task(keeping.generate(seed=seed, max_tokens=400)) for seed in range(batch)]
@@ -432,10 +432,10 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
     """The engine, being broken, is killed at once; by then its process may be gone, and vLLM's sockets close all the
     same: an open one would hang the garbage collector of this process."""
     tied = Served(loop, tmp_path, "qwen3_tied")
-    tried = []
+    killed_pids = []
 
     def kill(pid: int) -> None:
-        tried.append(pid)
+        killed_pids.append(pid)
         raise psutil.NoSuchProcess(pid)
 
     monkeypatch.setattr("vllm.v1.utils.kill_process_tree", kill)
@@ -450,7 +450,7 @@ def test_a_tied_model_takes_its_head_from_the_stream_and_rejects_one_without_it(
     finally:
         pids = tied.engine.core_pids()
         tied.stop()
-    assert tried == pids
+    assert killed_pids == pids
     assert tied.engine.ending is not None
     tied.engine.ending.join(60)
     assert tied.engine.llm.engine_core.resources.ctx.closed
@@ -515,8 +515,8 @@ def said_before_its_process_was_killed(
     killed, outside of Ray, and every process of the engine has to end."""
     script = folder / "serve.py"
     script.write_text(SCRIPT)
-    given = [{name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__}, *map(asdict, versions)]
-    command = [sys.executable, str(script), *map(json.dumps, given)]
+    arguments = [{name: getattr(engine_spec, name) for name in EngineSpec.__dataclass_fields__}, *map(asdict, versions)]
+    command = [sys.executable, str(script), *map(json.dumps, arguments)]
     with subprocess.Popen(
         command, env=os.environ | {"PYTHONPATH": PYTHONPATH}, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -527,7 +527,7 @@ def said_before_its_process_was_killed(
         deadline.cancel()
         alive = [os.pidfd_open(pid) for pid in report["pids"]]
         process.kill()
-        assert len(alive) == processes and not any(outlives(one, 30) for one in alive)
+        assert len(alive) == processes and not any(outlives(pidfd, 30) for pidfd in alive)
     return report["said"]
 
 

@@ -25,8 +25,8 @@ def asked_of(question: dict[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    report: dict[str, Any] = json.loads(path.read_text())
+    return report
 
 
 def episodes(folder: Path, play: str) -> list[dict[str, Any]]:
@@ -44,9 +44,9 @@ class Calculates:
         question = self.endpoint.asked[-1]
         if self.faults and len(self.endpoint.asked) > 1:
             return self.faults.pop()
-        said = [each for each in question["messages"] if each["role"] == "assistant"]
+        replies = [message for message in question["messages"] if message["role"] == "assistant"]
         result = question["messages"][-1]["content"]
-        if not said:
+        if not replies:
             return choice("First.\n<math_exp>20 + 3", "stop")
         return choice(f"<answer>{(re.findall(r'-?[0-9.]+', result) or ['none'])[-1]}", "stop")
 
@@ -75,26 +75,26 @@ def test_a_tool_is_called_over_chat_whatever_the_server_does(tmp_path: Path, mon
             "eval.samples=2",
             "eval.concurrency=4",
         ]
-        done = rlsys(*command)
-        asked = says.endpoint.asked
-    assert done.code == 0, done.output[-3000:]
-    found = read(output)
-    assert found["episodes"] == {"greedy": 8, "sampled": 16} and found["failures"] == {"greedy": 0, "sampled": 0}
-    assert (found["checkpoint"], found["step"]) == (f"big at {says.endpoint.url}", None)
-    assert found["plays"]["greedy"]["metrics"]["valid_calls"]["value"] == 1.0
-    assert found["plays"]["greedy"]["metrics"]["turns"]["value"] == 2.0
-    for each in episodes(tmp_path / "served.transcripts", "sampled"):
-        roles = [message["role"] for message in each["messages"]]
-        assert roles == ["assistant", "user", "assistant"] and "23" in each["messages"][1]["content"]
-        assert each["messages"][0]["content"].endswith("</math_exp>")
-        assert each["messages"][2]["content"] == "<answer>23.0</answer>"
-    assert not says.faults and all(each["stop"] == ["</math_exp>", "</answer>"] for each in asked)
-    assert {each["temperature"] for each in asked} == {0.0, 1.0}
-    assert len({each["seed"] for each in asked if "seed" in each}) == 16 * 2
+        result = rlsys(*command)
+        requests = says.endpoint.asked
+    assert result.code == 0, result.output[-3000:]
+    report = read(output)
+    assert report["episodes"] == {"greedy": 8, "sampled": 16} and report["failures"] == {"greedy": 0, "sampled": 0}
+    assert (report["checkpoint"], report["step"]) == (f"big at {says.endpoint.url}", None)
+    assert report["plays"]["greedy"]["metrics"]["valid_calls"]["value"] == 1.0
+    assert report["plays"]["greedy"]["metrics"]["turns"]["value"] == 2.0
+    for episode in episodes(tmp_path / "served.transcripts", "sampled"):
+        roles = [message["role"] for message in episode["messages"]]
+        assert roles == ["assistant", "user", "assistant"] and "23" in episode["messages"][1]["content"]
+        assert episode["messages"][0]["content"].endswith("</math_exp>")
+        assert episode["messages"][2]["content"] == "<answer>23.0</answer>"
+    assert not says.faults and all(request["stop"] == ["</math_exp>", "</answer>"] for request in requests)
+    assert {request["temperature"] for request in requests} == {0.0, 1.0}
+    assert len({request["seed"] for request in requests if "seed" in request}) == 16 * 2
     assert set(says.endpoint.keys) == {f"Bearer {KEY}"}
-    assert KEY not in done.output
+    assert KEY not in result.output
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert "starting Ray" not in done.output and "rollout worker" not in done.output
+    assert "starting Ray" not in result.output and "rollout worker" not in result.output
     assert left_behind() == []
 
 
@@ -112,31 +112,31 @@ def test_it_is_killed_continued_compared_and_asks_no_question_twice(tmp_path: Pa
 
     with scripted(until_ten) as endpoint:
         command = ["eval", "worlds/sums", "--endpoint", endpoint.url, "--model", "big", "eval.tasks=12"]
-        whole = [*command, "--output", str(output)]
+        argv = [*command, "--output", str(output)]
         lines = lambda: answers.read_bytes().count(b"\n") if answers.exists() else 0  # noqa: E731
-        killed = rlsys(*whole, send=signal.SIGKILL, when=lambda: lines() == 10)
+        killed = rlsys(*argv, send=signal.SIGKILL, when=lambda: lines() == 10)
         assert (killed.code, output.exists()) == (-9, False), killed.output[-3000:]
-        before = [asked_of(each) for each in endpoint.asked]
+        before = [asked_of(request) for request in endpoint.asked]
         answered = before[:10]
         endpoint.asked.clear()
         endpoint.say = sums
-        other = rlsys(*whole[:5], "other", *whole[6:], "--resume")
-        assert other.code == 2 and "was begun with" in other.output, other.output[-2000:]
+        other_model = rlsys(*argv[:5], "other", *argv[6:], "--resume")
+        assert other_model.code == 2 and "was begun with" in other_model.output, other_model.output[-2000:]
         assert endpoint.asked == [] and endpoint.greeted == ["big"]
-        done = rlsys(*whole, "--resume")
-        assert done.code == 0, done.output[-3000:]
+        result = rlsys(*argv, "--resume")
+        assert result.code == 0, result.output[-3000:]
         assert endpoint.greeted == ["big"] * 2
-        after = [asked_of(each) for each in endpoint.asked]
+        after = [asked_of(request) for request in endpoint.asked]
         assert not set(answered) & set(after) and len(set(answered) | set(after)) == 12 * 3 == len(answered) + len(
             after
         )
         endpoint.greet = lambda model: 401
-        again = rlsys(*whole, "--resume")
-        assert again.code == 0 and endpoint.greeted == ["big"] * 2, again.output[-2000:]  # nothing is left to ask
+        rerun = rlsys(*argv, "--resume")
+        assert rerun.code == 0 and endpoint.greeted == ["big"] * 2, rerun.output[-2000:]  # nothing is left to ask
         endpoint.greet, endpoint.say = lambda model: "yes", lambda prompt: sums(prompt + " 1")
         worse = rlsys(*command, "--output", str(tmp_path / "b.json"), "--against", str(output), "eval.samples=0")
         assert worse.code == 0 and f"against {output}" in worse.output, worse.output[-2000:]
-    right = [sum(each["task"]["terms"]) % 4 != 0 for each in episodes(tmp_path / "a.transcripts", "greedy")]
+    right = [sum(episode["task"]["terms"]) % 4 != 0 for episode in episodes(tmp_path / "a.transcripts", "greedy")]
     assert read(output)["accuracy"]["greedy"] == pytest.approx(sum(right) / 12)
     assert read(tmp_path / "b.json")["accuracy"]["greedy"] == 0.0
     assert left_behind() == []
@@ -162,18 +162,18 @@ def test_failures_are_counted_and_a_judge_at_an_address_is_asked(tmp_path: Path)
     with scripted(refuses) as model, scripted(lambda prompt: "YES" if len(prompt) % 2 else "NO") as judge:
         command = ["eval", str(tmp_path / "judged.yaml"), "--endpoint", model.url, "--model", "big"]
         keys = [f"eval.judge.endpoint={judge.url}", "eval.judge.model=m", "loop.max_failed_share=0.95"]
-        done = rlsys(*command, "--output", str(output), *keys)
-        assert done.code == 0, done.output[-3000:]
+        result = rlsys(*command, "--output", str(output), *keys)
+        assert result.code == 0, result.output[-3000:]
         strict = rlsys(*command, *keys[:2], "loop.max_failed_share=0.01")
         model.greet = lambda _: 401
         refused = rlsys(*command, *keys)
-    found = read(output)
-    (failures,) = found["failures"].values()
+    report = read(output)
+    (failures,) = report["failures"].values()
     graded = [
-        each for each in episodes(tmp_path / "judged.transcripts", "asked-greedy") if each.get("reward") is not None
+        line for line in episodes(tmp_path / "judged.transcripts", "asked-greedy") if line.get("reward") is not None
     ]
     assert 0 < failures < 8 and len(graded) == 8 - failures and len(judge.asked) >= len(graded)
-    assert "content policy" in done.output and "paper 0.250" in done.output
+    assert "content policy" in result.output and "paper 0.250" in result.output
     assert strict.code == 1 and "episodes, asked/greedy, failed" in strict.output
     assert refused.code == 2 and "answered 401" in refused.output and "--key-env" in refused.output
     assert left_behind() == []

@@ -30,16 +30,16 @@ def played(folder: Path) -> list[dict[str, Any]]:
 
 def said(folder: Path) -> dict[tuple[str, int, int], Any]:
     """What the model said, by set, task and sample."""
-    found = {}
+    answers = {}
     for file in sorted(folder.glob("*.jsonl")):
-        for each in map(json.loads, file.read_text().splitlines()):
-            found[file.name, each["sequence"], each["sibling"]] = (each["task"]["task_id"], each["messages"])
-    return found
+        for row in map(json.loads, file.read_text().splitlines()):
+            answers[file.name, row["sequence"], row["sibling"]] = (row["task"]["task_id"], row["messages"])
+    return answers
 
 
 @pytest.mark.slow
 def test_a_killed_evaluation_goes_on_with_what_it_owes(tmp_path: Path) -> None:
-    recipe, output, whole = tmp_path / "sets.yaml", tmp_path / "result.json", tmp_path / "whole.json"
+    recipe, output, full_output = tmp_path / "sets.yaml", tmp_path / "result.json", tmp_path / "whole.json"
     recipe.write_text(SETS)
     transcripts = tmp_path / "result.transcripts"
     command = ["eval", str(recipe), "--output", str(output)]
@@ -48,9 +48,9 @@ def test_a_killed_evaluation_goes_on_with_what_it_owes(tmp_path: Path) -> None:
     before = len(played(transcripts))
     assert 10 <= before < 24 * 4 + 12 and not output.exists()
 
-    done = rlsys(*command, "--resume")
-    assert done.code == 0, done.output[-3000:]
-    assert "groups have been played already" in done.output
+    result = rlsys(*command, "--resume")
+    assert result.code == 0, result.output[-3000:]
+    assert "groups have been played already" in result.output
     report = json.loads(output.read_text())
     assert report["episodes"] == {"small/sampled": 96, "short/greedy": 12}
     assert len(played(transcripts)) == 108 == len(said(transcripts))
@@ -58,19 +58,19 @@ def test_a_killed_evaluation_goes_on_with_what_it_owes(tmp_path: Path) -> None:
     assert play["metrics"]["pass@4"]["value"] >= play["metrics"]["accuracy"]["value"]
     assert play["metrics"]["accuracy"]["spread"] is not None and len(play["tasks"]) == 24
     assert report["weights"] and report["versions"]["vllm"] and report["config"]["eval"]["sets"]["small"]["tasks"] == 24
-    assert "paper 0.500" in done.output
+    assert "paper 0.500" in result.output
 
     refused = rlsys(*command, "--resume", "eval.sets.small.temperature=0.5")
     assert refused.code == 2 and "small/sampled" in refused.output
 
     # all at once, other episodes beside each: what a task is answered with is its own, to an engine's rounding
-    again = rlsys("eval", str(recipe), "--output", str(whole), "--against", str(output), "eval.concurrency=64")
-    assert again.code == 0, again.output[-3000:]
-    one, other = said(transcripts), said(tmp_path / "whole.transcripts")
-    assert one.keys() == other.keys()
-    same = sum(one[key] == other[key] for key in one)
-    assert same >= 0.9 * len(one), f"{same} of {len(one)}"
-    assert f"against {output}: small/sampled" in again.output
+    rerun = rlsys("eval", str(recipe), "--output", str(full_output), "--against", str(output), "eval.concurrency=64")
+    assert rerun.code == 0, rerun.output[-3000:]
+    resumed, full = said(transcripts), said(tmp_path / "whole.transcripts")
+    assert resumed.keys() == full.keys()
+    same = sum(resumed[key] == full[key] for key in resumed)
+    assert same >= 0.9 * len(resumed), f"{same} of {len(resumed)}"
+    assert f"against {output}: small/sampled" in rerun.output
     assert left_behind() == []
 
 
@@ -79,21 +79,21 @@ def test_evaluations_beside_training_and_the_best_model(tmp_path: Path) -> None:
     recipe, run = tmp_path / "sets.yaml", tmp_path / "run"
     recipe.write_text(SETS)
     best = ["eval.every=1", "checkpoint.every=1", "checkpoint.best=small/sampled/mean_reward"]
-    done = rlsys("train", str(recipe), "--run-dir", str(run), *SHORT, *best)
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", str(recipe), "--run-dir", str(run), *SHORT, *best)
+    assert result.code == 0, result.output[-3000:]
     lines = records(run / "evaluations.jsonl")
     assert {(line["when"], line["stage"]) for line in lines} >= {("before", "rl"), ("during", "rl"), ("after", "rl")}
     assert all(line["newest_version"] >= line["version"] for line in lines)
     assert all("eval/seconds" in row for row in rows(run) if row["stage"] == "rl")
     assert summary(run)["eval"]["stages"]["rl"].keys() == {"before", "after"}
     values = {line["step"]: line["small/sampled/mean_reward"] for line in lines if "small/sampled/planned" not in line}
-    about = json.loads(next((run / "checkpoints").glob("best-*/best.json")).read_text())
-    assert about["value"] == pytest.approx(max(values.values()))
+    record = json.loads(next((run / "checkpoints").glob("best-*/best.json")).read_text())
+    assert record["value"] == pytest.approx(max(values.values()))
     output = tmp_path / "best.json"
-    again = rlsys(
+    evaluation = rlsys(
         "eval", str(recipe), "--checkpoint", f"{run}@best", "--output", str(output), "eval.sets.small.tasks=8"
     )
-    assert again.code == 0, again.output[-3000:]
+    assert evaluation.code == 0, evaluation.output[-3000:]
     report = json.loads(output.read_text())
-    assert report["step"] == about["step"]
-    assert report["mean_reward"]["small/sampled"] == pytest.approx(about["value"], abs=0.2)
+    assert report["step"] == record["step"]
+    assert report["mean_reward"]["small/sampled"] == pytest.approx(record["value"], abs=0.2)

@@ -23,9 +23,9 @@ def judged_set(url: str) -> str:
 def test_a_retired_model_of_a_later_evaluation_ends_a_run_before_it_begins(tmp_path: Path) -> None:
     with scripted(lambda prompt: "YES") as endpoint:
         endpoint.greet = lambda model: GONE
-        found = rlsys("train", "quickstart", "--run-dir", str(tmp_path / "run"), judged_set(endpoint.url))
-        assert found.code == 2 and endpoint.greeted == ["gone"] and endpoint.asked == []
-        error = found.output.strip().splitlines()[-1]
+        result = rlsys("train", "quickstart", "--run-dir", str(tmp_path / "run"), judged_set(endpoint.url))
+        assert result.code == 2 and endpoint.greeted == ["gone"] and endpoint.asked == []
+        error = result.output.strip().splitlines()[-1]
         assert "eval.sets.sums.reward.judge.model='gone'" in error and "does not exist" in error
         assert not list((tmp_path / "run").glob("checkpoints/*")) and not (tmp_path / "run" / "metrics.jsonl").exists()
         evaluated = rlsys("eval", "quickstart", judged_set(endpoint.url))
@@ -36,6 +36,6 @@ def test_a_retired_model_of_a_later_evaluation_ends_a_run_before_it_begins(tmp_p
 @pytest.mark.slow
 def test_a_teacher_that_is_not_there_ends_generating(tmp_path: Path) -> None:
     keys = ["generate.teacher.endpoint=http://127.0.0.1:9/v1", "generate.teacher.model=m"]
-    found = rlsys("generate", "worlds/sums", "--output", str(tmp_path / "long.jsonl"), "--tasks", "4", *keys)
-    assert found.code == 2 and "generate.teacher.endpoint='http://127.0.0.1:9/v1'" in found.output
+    result = rlsys("generate", "worlds/sums", "--output", str(tmp_path / "long.jsonl"), "--tasks", "4", *keys)
+    assert result.code == 2 and "generate.teacher.endpoint='http://127.0.0.1:9/v1'" in result.output
     assert not list(tmp_path.iterdir())

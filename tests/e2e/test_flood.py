@@ -43,8 +43,8 @@ def serving(*arguments: str, descriptors: int) -> Iterator[tuple[int, psutil.Pro
     )
     try:
         assert process.stdout is not None
-        found = filter(None, (re.search(r" on http://127\.0\.0\.1:(\d+)", line) for line in process.stdout))
-        yield int(next(found)[1]), psutil.Process(process.pid)
+        matches = filter(None, (re.search(r" on http://127\.0\.0\.1:(\d+)", line) for line in process.stdout))
+        yield int(next(matches)[1]), psutil.Process(process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -81,17 +81,17 @@ def asking(port: int, path: str, body: dict[str, Any]) -> Iterator[list[int | st
 
 def flood(port: int, piece: bytes) -> None:
     """Heads without an end, from a few connections that come again when they are closed."""
-    left = [FLOOD_BYTES]
+    remaining = [FLOOD_BYTES]
     end = time.monotonic() + FLOOD_S
 
     def pour() -> None:
-        while time.monotonic() < end and left[0] > 0:
+        while time.monotonic() < end and remaining[0] > 0:
             with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 try:
                     connection.sendall(b"POST / HTTP/1.1\r\nx: ")
-                    while time.monotonic() < end and left[0] > 0:
+                    while time.monotonic() < end and remaining[0] > 0:
                         connection.sendall(piece)
-                        left[0] -= len(piece)
+                        remaining[0] -= len(piece)
                 except OSError:  # closed at last
                     continue
 
@@ -103,23 +103,23 @@ def flood(port: int, piece: bytes) -> None:
 
 
 def hold(port: int, stack: ExitStack) -> list[socket.socket]:
-    held = []
+    connections = []
     for _ in range(HELD):
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         connection.sendall(HALF)
-        held.append(connection)
-    return held
+        connections.append(connection)
+    return connections
 
 
 def closed_with(connection: socket.socket) -> str:
     """The status that the server ended it with; waits until it does."""
-    said = b""
+    response = b""
     try:
         while piece := connection.recv(4096):
-            said += piece
+            response += piece
     except ConnectionResetError:
         pass
-    return said[9:12].decode()
+    return response[9:12].decode()
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def test_a_flood_without_a_token_costs_bounded_memory_and_no_answer(
         for piece in (b"x" * 65536, b"\r\na:" * 16384):
             flood(port, piece)
         with ExitStack() as stack:
-            held, asked = hold(port, stack), len(answers)
-            while len(answers) < asked + 5:  # they are served while the others are held
+            connections, num_answers = hold(port, stack), len(answers)
+            while len(answers) < num_answers + 5:  # they are served while the others are held
                 time.sleep(0.01)
-            ended = [closed_with(connection) for connection in held]
+            ended = [closed_with(connection) for connection in connections]
         # With few descriptors who came first makes room; with enough of them everybody has the time that there is.
         assert set(ended) == ({"408", "503"} if descriptors < HELD else {"408"})
         grown = process.memory_info().rss - before

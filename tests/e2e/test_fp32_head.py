@@ -24,33 +24,33 @@ def heads(rank: int, world_size: int, port: int, folder: str, output: str) -> No
     from vllm.model_executor.layers.logits_processor import LogitsProcessor
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
-    there = device.device()
-    torch.set_default_device(there.torch_device)
+    target = device.device()
+    torch.set_default_device(target.torch_device)
     torch.manual_seed(0)
     hidden_NK = torch.randn(64, WIDTH, dtype=torch.bfloat16)
     weight_MK = torch.randn(VOCABULARY, WIDTH, dtype=torch.bfloat16)
-    found = {"exact": (hidden_NK.double() @ weight_MK.double().t()).cpu()}
-    found["learner"] = wide_linear(hidden_NK, weight_MK, None).cpu()
+    scores = {"exact": (hidden_NK.double() @ weight_MK.double().t()).cpu()}
+    scores["learner"] = wide_linear(hidden_NK, weight_MK, None).cpu()
     for wide in (False, True):
         config = engine_arguments(spec(Path(folder), dtype="bfloat16", fp32_head=wide)).create_model_config()
         with set_current_vllm_config(VllmConfig(model_config=config)):
             if not torch.distributed.is_initialized():
-                init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, there.dist_backend)
+                init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, target.dist_backend)
                 ensure_model_parallel_initialized(1, 1)
             head = ParallelLMHead(VOCABULARY, WIDTH, params_dtype=torch.bfloat16)
             head.weight.data[:VOCABULARY] = weight_MK
             head.quant_method.process_weights_after_loading(head)
             logits = LogitsProcessor(VOCABULARY)._apply_head(head, hidden_NK, None)
-            found["wide" if wide else "narrow"] = logits[:, :VOCABULARY].cpu()
-    torch.save(found, output)
+            scores["wide" if wide else "narrow"] = logits[:, :VOCABULARY].cpu()
+    torch.save(scores, output)
 
 
 @pytest.mark.slow
 def test_the_engine_s_wide_head_gives_the_logits_of_the_learner_s(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model", "qwen3", seed=0)
     spawn(heads, 1, str(folder), str(tmp_path / "found.pt"), deadline_s=120)
-    found = torch.load(tmp_path / "found.pt")
-    errors = {name: float((logits.double() - found["exact"]).abs().mean()) for name, logits in found.items()}
-    assert (found["narrow"].dtype, found["wide"].dtype) == (torch.bfloat16, torch.float32)
+    scores = torch.load(tmp_path / "found.pt")
+    errors = {name: float((logits.double() - scores["exact"]).abs().mean()) for name, logits in scores.items()}
+    assert (scores["narrow"].dtype, scores["wide"].dtype) == (torch.bfloat16, torch.float32)
     assert errors["wide"] < 1e-5 < 1e-3 < errors["narrow"]
-    assert float((found["wide"] - found["learner"]).abs().max()) < 1e-4  # equal on a CPU
+    assert float((scores["wide"] - scores["learner"]).abs().max()) < 1e-4  # equal on a CPU

@@ -69,8 +69,8 @@ class Everything(Algorithm):
     def loss(self, logp_T: torch.Tensor, entropy_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         ratio = torch.exp(logp_T - row.behavior_logprobs)
         difference = logp_T - row.reference_logprobs
-        each = -ratio * row.advantages + KL * (torch.expm1(-difference) + difference) - ENTROPY * entropy_T
-        return LossOutput(loss=(row.weights * each).sum() / denominator, metrics={})
+        loss_T = -ratio * row.advantages + KL * (torch.expm1(-difference) + difference) - ENTROPY * entropy_T
+        return LossOutput(loss=(row.weights * loss_T).sum() / denominator, metrics={})
 
     def value_loss(self, values_T: torch.Tensor, row: MicroBatch, *, denominator: float) -> LossOutput:
         return LossOutput(loss=(row.weights * (values_T - row.returns) ** 2).sum() / denominator, metrics={})
@@ -78,12 +78,12 @@ class Everything(Algorithm):
 
 def trajectories(count: int = 11) -> list[list[Sample]]:
     """Samples of 6 to 33 tokens; every third trajectory has two of them; one has a response of one token."""
-    found: list[list[Sample]] = [[]]
+    per_trajectory: list[list[Sample]] = [[]]
     for index in range(count):
         length = 6 + (index * 7) % 28
         sampled = 1 if index == 4 else 3 + index % 3
         value = (-1) ** index * (1 + index / 10)
-        one = made.sample(
+        sample = made.sample(
             (0,) * (length - sampled) + (1,) * sampled,
             token_ids=[(index * 131 + 17 * step) % 1000 for step in range(length)],
             logprobs=[-6.5 - step / 10 for step in range(sampled)],
@@ -92,9 +92,9 @@ def trajectories(count: int = 11) -> list[list[Sample]]:
             reward=value,
         )
         if index % 3 != 2:
-            found.append([])
-        found[-1].append(one)
-    return [parts for parts in found if parts]
+            per_trajectory.append([])
+        per_trajectory[-1].append(sample)
+    return [parts for parts in per_trajectory if parts]
 
 
 def batch(tokens_per_row: int) -> Batch:
@@ -151,37 +151,37 @@ def gradients(learner: LearnerRank, batch: Batch) -> tuple[Gradients, Gradients,
 def run_rank(rank: int, world_size: int, port: int, paths: tuple[str, str], folder: str) -> None:
     bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
-    found: dict[str, object] = {}
+    by_case: dict[str, object] = {}
     for zero_stage in (1, 2, 3):
         config = dataclasses.replace(CONFIG, zero_stage=zero_stage)
         learner.begin(paths[0], config, Everything(), 10, TEMPERATURE, reference_path=paths[1])
         for budget in BUDGETS if world_size < 4 else BUDGETS[::2]:
             case = f"ZeRO-{zero_stage}, budget {budget}"
-            found[case] = gradients(learner, shard(budget, world_size, rank))
+            by_case[case] = gradients(learner, shard(budget, world_size, rank))
         if world_size == 2:
-            found[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
+            by_case[f"ZeRO-{zero_stage}, unequal"] = gradients(learner, unequal(rank))
             refuse(learner, rank)
             with calls_of_a_layer(learner) as plainly:
                 gradients(learner, unequal(rank))
             learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=True)
             learner.begin(paths[0], config, Everything(), 10, TEMPERATURE, reference_path=paths[1])
             learner.spec = dataclasses.replace(learner.spec, gradient_checkpointing=False)
-            with calls_of_a_layer(learner) as again:
-                found[f"ZeRO-{zero_stage}, computed again"] = gradients(learner, unequal(rank))
-            assert len(again) == 2 * len(plainly)  # in the backward pass too
+            with calls_of_a_layer(learner) as recomputed:
+                by_case[f"ZeRO-{zero_stage}, computed again"] = gradients(learner, unequal(rank))
+            assert len(recomputed) == 2 * len(plainly)  # in the backward pass too
         if world_size == 2 and zero_stage == 3:
             algorithm = PPO(PPOConfig(discount=DISCOUNT, lam=LAMBDA))
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE)
-            found["PPO, unequal"] = gradients(learner, unequal(rank))
+            by_case["PPO, unequal"] = gradients(learner, unequal(rank))
         if zero_stage != 1:
             algorithm = Everything(epochs=2, minibatches=MINIBATCHES)
             learner.begin(paths[0], config, algorithm, 10, TEMPERATURE, reference_path=paths[1])
             give_the_critic_a_head(learner)
             mine = shard(20, world_size, rank, MINIBATCHES)
             assert learner.update(mine).metrics["learner/steps"].value == 2 * MINIBATCHES
-            found[f"ZeRO-{zero_stage}, last minibatch"] = (gradient(learner.stage.models.policy_engine), None, None)
+            by_case[f"ZeRO-{zero_stage}, last minibatch"] = (gradient(learner.stage.models.policy_engine), None, None)
     if rank == 0:
-        torch.save(found, folder)
+        torch.save(by_case, folder)
     learner.close()
 
 
@@ -216,11 +216,11 @@ def unequal(rank: int) -> Batch:
 
 
 def poisoned(rank: int) -> Batch:
-    whole = shard(48, 2, rank)
+    batch = shard(48, 2, rank)
     if rank == 0:
-        return whole
-    first = dataclasses.replace(whole.rows[0], behavior_logprobs=whole.rows[0].behavior_logprobs * math.nan)
-    return dataclasses.replace(whole, rows=(first, *whole.rows[1:]))
+        return batch
+    first = dataclasses.replace(batch.rows[0], behavior_logprobs=batch.rows[0].behavior_logprobs * math.nan)
+    return dataclasses.replace(batch, rows=(first, *batch.rows[1:]))
 
 
 # -- the plain loop ----------------------------------------------------------------------------------------------------
@@ -270,14 +270,14 @@ class Plain:
         return of_policy, of_critic | {"head.weight": self.weight.grad, "head.bias": self.bias.grad}
 
 
-def plain_gradients(paths: tuple[str, str], kept: range) -> tuple[Gradients, Gradients, Reported]:
-    """Of policy and critic, for the samples `kept` of all; a part of a trajectory counts as a part of one."""
+def plain_gradients(paths: tuple[str, str], indices: range) -> tuple[Gradients, Gradients, Reported]:
+    """Of policy and critic, for the samples with these `indices`; a part of a trajectory counts as a part of one."""
     plain = Plain(paths)
     credits = [plain.samples[index].advantages[step] for index in range(11) for step in plain.sampled(index)]
     mean_credit = sum(credits) / len(credits)
     policy_loss, critic_loss, num_trajectories = torch.zeros(()), torch.zeros(()), 0.0
     targets, errors = [], []
-    for index in kept:
+    for index in indices:
         sample, length = plain.samples[index], plain.lengths[index]
         for step in plain.sampled(index):
             scores, reference_scores = plain.logits[index, step - 1], plain.reference_logits[index, step - 1]
@@ -329,9 +329,9 @@ def norm(gradients: Gradients) -> float:
     return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in gradients.values()))
 
 
-def relative_error(found: Gradients, expected: Gradients) -> float:
-    assert found.keys() == expected.keys()
-    return norm({name: found[name] - tensor for name, tensor in expected.items()}) / norm(expected)
+def relative_error(actual: Gradients, expected: Gradients) -> float:
+    assert actual.keys() == expected.keys()
+    return norm({name: actual[name] - tensor for name, tensor in expected.items()}) / norm(expected)
 
 
 @pytest.fixture(scope="module")
@@ -357,9 +357,9 @@ SLOW = pytest.mark.slow  # two ranks are compared with the same plain loop
 def test_the_gradient_is_that_of_a_plain_loop(paths, expected, world_size, tmp_path) -> None:
     need_gpus(world_size)
     spawn(run_rank, world_size, paths, str(tmp_path / "found.pt"), deadline_s=300)
-    found = torch.load(tmp_path / "found.pt")
-    assert len(found) == {1: 11, 2: 18, 4: 8}[world_size]
-    for case, (ours, of_critic, reported) in found.items():
+    by_case = torch.load(tmp_path / "found.pt")
+    assert len(by_case) == {1: 11, 2: 18, 4: 8}[world_size]
+    for case, (ours, of_critic, reported) in by_case.items():
         kind = next((kind for kind in ("last minibatch", "PPO") if kind in case), "all")
         policy, critic, plain = expected[kind]
         assert relative_error(ours, policy) < TOLERANCE[name()], case

@@ -18,11 +18,11 @@ SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were ch
 @pytest.mark.timeout(2700)
 def test_more_answers_are_right_by_steps_that_exist(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys("train", "graph_rl/ablations/tiny-paths", "--run-dir", str(run), *SEED, deadline_s=2400)
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", "graph_rl/ablations/tiny-paths", "--run-dir", str(run), *SEED, deadline_s=2400)
+    assert result.code == 0, result.output[-3000:]
     lines = records(run / "evaluations.jsonl")
-    found = {each["when"]: each for each in lines if each["stage"] == "rl"}
-    before, after = found["before"], found["after"]
+    evaluations = {line["when"]: line for line in lines if line["stage"] == "rl"}
+    before, after = evaluations["before"], evaluations["after"]
     real, invented = "graphs/sampled/right_by_real_steps", "graphs/sampled/hallucinated_steps"
     assert after[real] > max(before[real] + 0.2, 0.4)
     assert after[invented] < before[invented] - 0.15

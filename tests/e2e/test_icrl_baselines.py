@@ -46,14 +46,14 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def play(ablation: str, run: Path, taught: Path, *changes: str) -> dict[str, Any]:
-    """Its last evaluation."""
-    given = [*SMALL, f"model.path={taught}", *changes]
-    result = rlsys("train", f"icrl/ablations/{ablation}", "--run-dir", str(run), *given)
+    """Train an ablation from the taught checkpoint and return its last row of evaluations."""
+    overrides = [*SMALL, f"model.path={taught}", *changes]
+    result = rlsys("train", f"icrl/ablations/{ablation}", "--run-dir", str(run), *overrides)
     assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
     *_, row = map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
-    found: dict[str, Any] = row
-    return found
+    evaluation: dict[str, Any] = row
+    return evaluation
 
 
 def check_tested(row: dict[str, Any]) -> None:
@@ -71,19 +71,19 @@ def test_every_other_way_to_ask_is_played_on_every_set(taught: Path, tmp_path: P
             assert 0.0 <= row[f"{way}-{name}/sampled/exact_match"] <= 1.0
             if way != "ircot":
                 assert row[f"{way}-{name}/sampled/turns"] == 1.0
-    for way, shown in (("direct", False), ("cot", False), ("rag", True), ("ircot", True)):
+    for way, has_passages in (("direct", False), ("cot", False), ("rag", True), ("ircot", True)):
         played = trajectories(tmp_path / "run", f"eval-baselines-*-{way}-triviaqa-sampled*")
         assert len(played) == 4
-        for each in played:  # a retriever that is down gives no passages here, and no failure
-            assert ("\nThe " in each["prompt"][0]["content"]) is shown
-            assert f"Question: {each['task']['question']}" in each["prompt"][0]["content"]
+        for trajectory in played:  # a retriever that is down gives no passages here, and no failure
+            assert ("\nThe " in trajectory["prompt"][0]["content"]) is has_passages
+            assert f"Question: {trajectory['task']['question']}" in trajectory["prompt"][0]["content"]
 
 
 def test_answers_alone_are_taught_without_the_tool(taught: Path, tmp_path: Path) -> None:
     short = ["stages.sft.steps=3", "stages.sft.loop.groups_per_step=4"]
     row = play("sft", tmp_path / "run", taught, *short, *TESTED)
     check_tested(row)
-    assert [each["stage"] for each in rows(tmp_path / "run")] == ["sft"] * 3
+    assert [step["stage"] for step in rows(tmp_path / "run")] == ["sft"] * 3
     assert all(row[f"{name}/sampled/turns"] == 1.0 for name in SETS)
     assert not any(f"{name}/sampled/calls" in row for name in SETS)  # nothing counted: no call was made
 
@@ -94,8 +94,8 @@ def test_right_attempts_with_the_tool_are_what_is_trained_on(taught: Path, tmp_p
     check_tested(row)
     counts = summary(tmp_path / "run")["generated"]["tries"]
     assert (counts["tasks"], counts["trajectories"]) == (32, 5 * 32)
-    kept = records(tmp_path / "run" / "generated" / "tries.jsonl")
-    assert 0 < len(kept) == counts["kept"] <= counts["solved"]
-    assert all(each["parts"]["accuracy"] > 0 for each in kept)
-    assert any("<search>" in message["content"] for each in kept for message in each["messages"])
-    assert {each["stage"] for each in rows(tmp_path / "run")} == {"sft"}
+    attempts = records(tmp_path / "run" / "generated" / "tries.jsonl")
+    assert 0 < len(attempts) == counts["kept"] <= counts["solved"]
+    assert all(attempt["parts"]["accuracy"] > 0 for attempt in attempts)
+    assert any("<search>" in message["content"] for attempt in attempts for message in attempt["messages"])
+    assert {step["stage"] for step in rows(tmp_path / "run")} == {"sft"}

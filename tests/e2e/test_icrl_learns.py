@@ -11,8 +11,8 @@ from tests.made import records
 @pytest.mark.slow
 def test_the_search_stays_when_the_examples_go(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys("train", "icrl/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", "icrl/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")
+    assert result.code == 0, result.output[-3000:]
     rows = records(run / "evaluations.jsonl")
     assert rows[0]["zero_shot/sampled/exact_match"] < 0.05  # before any example was rewarded
     assert rows[-1]["zero_shot/greedy/exact_match"] >= 0.8

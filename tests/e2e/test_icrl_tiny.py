@@ -24,11 +24,11 @@ def test_the_examples_go_stage_by_stage(tmp_path: Path) -> None:
     rows = records(run / "metrics.jsonl")
     steps = {name: [row["step"] for row in rows if row.get("stage") == name] for name in STAGES}
     for name, count in STAGES.items():
-        played = [each for step in steps[name] for each in trajectories(run, f"step-{step:06d}*")]
-        shown = {each["prompt"][0]["content"].count("Example Solution:") for each in played}
-        assert played and shown == {count}
+        played = [t for step in steps[name] for t in trajectories(run, f"step-{step:06d}*")]
+        example_counts = {t["prompt"][0]["content"].count("Example Solution:") for t in played}
+        assert played and example_counts == {count}
     evaluations = records(run / "evaluations.jsonl")
     (test,) = [row for row in evaluations if row["stage"] == "test"]
     assert test["bare/sampled/turns"] == 1.0 and "bare/sampled/calls" not in test  # nothing counted: no call was made
-    assert not any("<search>" in each["prompt"][0]["content"] for each in trajectories(run, "eval-test-*-bare-*"))
+    assert not any("<search>" in t["prompt"][0]["content"] for t in trajectories(run, "eval-test-*-bare-*"))
     assert left_behind() == []

@@ -26,27 +26,27 @@ def test_a_worker_that_hangs_and_a_rank_that_dies_leave_a_folder_each(
     monkeypatch.setenv("PLANTED_API_KEY", SECRET)
     run = tmp_path / "run"
     faults = ("--hang", "rollout:0@12s", "--kill", "learner:0@85s")
-    done = rlsys("chaos", "quickstart", "--run-dir", str(run), *SHORT, *faults)
-    said = (tmp_path / "run.log").read_text()
-    assert summary(run)["status"] == "done", done.output[-2000:] + said[-2000:]
+    result = rlsys("chaos", "quickstart", "--run-dir", str(run), *SHORT, *faults)
+    log = (tmp_path / "run.log").read_text()
+    assert summary(run)["status"] == "done", result.output[-2000:] + log[-2000:]
 
-    folders = {each: read_facts(each) for each in list_folders(run)}
-    hung = next(each for each, facts in folders.items() if facts.kind == "stall")  # whichever phase it was
-    parts = {each.part: each for each in folders[hung].parts}
-    assert any(each.state == "stopped" and each.at for each in folders[hung].parts if each.part == "rollout:0")
+    folders = {folder: read_facts(folder) for folder in list_folders(run)}
+    hung = next(folder for folder, facts in folders.items() if facts.kind == "stall")  # whichever phase it was
+    parts = {part.part: part for part in folders[hung].parts}
+    assert any(part.state == "stopped" and part.at for part in folders[hung].parts if part.part == "rollout:0")
     assert "rollout:0" in (hung / PARAGRAPH).read_text() and "is stopped" in (hung / PARAGRAPH).read_text()
     assert {"driver", "learner:0", "rollout:0"} <= parts.keys() and parts["driver"].at and parts["learner:0"].at
     assert "rl_loop (" in (hung / "stacks" / "driver-tasks.txt").read_text()
-    assert {each.name.split("-")[0] for each in (hung / "logs").iterdir()} >= {"driver.txt", "rollout", "learner"}
+    assert {file.name.split("-")[0] for file in (hung / "logs").iterdir()} >= {"driver.txt", "rollout", "learner"}
 
-    failed = next(each for each, facts in folders.items() if facts.kind == "failed")
+    failed = next(folder for folder, facts in folders.items() if facts.kind == "failed")
     assert "learner:0" in folders[failed].gone
-    last = [line for line in said.splitlines() if line.startswith("rlsys: failed:")]
+    last = [line for line in log.splitlines() if line.startswith("rlsys: failed:")]
     assert last and last[0].endswith(failed.name)
     for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
         assert SECRET not in path.read_text(), path
     listed = rlsys("incidents", str(run), "--json").output.splitlines()
-    assert [json.loads(line)["id"] for line in listed] == [each.name for each in folders]
+    assert [json.loads(line)["id"] for line in listed] == [folder.name for folder in folders]
     bundled = rlsys("incidents", str(run), failed.name, "--bundle", str(tmp_path / "f.tar.gz"))
     with tarfile.open(tmp_path / "f.tar.gz") as archive:
         assert bundled.code == 0 and f"{failed.name}/incident.md" in archive.getnames()

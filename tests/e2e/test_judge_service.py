@@ -36,13 +36,13 @@ def served(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[
         )
     try:
         assert process.stdout is not None
-        found = None
+        match = None
         for line in process.stdout:  # vLLM writes here too
-            found = re.search(r"judge \(.*\) on (http://[0-9.]+:[0-9]+)", line)
-            if found is not None:
+            match = re.search(r"judge \(.*\) on (http://[0-9.]+:[0-9]+)", line)
+            if match is not None:
                 break
-        assert found is not None, "it ended before it listened"
-        yield found.group(1), process
+        assert match is not None, "it ended before it listened"
+        yield match.group(1), process
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -70,7 +70,7 @@ def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> No
             many = [QUESTION, {"kind": "outcome_math", "fields": FIELDS | {"answer": "unsure"}}]
             many.append({"kind": "outcome_math", "fields": FIELDS | {"answer": "too long"}})
             results = post(url, {"requests": many}, "t0ken", "/judge_batch").json()["results"]
-            assert [each.get("verdict") for each in results] == ["YES", None, None]
+            assert [result.get("verdict") for result in results] == ["YES", None, None]
             assert results[2]["kind"] == "data" and "context exceeded" in results[2]["error"]
             assert post(url, many[2], "t0ken").status_code == 400
 
@@ -95,8 +95,8 @@ def test_the_protocol_of_a_service_in_front_of_an_endpoint(tmp_path: Path) -> No
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
             assert "answered 500" in refused.json()["detail"]
             endpoint.say = five_is_right
-            asked = len(endpoint.asked)
-            assert post(url, QUESTION, "t0ken").json()["cached"] and len(endpoint.asked) == asked
+            num_asked = len(endpoint.asked)
+            assert post(url, QUESTION, "t0ken").json()["cached"] and len(endpoint.asked) == num_asked
 
 
 def test_a_model_of_its_own_that_says_nothing_usable(tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ def test_a_model_of_its_own_that_says_nothing_usable(tmp_path: Path) -> None:
     with served("--model", str(model), *flags, *more) as (url, process):
         many = [{"kind": "process", "fields": {"question": "q", "conversation": str(n)}} for n in range(8)]
         results = post(url, {"requests": many}, path="/judge_batch").json()["results"]
-        assert [each["verdict"] for each in results] == [None] * 8
-        assert all(each["text"] and each["cut"] for each in results)  # at 8 tokens
-        again = post(url, many[0]).json()
-        assert again["cut"] and not again["cached"]
-        other = post(url, many[0] | {"seed": 7}).json()
-        assert not other["cached"] and other["text"] != results[0]["text"]
+        assert [result["verdict"] for result in results] == [None] * 8
+        assert all(result["text"] and result["cut"] for result in results)  # at 8 tokens
+        repeated = post(url, many[0]).json()
+        assert repeated["cut"] and not repeated["cached"]
+        other_seed = post(url, many[0] | {"seed": 7}).json()
+        assert not other_seed["cached"] and other_seed["text"] != results[0]["text"]
         long = post(url, {"kind": "process", "fields": {"question": "q" * 400, "conversation": "c"}})
         assert long.status_code == 400 and "leaves no room in a context of 256" in long.json()["detail"]
         metrics = httpx.get(f"{url}/metrics").text
@@ -149,5 +149,5 @@ def test_a_server_that_is_killed_takes_its_engine_along(tmp_path: Path) -> None:
     with served("--model", str(model), *flags) as (_, process):
         core = engine_of(process)
         process.kill()
-        _, left = psutil.wait_procs([core], timeout=60)
-    assert not left
+        _, alive = psutil.wait_procs([core], timeout=60)
+    assert not alive

@@ -124,8 +124,8 @@ def tensors(learner: LearnerRank, model: torch.nn.Module | None = None) -> dict[
         return {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def save(learner: LearnerRank, folder: Path) -> None:
@@ -171,18 +171,18 @@ def test_a_step_follows_the_gradient_and_reports_it(learner, path) -> None:
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_neither_rows_nor_zero_stage_change_the_gradient(learner, path, zero_stage) -> None:
-    norms, found = [], []
+    norms, weights = [], []
     for tokens_per_row in (1, 40, 1000):
         begin(learner, path, zero_stage=zero_stage, lr=1e-2)
         norms.append(learner.update(batch(tokens_per_row=tokens_per_row)).metrics["learner/grad_norm"].value)
         learner.update(batch(1, tokens_per_row))
-        found.append(tensors(learner))
+        weights.append(tensors(learner))
     begin(learner, path, zero_stage=2)
     plain = plain_gradient_norm(learner)
     assert norms == pytest.approx([plain] * 3, rel=1e-5)
-    for other in found[1:]:
-        for name, tensor in other.items():
-            assert (tensor - found[0][name]).abs().max() < 2e-4, name  # of steps of 1e-2: Adam magnifies rounding
+    for candidate in weights[1:]:
+        for name, tensor in candidate.items():
+            assert (tensor - weights[0][name]).abs().max() < 2e-4, name  # of steps of 1e-2: Adam magnifies rounding
 
 
 def plain_gradient_norm(learner: LearnerRank) -> float:
@@ -206,20 +206,20 @@ BROKEN = {"nan reward": sample(1, math.nan), "infinite loss": sample(1, math.inf
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_step_that_is_not_finite_is_skipped_and_says_so(learner, path, zero_stage, what) -> None:
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_step_that_is_not_finite_is_skipped_and_says_so(learner, path, zero_stage, case) -> None:
     """The third is grpo, whose clamps stop a `nan` on its way back: the gradient alone is that of the sound tokens."""
     begin(learner, path, zero_stage=zero_stage, warmup_steps=4)
-    if what == "clamped nan":
+    if case == "clamped nan":
         config = dataclasses.replace(CONFIG, zero_stage=zero_stage, warmup_steps=4)
         learner.begin(path, config, GRPO(GRPOConfig()), 6, 1.0)
     learner.update(batch())
     before = tensors(learner)
-    report = learner.update(make_batch([sample(0), BROKEN[what]], 64, 0))
+    report = learner.update(make_batch([sample(0), BROKEN[case]], 64, 0))
     assert not report.applied and report.metrics["learner/skipped"].value == 1
     assert "loss/total" not in report.metrics and "learner/grad_norm" not in report.metrics
-    shown = finite(report.metrics)
-    assert set(report.metrics) - set(shown) == (set() if what == "clamped nan" else {"advantage/mean", "advantage/std"})
+    sound = finite(report.metrics)
+    assert set(report.metrics) - set(sound) == (set() if case == "clamped nan" else {"advantage/mean", "advantage/std"})
     assert same(tensors(learner), before)
     after = learner.update(batch())
     assert after.applied and after.metrics["learner/lr"].value == 0.5e-3  # of the second of four warm-up steps
@@ -281,8 +281,8 @@ def test_perturbed_weights_are_published_and_scored_and_leave_no_trace(learner, 
 def test_an_export_holds_the_weights_that_score(learner, path, tmp_path) -> None:
     begin(learner, path)
     learner.update(batch())
-    published, found = learner.export(WeightFolder(tmp_path), 17, made.probe(PROBE))
-    logprobs = found.logprobs
+    published, values = learner.export(WeightFolder(tmp_path), 17, made.probe(PROBE))
+    logprobs = values.logprobs
     assert logprobs == learner.logprobs(PROBE)
     WeightFolder.check(published)
     assert same(dict(WeightFolder.receive(published)), tensors(learner))
@@ -337,7 +337,7 @@ def test_a_checkpoint_continues_under_another_zero_stage(
     learner.load(tmp_path / "learner")
     learner.update(batch(3))
     limit = 1e-6 if dtype == "float32" else 2e-3
-    assert all((each - expected[name]).abs().max() < limit for name, each in tensors(learner).items())
+    assert all((tensor - expected[name]).abs().max() < limit for name, tensor in tensors(learner).items())
 
 
 def test_a_checkpoint_before_any_step_continues_under_another_zero_stage(learner, path, tmp_path) -> None:
@@ -349,7 +349,7 @@ def test_a_checkpoint_before_any_step_continues_under_another_zero_stage(learner
     begin(learner, path, zero_stage=3)
     learner.load(tmp_path / "learner")
     learner.update(batch())
-    assert all((each - expected[name]).abs().max() < 1e-6 for name, each in tensors(learner).items())
+    assert all((tensor - expected[name]).abs().max() < 1e-6 for name, tensor in tensors(learner).items())
 
 
 def test_a_checkpoint_that_does_not_fit_is_bad_input(learner, path, tmp_path) -> None:
@@ -357,8 +357,8 @@ def test_a_checkpoint_that_does_not_fit_is_bad_input(learner, path, tmp_path) ->
     with pytest.raises(BadInput, match="not a learner checkpoint"):
         learner.load(tmp_path)
     save(learner, tmp_path)
-    other = save_model(tmp_path / "other", shape=dataclasses.replace(SHAPE, intermediate_size=512))
-    begin(learner, other, zero_stage=1)
+    other_model = save_model(tmp_path / "other", shape=dataclasses.replace(SHAPE, intermediate_size=512))
+    begin(learner, other_model, zero_stage=1)
     with pytest.raises(BadInput, match="numbers, expected"):
         learner.load(tmp_path)
     begin(learner, path, zero_stage=1)
@@ -385,10 +385,10 @@ def test_a_checkpoint_that_brings_code_along_is_refused_and_runs_nothing(
     begin(learner, path, zero_stage=zero_stage)
     save(learner, tmp_path / "learner")
     (file,) = (tmp_path / "learner" / "state").glob(name)
-    whole = torch.load(file, weights_only=False)
-    torch.save(whole | {"extra": Code(tmp_path / "ran")}, file)
-    for other in (zero_stage, 1):
-        begin(learner, path, zero_stage=other)
+    state = torch.load(file, weights_only=False)
+    torch.save(state | {"extra": Code(tmp_path / "ran")}, file)
+    for next_stage in (zero_stage, 1):
+        begin(learner, path, zero_stage=next_stage)
         with pytest.raises(BadInput, match="it holds more than data"):
             learner.load(tmp_path / "learner")
         assert not (tmp_path / "ran").exists()
@@ -432,18 +432,18 @@ def test_a_stage_may_go_on_with_the_optimizer_of_the_one_before(learner, path, t
     save_hf(learner, tmp_path / "hf", path)
     begin(learner, str(tmp_path / "hf"))
     learner.update(batch(3))
-    anew = tensors(learner)
+    fresh = tensors(learner)
     begin(learner, str(tmp_path / "hf"))
     learner.load(tmp_path / "learner", optimizers_alone=True)
     assert learner.step == 0
     learner.update(batch(3))
-    kept = tensors(learner)
-    assert not same(kept, anew)
+    continued = tensors(learner)
+    assert not same(continued, fresh)
     begin(learner, str(tmp_path / "hf"))
     learner.load(tmp_path / "learner")
     learner.step = 0  # the same moments, by the way of a resume, and the same place in the schedule
     learner.update(batch(3))
-    assert same(tensors(learner), kept)
+    assert same(tensors(learner), continued)
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -456,8 +456,8 @@ def test_a_loaded_optimizer_moves_weights_as_the_configuration_says(learner, pat
         learner.load(tmp_path / "learner", optimizers_alone=alone)
         optimizer = learner.stage.models.policy_engine.optimizer
         groups = optimizer.param_groups
-        found = [(group["weight_decay"], tuple(group["betas"])) for group in groups]
-        assert found == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
+        settings = [(group["weight_decay"], tuple(group["betas"])) for group in groups]
+        assert settings == [(0.1, (0.8, 0.99)), (0.0, (0.8, 0.99))]
         assert optimizer.clip_grad == 0.5 and learner.update(batch(1)).applied
 
 
@@ -473,7 +473,7 @@ def test_a_critic_continues_under_another_zero_stage(learner, path, tmp_path) ->
     assert all(map(same, models_of(learner), saved))
     learner.update(batch(1, minibatches=3))
     for ours, theirs in zip(models_of(learner), expected, strict=True):
-        assert all((each - theirs[name]).abs().max() < 1e-5 for name, each in ours.items())
+        assert all((tensor - theirs[name]).abs().max() < 1e-5 for name, tensor in ours.items())
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -556,13 +556,13 @@ def test_a_critic_that_a_checkpoint_lacks_is_bad_input(learner, path, tmp_path) 
         learner.load(tmp_path)
 
 
-def versions_of(given: Batch, version: int) -> Batch:
+def versions_of(batch: Batch, version: int) -> Batch:
     """Every second row sampled by an older version."""
     rows = [
         dataclasses.replace(row, versions=torch.where(row.versions >= 0, version - index % 2, -1))
-        for index, row in enumerate(given.rows)
+        for index, row in enumerate(batch.rows)
     ]
-    return dataclasses.replace(given, rows=tuple(rows), version=version)
+    return dataclasses.replace(batch, rows=tuple(rows), version=version)
 
 
 def test_on_policy_grpo_has_ratios_of_exactly_one_at_the_first_update(learner, path) -> None:
@@ -599,8 +599,8 @@ def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
     behavior = "engine" if algorithm.needs_teacher else "learner"
     learner.begin(path, dataclasses.replace(CONFIG, behavior=behavior), algorithm, 6, 1.0)
     samples = weigh([[[sample(index)] for index in range(12)]], algorithm.reduction, length=20)
-    made = make_batch(samples, 64, 0, minibatches=algorithm.minibatches, samples_per_unit=2 if name == "dpo" else 1)
-    start, report = tensors(learner), learner.update(made)
+    batch = make_batch(samples, 64, 0, minibatches=algorithm.minibatches, samples_per_unit=2 if name == "dpo" else 1)
+    start, report = tensors(learner), learner.update(batch)
     assert report.applied and report.metrics["learner/steps"].value == algorithm.epochs * algorithm.minibatches
     assert report.metrics["learner/skipped"].value == 0 and math.isfinite(report.metrics["loss/total"].value)
     assert not same(tensors(learner), start)
@@ -611,8 +611,8 @@ def test_every_algorithm_trains_on_the_learner(learner, path, name) -> None:
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_bfloat16_learns_skips_and_is_saved_at_every_stage(path, zero_stage, learner, tmp_path, monkeypatch) -> None:
-    held = dataclasses.replace(learner.spec.device, held_dtype=None)  # a CPU's rank would hold float32
-    monkeypatch.setattr(learner, "spec", dataclasses.replace(learner.spec, dtype="bfloat16", device=held))
+    device = dataclasses.replace(learner.spec.device, held_dtype=None)  # a CPU's rank would hold float32
+    monkeypatch.setattr(learner, "spec", dataclasses.replace(learner.spec, dtype="bfloat16", device=device))
     begin(learner, path, zero_stage=zero_stage)
     losses = [learner.update(batch()).metrics["loss/total"].value for _ in range(4)]
     assert losses[-1] < losses[0]
@@ -660,8 +660,8 @@ def test_an_empty_batch_is_refused_and_a_weightless_one_takes_no_step(learner, p
 
 def test_a_minibatch_without_weight_is_passed_over_and_the_next_one_is_trained(learner, path) -> None:
     begin(learner, path)
-    before, given = tensors(learner), batch(minibatches=2)
-    report = learner.update(dataclasses.replace(given, denominators=(0.0, given.denominators[1])))
+    before, full_batch = tensors(learner), batch(minibatches=2)
+    report = learner.update(dataclasses.replace(full_batch, denominators=(0.0, full_batch.denominators[1])))
     assert report.applied and report.metrics["learner/steps"].value == 1
     assert not same(tensors(learner), before)
 
@@ -689,8 +689,8 @@ def run_rank(rank: int, world_size: int, port: int, path: str, folder: str) -> N
         expected = learner.update(make_shards(samples_of(2), 40, 0, world_size)[rank])
         begin(learner, path, zero_stage=zero_stage)
         learner.load(Path(folder) / f"zero{zero_stage}" / "learner")
-        again = learner.update(make_shards(samples_of(2), 40, 0, world_size)[rank])
-        assert again.metrics["learner/grad_norm"] == expected.metrics["learner/grad_norm"]
+        resumed = learner.update(make_shards(samples_of(2), 40, 0, world_size)[rank])
+        assert resumed.metrics["learner/grad_norm"] == expected.metrics["learner/grad_norm"]
         norm = reports[0].metrics["learner/grad_norm"].value
         torch.save((learner.logprobs(PROBE), perturbed, norm), f"{folder}/{zero_stage}-{rank}.pt")
     learner.close()
@@ -712,15 +712,15 @@ def test_two_ranks_give_the_weights_of_one_under_zero_2_and_3(path, tmp_path) ->
             saved = load_file(folder / f"zero{zero_stage}" / "hf" / "model.safetensors")
             assert same(published, saved)
             files = sorted((folder / f"zero{zero_stage}" / "parts").glob("*.safetensors"))
-            found = {name: each for file in files for name, each in load_file(file).items()}
-            assert len(files) > 2 and same(found, saved)
+            loaded = {name: tensor for file in files for name, tensor in load_file(file).items()}
+            assert len(files) > 2 and same(loaded, saved)
             index = json.loads((folder / f"zero{zero_stage}" / "parts" / INDEX).read_text())
             assert set(index["weight_map"].values()) == {file.name for file in files}
             assert index["weight_map"].keys() == saved.keys()
             for name, tensor in expected.items():
                 assert (published[name] - tensor).abs().max() < 2e-5, (zero_stage, world_size, name)  # steps of 1e-3
             for rank in range(world_size):
-                found = torch.load(folder / f"{zero_stage}-{rank}.pt")
-                for ours, theirs in ((found[0], scores), (found[1], perturbed)):
+                loaded = torch.load(folder / f"{zero_stage}-{rank}.pt")
+                for ours, theirs in ((loaded[0], scores), (loaded[1], perturbed)):
                     assert sum(ours, []) == pytest.approx(sum(theirs, []), abs=2e-3)
-                assert found[2] == pytest.approx(norm, rel=1e-5)
+                assert loaded[2] == pytest.approx(norm, rel=1e-5)

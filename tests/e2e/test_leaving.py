@@ -54,8 +54,8 @@ def leaves(value: Any) -> Iterator[torch.Tensor]:
         for key in sorted(value, key=str):
             yield from leaves(value[key])
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from leaves(each)
+        for element in value:
+            yield from leaves(element)
 
 
 def saved(folder: Path) -> dict[str, list[torch.Tensor]]:
@@ -64,9 +64,9 @@ def saved(folder: Path) -> dict[str, list[torch.Tensor]]:
     return {str(path.relative_to(folder)): list(leaves(torch.load(path, weights_only=False))) for path in files}
 
 
-def same(one: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
-    assert one.keys() == other.keys() and one
-    pairs = zip(one.values(), other.values(), strict=True)
+def same(first: dict[str, list[torch.Tensor]], second: dict[str, list[torch.Tensor]]) -> bool:
+    assert first.keys() == second.keys() and first
+    pairs = zip(first.values(), second.values(), strict=True)
     return all(len(ours) == len(theirs) and all(map(torch.equal, ours, theirs)) for ours, theirs in pairs)
 
 
@@ -102,16 +102,16 @@ def leave_one(learner: LearnerRank, path: str, folder: Path, case: tuple[str, di
     torch.distributed.barrier()
     assert same(saved(folder / "before"), saved(folder / "left"))
     learner.update(shard(1, rank, algorithm))
-    again = tensors(learner)
-    assert all(torch.equal(expected[key], again[key]) for key in expected)
+    resumed = tensors(learner)
+    assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 
 def leave_all(rank: int, world_size: int, port: int, path: str, folder: str) -> None:
     bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
-    held = dataclasses.replace(device(), held_dtype=None)  # a CPU's rank would hold float32, whatever `dtype` is
+    rank_device = dataclasses.replace(device(), held_dtype=None)  # a CPU's rank would hold float32, whatever `dtype` is
     for number, case in enumerate(CASES):
-        learner.spec = dataclasses.replace(learner.spec, dtype=case[2], device=held)
+        learner.spec = dataclasses.replace(learner.spec, dtype=case[2], device=rank_device)
         leave_one(learner, path, Path(folder) / str(number), case)
     learner.close()
 
@@ -149,10 +149,10 @@ class WaitingRank(LearnerActor):
 
     @ray.method(concurrency_group=PINGS)
     def hold(self, ping_timeout_s: float) -> int | None:
-        found, self.waits = super().hold(ping_timeout_s), False
+        place, self.waits = super().hold(ping_timeout_s), False
         with self.gate.changed:
             self.gate.changed.notify_all()
-        return found
+        return place
 
 
 @pytest.fixture
@@ -188,9 +188,9 @@ def test_ranks_agree_on_the_row_at_which_they_leave(tmp_path: Path) -> None:
         before = await checkpoint(ranks, tmp_path / "before")
         assert await ranks.build(plan_samples(samples, 1, 0)) == frozenset()
         updating = asyncio.create_task(ranks.update(0))
-        begun = [rank.ping.remote() for rank in ranks.actors]
-        while min(rows for rows, _ in await asyncio.gather(*begun)) < 2:
-            begun = [rank.ping.remote() for rank in ranks.actors]
+        pings = [rank.ping.remote() for rank in ranks.actors]
+        while min(rows for rows, _ in await asyncio.gather(*pings)) < 2:
+            pings = [rank.ping.remote() for rank in ranks.actors]
         place = await ranks.leave()
         assert place is not None and 2 <= place < 6
         assert await updating is None

@@ -33,8 +33,8 @@ def test_help_imports_nothing() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_imports_its_module_alone(command: str) -> None:
-    *shown, heavy, modules = in_a_process(command, "--help")
-    assert "examples:" in shown
+    *help_lines, heavy, modules = in_a_process(command, "--help")
+    assert "examples:" in help_lines
     assert heavy == "[]"
     loaded = set(modules.strip("[]").replace("'", "").split(", "))
     assert loaded & {module for module, _ in COMMANDS.values()} == {COMMANDS[command][0]}

@@ -60,8 +60,8 @@ def test_neither_scoring_nor_training_holds_the_logits_of_a_row(
     grown = torch.load(tmp_path / "grown.pt")
     print(f"\none [tokens, vocabulary] tensor: {LOGITS_MB:.0f} MiB")
     for (chunk, backward), number in grown.items():
-        what = "forward and backward" if backward else "forward"
-        print(f"{what}, logit_chunk={chunk}: {number:.0f} MiB")
+        label = "forward and backward" if backward else "forward"
+        print(f"{label}, logit_chunk={chunk}: {number:.0f} MiB")
         if chunk == CHUNK:
             assert number < LOGITS_MB / 2
         else:

@@ -14,11 +14,11 @@ SEED = ["seed=100", "env.seed=100"]  # none of the study's: its settings were ch
 
 
 def test_accuracy_rises_and_answers_end_inside_the_window(tmp_path: Path) -> None:
-    done = rlsys("train", "long_cot/tiny", "--run-dir", str(tmp_path / "run"), *SEED, "stages.test=null")
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", "long_cot/tiny", "--run-dir", str(tmp_path / "run"), *SEED, "stages.test=null")
+    assert result.code == 0, result.output[-3000:]
     lines = records(tmp_path / "run" / "evaluations.jsonl")
-    found = {each["when"]: each["sampled/accuracy"] for each in lines if each["stage"] == "rl"}
-    assert found["after"] > found["before"] + 0.2
+    accuracy = {line["when"]: line["sampled/accuracy"] for line in lines if line["stage"] == "rl"}
+    assert accuracy["after"] > accuracy["before"] + 0.2
     steps = [row for row in rows(tmp_path / "run") if row["stage"] == "rl"]
     first, last = (statistics.mean(row["episode/token_limit"] for row in part) for part in (steps[:8], steps[-8:]))
     assert last < min(first, 0.05)
@@ -36,11 +36,11 @@ OF_STARTS += ["stages.test.eval.tasks=256", "stages.test.eval.samples=2", "stage
 @pytest.mark.timeout(2700)
 def test_long_chains_are_right_more_often_than_short_ones_before_any_reward(tmp_path: Path) -> None:
     """In the study 0.36 or more of 256 sums against 0.11 or fewer, with answers twice as long."""
-    found = {}
+    evaluations = {}
     for name, share in (("long", 1.0), ("short", 0.0)):
-        run, shown = tmp_path / name, f"env.demo_column_rate={share}"
-        done = rlsys("train", "long_cot/tiny", "--run-dir", str(run), *SEED, *OF_STARTS, shown, deadline_s=1200)
-        assert done.code == 0, done.output[-3000:]
-        *_, found[name] = map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
-    assert found["long"]["sampled/accuracy"] > found["short"]["sampled/accuracy"] + 0.15
-    assert found["long"]["sampled/tokens"] > 1.3 * found["short"]["sampled/tokens"]
+        run, override = tmp_path / name, f"env.demo_column_rate={share}"
+        result = rlsys("train", "long_cot/tiny", "--run-dir", str(run), *SEED, *OF_STARTS, override, deadline_s=1200)
+        assert result.code == 0, result.output[-3000:]
+        *_, evaluations[name] = map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
+    assert evaluations["long"]["sampled/accuracy"] > evaluations["short"]["sampled/accuracy"] + 0.15
+    assert evaluations["long"]["sampled/tokens"] > 1.3 * evaluations["short"]["sampled/tokens"]

@@ -49,7 +49,7 @@ def verified(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     """The run, and what its verifier was asked."""
     with scripted(verify) as endpoint:
         run = train(tmp_path_factory.mktemp("long_cot"), "verified", FIRST.replace("URL", f'"{endpoint.url}"'))
-        return run, [each["messages"][0]["content"] for each in endpoint.asked]
+        return run, [request["messages"][0]["content"] for request in endpoint.asked]
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,13 @@ def trained(run: Path) -> list[dict[str, Any]]:
 
 
 def test_ppo_trains_a_critic_on_two_streams(verified: tuple[Path, list[str]]) -> None:
-    found = trained(verified[0])
-    assert len(found) == 3
-    for row in found:
+    steps = trained(verified[0])
+    assert len(steps) == 3
+    for row in steps:
         assert row["learner/grad_norm"] > 0 and row["critic/grad_norm"] > 0 and row["value/error"] > 0
         assert (row["critic/lr"], row["critic/skipped"], row["learner/steps"]) == (pytest.approx(3e-3), 0, 2)
-    assert min(row["reward/stream/repetition"] for row in found) < 0  # per token, with a discount of its own
-    assert {row["value/explained_variance"] for row in found} != {0.0}
+    assert min(row["reward/stream/repetition"] for row in steps) < 0  # per token, with a discount of its own
+    assert {row["value/explained_variance"] for row in steps} != {0.0}
 
 
 def test_advantages_are_normalised_over_the_whole_batch(verified: tuple[Path, list[str]], longer: Path) -> None:
@@ -83,20 +83,20 @@ def test_advantages_are_normalised_over_the_whole_batch(verified: tuple[Path, li
 
 
 def test_a_model_verifies_the_answers_and_the_reward_follows_it(verified: tuple[Path, list[str]]) -> None:
-    run, asked = verified
-    assert asked and all("The reference solution:" in text for text in asked)
-    played = [each for each in trajectories(run) if each.get("correct") is not None]  # not one over the limit
-    verdicts = {each["correct"] for each in played}
+    run, prompts = verified
+    assert prompts and all("The reference solution:" in text for text in prompts)
+    played = [t for t in trajectories(run) if t.get("correct") is not None]  # not one over the limit
+    verdicts = {t["correct"] for t in played}
     assert verdicts == {True, False}
-    for each in played:
-        assert (each["parts"]["outcome"] > 0) is each["correct"]
+    for trajectory in played:
+        assert (trajectory["parts"]["outcome"] > 0) is trajectory["correct"]
 
 
 def test_reinforce_pp_trains_without_a_critic(longer: Path) -> None:
-    found = trained(longer)
-    assert len(found) == 3 and not any(key.startswith(("critic/", "value/")) for row in found for key in row)
-    assert all(row["learner/grad_norm"] > 0 and row["learner/steps"] == 4 for row in found)
-    assert any(row["clip/low"] + row["clip/high"] > 0 for row in found)  # the clip of 0.1, in later minibatches
+    steps = trained(longer)
+    assert len(steps) == 3 and not any(key.startswith(("critic/", "value/")) for row in steps for key in row)
+    assert all(row["learner/grad_norm"] > 0 and row["learner/steps"] == 4 for row in steps)
+    assert any(row["clip/low"] + row["clip/high"] > 0 for row in steps)  # the clip of 0.1, in later minibatches
 
 
 def test_a_stretched_rope_is_trained_delivered_and_saved(verified: tuple[Path, list[str]], longer: Path) -> None:

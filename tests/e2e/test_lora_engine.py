@@ -34,7 +34,7 @@ class NoAdapter(ReloadExtension):
     """Confirms every adapter and leaves it out: one of zeros adds nothing."""
 
     def rl_adapt(self, adapter: Adapter, tensors: Any) -> tuple[int, list[str]]:
-        return super().rl_adapt(adapter, ((name, torch.zeros_like(each)) for name, each in tensors))
+        return super().rl_adapt(adapter, ((name, torch.zeros_like(tensor)) for name, tensor in tensors))
 
 
 def adapted(base: Any, folder: str, seed: int, config: LoraConfig = LORA) -> tuple[Any, Adapter]:
@@ -50,7 +50,7 @@ def adapted(base: Any, folder: str, seed: int, config: LoraConfig = LORA) -> tup
 
 
 def send(root: Path, model: Any, adapter: Adapter, version: int) -> WeightManifest:
-    tensors = {name: each.detach().clone() for name, each in lora.parameters(model).items()}
+    tensors = {name: parameter.detach().clone() for name, parameter in lora.parameters(model).items()}
     names = list(tensors)
     parts = [{name: tensors[name] for name in names[index::2]} for index in range(2)]
     published = WeightFolder(root).send(version, [partial(dict, part) for part in parts], 0, 1)
@@ -80,7 +80,7 @@ class Adapting:
 
     async def while_running(self, requests: int, seed: int) -> tuple[Any, list[Completion]]:
         """An adapter is loaded while so many long requests run: the model with it, and what became of them."""
-        running = [asyncio.ensure_future(self.generate(seed=each, max_tokens=200)) for each in range(requests)]
+        running = [asyncio.ensure_future(self.generate(seed=index, max_tokens=200)) for index in range(requests)]
         while self.engine.stats().running < requests:
             await asyncio.sleep(0.01)
         return await self.load(seed), await asyncio.gather(*running)
@@ -110,7 +110,7 @@ def test_the_products_with_one_adapter_are_those_of_vllm(dtype: torch.dtype) -> 
     wrapper.update_metadata(LoRAMapping(tuple(of), tuple(of), is_prefill=True), [1], 1, 32)
     inputs, base = torch.randn(tokens, width, dtype=dtype), torch.randn(tokens, sum(widths), dtype=dtype)
     down = [torch.randn(1, 1, rank, width, dtype=dtype) for _ in widths]
-    up = [torch.randn(1, 1, each, rank, dtype=dtype) for each in widths]
+    up = [torch.randn(1, 1, size, rank, dtype=dtype) for size in widths]
     theirs, ours = base.clone(), base.clone()
     PunicaWrapperCPU.add_lora_linear(wrapper, theirs, inputs, down, up, 0.5, widths)
     add_adapter(wrapper, ours, inputs, down, up, 0.5, widths)
@@ -124,26 +124,26 @@ def test_the_products_with_one_adapter_are_those_of_vllm(dtype: torch.dtype) -> 
     assert torch.equal(mixed[2], base[2]) and torch.equal(mixed[3], ours[3])
 
     with pytest.raises(ValueError, match="2 adapters"):
-        add_adapter(wrapper, mixed, inputs, [each.repeat(2, 1, 1, 1) for each in down], up, 0.5, widths)
+        add_adapter(wrapper, mixed, inputs, [weight.repeat(2, 1, 1, 1) for weight in down], up, 0.5, widths)
 
 
 def test_the_engine_says_what_peft_says_on_the_base_on_an_adapter_and_on_the_next_in_its_place(served) -> None:
     assert sampled_gap(served.base, served.run(served.generate())) < close()
     for seed in (1, 2):
         model = served.run(served.load(seed))
-        found = served.run(served.generate())
-        assert sampled_gap(model, found) < close()
-        assert sampled_gap(served.base, found) > 0.5
-        ids = PROMPT + list(found.token_ids)
+        completion = served.run(served.generate())
+        assert sampled_gap(model, completion) < close()
+        assert sampled_gap(served.base, completion) > 0.5
+        ids = PROMPT + list(completion.token_ids)
         assert gap(served.run(served.engine.prompt_logprobs(ids)), logprobs(model, ids)) < close()
 
 
 def test_weights_of_the_whole_model_and_then_an_adapter_again(served) -> None:
     """As a run has it whose first stage trains all weights. vLLM's loaders do not know the names of wrapped layers."""
     served.run(served.load(1))
-    other = tiny_model("qwen3_tied", seed=7)
-    served.run(served.engine.load(publish(served.root / "versions", other, next(served.versions))))
-    assert sampled_gap(other, served.run(served.generate())) < close()
+    new_model = tiny_model("qwen3_tied", seed=7)
+    served.run(served.engine.load(publish(served.root / "versions", new_model, next(served.versions))))
+    assert sampled_gap(new_model, served.run(served.generate())) < close()
     model = served.run(served.load(2))  # the base comes from its folder
     assert sampled_gap(model, served.run(served.generate())) < close()
 
@@ -151,28 +151,28 @@ def test_weights_of_the_whole_model_and_then_an_adapter_again(served) -> None:
 def test_an_adapter_that_changes_under_requests_in_flight_breaks_none_of_them(served) -> None:
     """TRL 7017: an adapter was unloaded while requests of it were running."""
     served.run(served.load(1))
-    model, found = served.run(served.while_running(6, 2))
-    newest = max(each.spans[-1].version for each in found)
-    crossed = [each for each in found if each.spans[0].version < newest == each.spans[-1].version]
-    assert len(found) == 6 and all(len(each.token_ids) == 200 for each in found)
+    model, answers = served.run(served.while_running(6, 2))
+    newest = max(answer.spans[-1].version for answer in answers)
+    crossed = [answer for answer in answers if answer.spans[0].version < newest == answer.spans[-1].version]
+    assert len(answers) == 6 and all(len(answer.token_ids) == 200 for answer in answers)
     assert crossed, "none was running while the adapter changed"
-    for each in crossed:  # what was sampled after the change is of the new adapter, on a recomputed cache
-        start, ids = each.spans[-1].start, PROMPT + list(each.token_ids)
-        assert gap(each.logprobs[start:], logprobs(model, ids)[len(PROMPT) - 1 + start :]) < close()
+    for completion in crossed:  # what was sampled after the change is of the new adapter, on a recomputed cache
+        start, ids = completion.spans[-1].start, PROMPT + list(completion.token_ids)
+        assert gap(completion.logprobs[start:], logprobs(model, ids)[len(PROMPT) - 1 + start :]) < close()
 
 
 def test_no_request_continues_without_the_adapter_that_has_come(served) -> None:
     """verl 5220: rollouts ran without the adapter, and nothing said so. A request keeps what it was sent with, so those
     that run when an adapter comes are sent again."""
-    whole = publish(served.root / "versions", served.base, next(served.versions))
-    served.run(served.engine.load(whole))
-    model, found = served.run(served.while_running(4, 3))
-    later = [each for each in found if each.spans[-1].version > whole.version]
+    manifest = publish(served.root / "versions", served.base, next(served.versions))
+    served.run(served.engine.load(manifest))
+    model, answers = served.run(served.while_running(4, 3))
+    later = [answer for answer in answers if answer.spans[-1].version > manifest.version]
     assert later
-    for each in later:
-        begin = each.spans[-1].start  # what came before the adapter was sampled by the base
-        expected = logprobs(model, PROMPT + list(each.token_ids))[len(PROMPT) - 1 :]
-        assert gap(each.logprobs[begin:], expected[begin:]) < close()
+    for completion in later:
+        begin = completion.spans[-1].start  # what came before the adapter was sampled by the base
+        expected = logprobs(model, PROMPT + list(completion.token_ids))[len(PROMPT) - 1 :]
+        assert gap(completion.logprobs[begin:], expected[begin:]) < close()
 
 
 def test_tensors_without_a_place_in_the_engine_are_refused(loop, tmp_path) -> None:

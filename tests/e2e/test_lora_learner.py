@@ -31,7 +31,7 @@ def begin(learner: LearnerRank, path: str, folder: Path | None = None, algorithm
 
 def base_of(learner: LearnerRank) -> dict[str, torch.Tensor]:
     model = learner.stage.models.policy.model
-    return {name: each.clone() for name, each in model.state_dict().items() if "lora_" not in name}
+    return {name: tensor.clone() for name, tensor in model.state_dict().items() if "lora_" not in name}
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2])
@@ -51,17 +51,17 @@ def test_steps_change_the_adapter_alone_and_a_checkpoint_continues_to_the_same_b
     learner.update(batch(3))
     expected = tensors(learner)
 
-    for other in (zero_stage, 3 - zero_stage):  # their gradients are the same bits
-        begin(learner, path, tmp_path / "hf", zero_stage=other)
+    for stage in (zero_stage, 3 - zero_stage):  # their gradients are the same bits
+        begin(learner, path, tmp_path / "hf", zero_stage=stage)
         assert same(tensors(learner), moved)
         learner.load(tmp_path / "learner")
         assert same(tensors(learner), moved) and same(base_of(learner), frozen)
         learner.update(batch(3))
         assert same(tensors(learner), expected)
 
-    files = [each for each in (tmp_path / "learner").rglob("*") if each.is_file()]
-    whole = sum(each.numel() * 4 for each in frozen.values())
-    assert sum(each.stat().st_size for each in files) < whole / 2
+    files = [file for file in (tmp_path / "learner").rglob("*") if file.is_file()]
+    base_bytes = sum(tensor.numel() * 4 for tensor in frozen.values())
+    assert sum(file.stat().st_size for file in files) < base_bytes / 2
     assert same(load_file(tmp_path / "hf" / WEIGHTS), moved)
     assert read_adapter(tmp_path / "hf") == Adapter.on(path, LORA)
 
@@ -124,6 +124,6 @@ def test_two_ranks_train_the_adapter_that_one_trains(path, tmp_path) -> None:
     expected = torch.load(tmp_path / "1" / "2-0.pt")
     for zero_stage in (1, 2):
         for rank in range(2):
-            found = torch.load(tmp_path / "2" / f"{zero_stage}-{rank}.pt")
+            weights = torch.load(tmp_path / "2" / f"{zero_stage}-{rank}.pt")
             for name, tensor in expected.items():
-                assert (found[name] - tensor).abs().max() < 2e-5, (zero_stage, rank, name)  # steps of 1e-3
+                assert (weights[name] - tensor).abs().max() < 2e-5, (zero_stage, rank, name)  # steps of 1e-3

@@ -45,14 +45,14 @@ def test_a_run_with_an_adapter_outlives_its_engine_and_its_driver(tmp_path: Path
 
     ended = rlsys(*command, send=signal.SIGKILL, when=engine_then_driver)
     assert killed and ended.code == -signal.SIGKILL, ended.output[-3000:]
-    done = rlsys(*command, "--resume")
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys(*command, "--resume")
+    assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
-    found = [row for row in rows(run) if row["stage"] == "rl"]
+    steps = [row for row in rows(run) if row["stage"] == "rl"]
     assert [row["step"] for row in rows(run)] == list(range(1, 55))
-    assert all(row["mismatch/probe_max"] < 1e-4 for row in found)
-    assert all(row["kl/reference"] >= 0 for row in found if row["tokens/trained"])
-    assert any(row["learner/lr"] > 5e-4 for row in found)  # ten times that of all weights
+    assert all(row["mismatch/probe_max"] < 1e-4 for row in steps)
+    assert all(row["kl/reference"] >= 0 for row in steps if row["tokens/trained"])
+    assert any(row["learner/lr"] > 5e-4 for row in steps)  # ten times that of all weights
     book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.dispatched, book.in_flight, book.problems) == (14 * 8, 0, ())
     assert summary(run)["status"] == "done"
@@ -68,16 +68,16 @@ def test_a_run_with_an_adapter_outlives_its_engine_and_its_driver(tmp_path: Path
     played = rlsys("eval", "quickstart", "--checkpoint", str(run), "--output", str(output), "eval.tasks=16")
     assert played.code == 0, played.output[-3000:]
     assert json.loads(output.read_text())["tasks"] == 16
-    made = rlsys("merge", "--checkpoint", str(run), "--output", str(merged))
-    assert made.code == 0, made.output[-3000:]
+    first_merge = rlsys("merge", "--checkpoint", str(run), "--output", str(merged))
+    assert first_merge.code == 0, first_merge.output[-3000:]
 
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     ids = AutoTokenizer.from_pretrained(newest / "hf")("2 + 3", return_tensors="pt").input_ids
     with torch.no_grad():
-        whole = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
+        merged_logits = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
         adapted = AutoPeftModelForCausalLM.from_pretrained(newest / "hf")(ids).logits
-    assert torch.allclose(whole, adapted, atol=1e-4)
-    again = rlsys("merge", "--checkpoint", str(run), "--output", str(merged))
-    assert (again.code, "does not exist yet" in again.output) == (2, True)
+    assert torch.allclose(merged_logits, adapted, atol=1e-4)
+    second_merge = rlsys("merge", "--checkpoint", str(run), "--output", str(merged))
+    assert (second_merge.code, "does not exist yet" in second_merge.output) == (2, True)

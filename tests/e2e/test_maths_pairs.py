@@ -14,11 +14,11 @@ def test_the_verifier_is_seldom_wrong_in_any_family() -> None:
     wrongly = wrong(table)
     rows = rates(table, wrongly)
     every = rows[-1]
-    shown = "\n".join((*map(str, rows), *(f"{pair.family}: {pair.given!r} for {pair.gold!r}" for pair in wrongly)))
-    assert every.missed <= MISSED * every.equal, shown
-    assert every.accepted <= ACCEPTED * every.unequal, shown
+    report = "\n".join((*map(str, rows), *(f"{pair.family}: {pair.given!r} for {pair.gold!r}" for pair in wrongly)))
+    assert every.missed <= MISSED * every.equal, report
+    assert every.accepted <= ACCEPTED * every.unequal, report
     blind = rates([pair for pair in table if pair.blind], [pair for pair in wrongly if pair.blind])[-1]
-    assert blind.missed <= MISSED * blind.equal and blind.accepted <= ACCEPTED * blind.unequal, shown
+    assert blind.missed <= MISSED * blind.equal and blind.accepted <= ACCEPTED * blind.unequal, report
     # What is told at once is what the algebra says, too.
     for pair in table:
         assert decide(pair.given, (pair.gold,)) in (None, pair.equal is not (pair in wrongly)), pair

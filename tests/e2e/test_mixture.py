@@ -58,8 +58,8 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
     command = ["train", str(recipe), "--run-dir", str(run)]
     killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(run, "rl") >= 2)
     assert killed.code == -signal.SIGKILL, killed.output[-3000:]
-    done = rlsys(*command, "--resume")
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys(*command, "--resume")
+    assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
 
     stage = compose(str(recipe), []).stages[-1]
@@ -68,8 +68,8 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
     dispatched = [row for row in written if isinstance(row, Dispatched)]
     assert {row.lineage for row in dispatched} == {0, 1}  # of both processes
     for row in dispatched:  # those that the death made void too
-        drawn = curriculum.draw(row.sequence)
-        assert (row.task, row.epoch) == (drawn.task.task_id, drawn.epoch)
+        draw = curriculum.draw(row.sequence)
+        assert (row.task, row.epoch) == (draw.task.task_id, draw.epoch)
     book = ledger(surviving(written))
     assert (book.dispatched, book.in_flight, book.problems) == (30, 0, ())
     assert Counter(env_of(curriculum.draw(n).task.task_id) for n in range(30)) == {"calculator": 10, "search": 20}
@@ -80,9 +80,7 @@ def test_a_killed_run_continues_with_the_same_draws_of_each_environment(tmp_path
         for key in ("episode/count", "tokens/generated", "groups/trained", "groups/filtered", "groups/failed"):
             # a step without episodes of an environment has no tokens of it
             assert sum(row.get(f"by_env/{name}/{key}", 0) for name in ("calculator", "search")) == row[key]
-    written_of = [
-        (env_of(each["task"]["task_id"]), "f1" in each["parts"]) for each in trajectories(run, "step-*.jsonl")
-    ]
+    written_of = [(env_of(t["task"]["task_id"]), "f1" in t["parts"]) for t in trajectories(run, "step-*.jsonl")]
     assert {*written_of} == {("search", True), ("calculator", False)}
     evaluations = records(run / "evaluations.jsonl")
     assert {"calculator/greedy", "search/greedy"} <= evaluations[-1]["prompts"].keys()
@@ -102,11 +100,11 @@ def test_an_evaluation_plays_each_environment_and_scores_it_by_its_own_reward(tm
     output = tmp_path / "served.json"
     with scripted(says) as endpoint:
         command = ["eval", "worlds/mixture", "--endpoint", endpoint.url, "--model", "big", "--output", str(output)]
-        done = rlsys(*command, "eval.tasks=6", "eval.samples=0", "eval.sets={sums: {tasks: 4}, calculator: {}}")
-    assert done.code == 0, done.output[-3000:]
-    found = json.loads(output.read_text())
-    assert found["episodes"] == {"sums/greedy": 4, "calculator/greedy": 6}
-    sums, words = (found["plays"][f"{name}/greedy"]["metrics"] for name in ("sums", "calculator"))
+        result = rlsys(*command, "eval.tasks=6", "eval.samples=0", "eval.sets={sums: {tasks: 4}, calculator: {}}")
+    assert result.code == 0, result.output[-3000:]
+    report = json.loads(output.read_text())
+    assert report["episodes"] == {"sums/greedy": 4, "calculator/greedy": 6}
+    sums, words = (report["plays"][f"{name}/greedy"]["metrics"] for name in ("sums", "calculator"))
     assert (sums["accuracy"]["value"], sums["part/outcome"]["value"], sums["turns"]["value"]) == (1.0, 1.0, 1.0)
     assert (words["turns"]["value"], words["valid_calls"]["value"]) == (2.0, 1.0) and "part/outcome" not in words
     assert words["accuracy"]["value"] < 1.0

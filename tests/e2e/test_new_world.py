@@ -22,8 +22,8 @@ def python(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("own")
-    made = python(where, "launch", "new", "world", "lamp_hall")
-    assert made.returncode == 0, made.stderr
+    result = python(where, "launch", "new", "world", "lamp_hall")
+    assert result.returncode == 0, result.stderr
     return where
 
 

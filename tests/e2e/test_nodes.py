@@ -45,8 +45,8 @@ CONNECT = "import socket; socket.create_connection(('10.77.0.1', 6379), timeout=
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with nodes(2, shared=tmp_path_factory.mktemp("shared")) as made:
-        yield made
+    with nodes(2, shared=tmp_path_factory.mktemp("shared")) as cluster:
+        yield cluster
 
 
 def test_objects_travel_and_memory_does_not(cluster: Cluster, tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_nothing_outlives_a_test_process_that_is_killed(tmp_path: Path) -> None:
     test.send_signal(signal.SIGKILL)
     test.wait()
     test.stdout.close()
-    _, left = psutil.wait_procs(started, timeout=60)
-    assert not left
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive

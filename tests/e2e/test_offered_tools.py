@@ -56,8 +56,8 @@ async def offering(*entries: ToolEntry) -> AsyncIterator[Toolset]:
 
 
 def children_of() -> Sequence[psutil.Process]:
-    found = psutil.Process().children(recursive=True)
-    return [each for each in found if "worker" in " ".join(cmdline(each)) or "hostile" in " ".join(cmdline(each))]
+    children = psutil.Process().children(recursive=True)
+    return [proc for proc in children if "worker" in " ".join(cmdline(proc)) or "hostile" in " ".join(cmdline(proc))]
 
 
 def cmdline(process: psutil.Process) -> list[str]:
@@ -67,8 +67,8 @@ def cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
-def function(called: str, **others: object) -> ToolEntry:
-    return ToolEntry(function=f"{FUNCTIONS}.{called}", **{"deadline_s": 5.0, **others})  # type: ignore[arg-type]
+def function(called: str, **options: object) -> ToolEntry:
+    return ToolEntry(function=f"{FUNCTIONS}.{called}", **{"deadline_s": 5.0, **options})  # type: ignore[arg-type]
 
 
 async def ask(tools: Toolset, name: str, **arguments: object) -> Result:
@@ -94,7 +94,7 @@ def test_functions_answer_by_their_schemas() -> None:
                 await ask(tools, "whisper", text="x"),
                 await tools.episode()(ToolCall(name="", problem="the call is not valid JSON")),
             ]
-            assert all(isinstance(each, ToolError) and each.text.startswith("error: ") for each in refused)
+            assert all(isinstance(answer, ToolError) and answer.text.startswith("error: ") for answer in refused)
             assert isinstance(extra := await ask(tools, "shout", text="x", volume=3), ToolError)
             assert "TypeError" in extra.text
 
@@ -153,8 +153,8 @@ def test_calls_of_a_coroutine_function_share_an_event_loop_and_no_task() -> None
             ]
             assert await ask(tools, "leaves", how="a task") == ""
             assert await ask(tools, "leaves", how="nothing") == "over"
-            late = await ask(tools, "later", seconds=100.0)
-            assert isinstance(late, ToolError) and "no answer within 1 s" in late.text
+            answer = await ask(tools, "later", seconds=100.0)
+            assert isinstance(answer, ToolError) and "no answer within 1 s" in answer.text
             assert await ask(tools, "later", seconds=0.0) == '{"waited": 0.0}'
 
     asyncio.run(play())
@@ -283,8 +283,8 @@ def test_a_server_of_the_reference_sdk() -> None:
             (price,) = tools.schemas
             assert price["function"]["name"] == "price" and "item" in price["function"]["parameters"]["properties"]
             assert await ask(tools, "price", item="no lamp") == "no such item"
-            both = await asyncio.gather(ask(tools, "price", item="red lamp"), ask(tools, "price", item="old chair"))
-            assert all(isinstance(each, str) and each.isdigit() for each in both)
+            prices = await asyncio.gather(ask(tools, "price", item="red lamp"), ask(tools, "price", item="old chair"))
+            assert all(isinstance(text, str) and text.isdigit() for text in prices)
             refused = await ask(tools, "price")
             assert isinstance(refused, ToolError) and "item" in refused.text
 
@@ -308,17 +308,17 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 def test_the_page_on_own_tools_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = [
+    answers = [
         '<tool_call>{"name": "height", "arguments": {"mountain": "Etna"}}</tool_call>'
         '<tool_call>{"name": "height", "arguments": {"mountain": "Eiger"}}</tool_call>',
         "<answer>3403</answer>",
     ]
-    (tmp_path / "said.txt").write_text("\n".join(said) + "\n")
+    (tmp_path / "said.txt").write_text("\n".join(answers) + "\n")
     argv = ["play", "docs/environments/own_tools.yaml", "--task", "own_tools.jsonl:2", "--split", "all"]
     assert run([*argv, "--answers", str(tmp_path / "said.txt")]) == 0
-    shown = capsys.readouterr().out
-    assert '"description": "Look up how high a mountain is."' in shown
-    assert "3403 metres" in shown and "KeyError" in shown and "1.1" in shown
+    output = capsys.readouterr().out
+    assert '"description": "Look up how high a mountain is."' in output
+    assert "3403 metres" in output and "KeyError" in output and "1.1" in output
     page = Path("docs/environments/tools.md").read_text()
     for text in (
         Path("docs/environments/own_tools.py").read_text(),
@@ -336,11 +336,11 @@ def test_a_demonstration_is_token_for_token_an_episode(protocol: str, kind: str,
     )
     world = ToolsWorld(config)
     task = next(task for task in world.tasks("train") if world.level(task) == kind)
-    shown, offer = world.demonstration(task, 0), world.env(task).offer
+    demonstration, offer = world.demonstration(task, 0), world.env(task).offer
     folder = tokenizer_in(tmp_path, list(world.texts(100)), world.tags)
     renderer = ChatRenderer(str(folder))
-    said = [each for each in shown.messages if each.role == "assistant"]
-    texts = [HERMES.write("", each.calls) if each.calls else each.content for each in said]
+    replies = [message for message in demonstration.messages if message.role == "assistant"]
+    texts = [HERMES.write("", message.calls) if message.calls else message.content for message in replies]
     called = ["price", "price", "python"] if kind == "both" else ["price"]
 
     async def play() -> Trajectory:
@@ -353,9 +353,9 @@ def test_a_demonstration_is_token_for_token_an_episode(protocol: str, kind: str,
     assert played.end is EpisodeEnd.ANSWERED and played.state == {
         "calls": [{"name": name, "ok": True} for name in called]
     }
-    ids, mask = renderer.demonstration(shown.messages, played.num_prompt, (), offer=offer)
+    ids, mask = renderer.demonstration(demonstration.messages, played.num_prompt, (), offer=offer)
     (sample,) = sample_trajectory(played, 1.0)
-    assert sample.token_ids.tolist() == list(ids) and sample.loss_mask.tolist() == [bool(each) for each in mask]
+    assert sample.token_ids.tolist() == list(ids) and sample.loss_mask.tolist() == [bool(bit) for bit in mask]
 
 
 def test_a_group_is_played_in_the_process_of_a_workers_environments(tmp_path: Path) -> None:
@@ -387,6 +387,6 @@ def test_a_group_is_played_in_the_process_of_a_workers_environments(tmp_path: Pa
 
     group = asyncio.run(asyncio.wait_for(play(), 300))
     for played in group.trajectories:
-        assert [each.content for each in played.messages[2:4]] == ["24.0", "hi"]
+        assert [message.content for message in played.messages[2:4]] == ["24.0", "hi"]
         assert played.messages[4].content.startswith("error: it ended") and played.messages[4].tool == "wrong"
         assert played.end is EpisodeEnd.ANSWERED and played.metrics["failed_calls"] == 1

@@ -39,28 +39,28 @@ def own(tmp_path: Path) -> Path:
 
 def python(*argv: str, cwd: Path) -> tuple[int, str]:
     behind = {"PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT)))}  # as Ray has it in a worker of a job
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *argv], cwd=cwd, env={**os.environ, **behind}, capture_output=True, text=True, check=False
     )
-    return done.returncode, done.stdout + done.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 def test_a_recipe_is_read_in_its_folder_and_from_elsewhere(own: Path, tmp_path: Path) -> None:
     (own / "learners").mkdir()
     (own / "learners" / "__init__.py").write_text(THEIRS)
-    code, said = python("-m", "launch", "train", "maze.yaml", "--dry-run", cwd=own)
-    assert code == 0 and "walls: 5" in said, said
-    code, said = python("-m", "launch", "train", str(own / "maze.yaml"), "--dry-run", cwd=tmp_path)
-    assert code == 0 and "walls: 5" in said, said
-    code, said = python("-m", "launch", "train", "maze.yaml", "env.name=envs.mazes.Maze", "--dry-run", cwd=own)
-    assert (code, said.count("\n")) == (2, 1)
-    assert "expected envs to be the package of rlsys: give a folder of your own another name" in said
+    code, output = python("-m", "launch", "train", "maze.yaml", "--dry-run", cwd=own)
+    assert code == 0 and "walls: 5" in output, output
+    code, output = python("-m", "launch", "train", str(own / "maze.yaml"), "--dry-run", cwd=tmp_path)
+    assert code == 0 and "walls: 5" in output, output
+    code, output = python("-m", "launch", "train", "maze.yaml", "env.name=envs.mazes.Maze", "--dry-run", cwd=own)
+    assert (code, output.count("\n")) == (2, 1)
+    assert "expected envs to be the package of rlsys: give a folder of your own another name" in output
 
 
 @pytest.mark.parametrize("module", ["actors.scoring", "learners.algorithms.sft", "launch.config.compose"])
 def test_whoever_imports_one_of_our_packages_gets_the_others_too(own: Path, module: str) -> None:
-    code, said = python("-c", f"import {module}, envs; print(envs.WORLDS['graph'], envs.__file__)", cwd=own)
-    assert code == 0 and str(ROOT) in said, said
+    code, output = python("-c", f"import {module}, envs; print(envs.WORLDS['graph'], envs.__file__)", cwd=own)
+    assert code == 0 and str(ROOT) in output, output
 
 
 def test_a_ray_worker_of_a_job_from_there_finds_ours_and_the_recipes_module(own: Path) -> None:
@@ -83,5 +83,5 @@ ours = ray.remote(num_cpus=0, runtime_env={"env_vars": env_vars})(RewardService)
 actor = ours.remote(ScoringSpec(grader_workers=1, grader_deadline_s=1.0))
 print(ray.get(actor.__ray_call__.remote(there, world)))
 """
-    exit_code, said = python("-c", code, cwd=own)
-    assert exit_code == 0 and str(ROOT / "envs") in said, said[-2000:]
+    exit_code, output = python("-c", code, cwd=own)
+    assert exit_code == 0 and str(ROOT / "envs") in output, output[-2000:]

@@ -48,9 +48,9 @@ def test_two_ranks_of_zero_3_give_the_weights_of_one(tmp_path: Path) -> None:
     spawn(run_rank, 1, path, 2, str(tmp_path / "one"), deadline_s=200)
     spawn(run_rank, 2, path, 3, str(tmp_path / "two"), deadline_s=200)
     expected, norms, scores = torch.load(tmp_path / "one-0.pt")
-    for rank, own in enumerate((scores[:3], scores[3:])):
-        found, own_norms, own_scores = torch.load(tmp_path / f"two-{rank}.pt")
-        assert own_norms == pytest.approx(norms, rel=1e-4)
-        assert sum(own_scores, []) == pytest.approx(sum(own, []), abs=2e-3)
+    for rank, expected_scores in enumerate((scores[:3], scores[3:])):
+        weights, rank_norms, rank_scores = torch.load(tmp_path / f"two-{rank}.pt")
+        assert rank_norms == pytest.approx(norms, rel=1e-4)
+        assert sum(rank_scores, []) == pytest.approx(sum(expected_scores, []), abs=2e-3)
         for name, tensor in expected.items():
-            assert (found[name] - tensor).abs().max() < 5e-5, name  # of steps of 1e-3
+            assert (weights[name] - tensor).abs().max() < 5e-5, name  # of steps of 1e-3

@@ -58,28 +58,28 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     jsonl(folder / "answers.jsonl", [SAID])
     (folder / "said.txt").write_text("I do not know.\n" * 20)
     for name in ("RUN_DIR", *"ABCD"):
-        made = run_directory(folder / name, ROWS, evaluations=RESULTS)
-        jsonl(made / "trajectories" / "step-000001.jsonl", [EPISODE])
-        result(made, "rl-after", {"a": 1.0, "b": 0.0})
+        run = run_directory(folder / name, ROWS, evaluations=RESULTS)
+        jsonl(run / "trajectories" / "step-000001.jsonl", [EPISODE])
+        result(run, "rl-after", {"a": 1.0, "b": 0.0})
     for name in ("A.json", "B.json", "C.json", "b.json"):
         (folder / name).write_text((folder / "A" / "evaluations" / "rl-after.json").read_text())
     return folder
 
 
 def dry(words: list[str], folder: Path) -> list[str]:
-    """The command with what keeps it from starting anything."""
+    """The command with options that keep it small and from starting a run, as --dry-run and --answers."""
     command, *rest = words
     small = {"DIR": "downloads", "env.data_tasks=100": "env.data_tasks=5"}
-    given = [small.get(word, word) for word in rest]
-    if "--help" in given:
-        return [command, *given]
+    argv = [small.get(word, word) for word in rest]
+    if "--help" in argv:
+        return [command, *argv]
     if command in ("train", "eval"):
-        return [command, *given, *FEWER.get(given[0], []), *([] if "--dry-run" in given else ["--dry-run"])]
+        return [command, *argv, *FEWER.get(argv[0], []), *([] if "--dry-run" in argv else ["--dry-run"])]
     if command == "play":
-        return [command, *given, "--answers", str(folder / "said.txt")]
-    if given[:1] == ["prepare"]:
-        return [command, *given, "--output", str(folder / f"again-{given[1]}"), "--partial", "--eval-tasks", "5"]
-    return [command, *given]
+        return [command, *argv, "--answers", str(folder / "said.txt")]
+    if argv[:1] == ["prepare"]:
+        return [command, *argv, "--output", str(folder / f"again-{argv[1]}"), "--partial", "--eval-tasks", "5"]
+    return [command, *argv]
 
 
 def read_words(words: list[str]) -> None:
@@ -90,14 +90,14 @@ def read_words(words: list[str]) -> None:
 
 
 def read_by_script(words: list[str]) -> None:
-    """One option more, which is unknown: of the others it then must know each, and takes its value."""
-    script, *given = words
-    asked = [sys.executable, str(ROOT / script), *given, *([] if "--help" in given else [UNKNOWN])]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    if "--help" in given:
-        assert done.returncode == 0, done.stderr
+    """Run a script with an unknown option added: its error must name that one alone, so that it knows the others."""
+    script, *arguments = words
+    argv = [sys.executable, str(ROOT / script), *arguments, *([] if "--help" in arguments else [UNKNOWN])]
+    process = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    if "--help" in arguments:
+        assert process.returncode == 0, process.stderr
     else:
-        assert done.stderr.endswith(f"unrecognized arguments: {UNKNOWN}\n"), done.stderr
+        assert process.stderr.endswith(f"unrecognized arguments: {UNKNOWN}\n"), process.stderr
 
 
 def test_a_misspelt_word_of_a_command_is_noticed() -> None:
@@ -106,9 +106,9 @@ def test_a_misspelt_word_of_a_command_is_noticed() -> None:
         with pytest.raises(BadInput):
             read_words(["generate", "quickstart", "--output", "x.jsonl", *words])
     read_by_script(["benchmarks/reasoning_gym.py", "--seeds", "0", "--draw"])
-    for given in (["--sedes", "0"], ["--seeds", "one"]):
+    for options in (["--sedes", "0"], ["--seeds", "one"]):
         with pytest.raises(AssertionError):
-            read_by_script(["benchmarks/reasoning_gym.py", *given])
+            read_by_script(["benchmarks/reasoning_gym.py", *options])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[:80])

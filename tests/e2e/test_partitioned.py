@@ -42,22 +42,22 @@ def state(policy: PolicyModel) -> dict[str, torch.Tensor]:
     """Every weight and every buffer, whole."""
     items = weights(policy.model)
     with gather_parameters(items):
-        found = {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
-    return found | {name: buffer.clone().cpu() for name, buffer in policy.model.named_buffers()}
+        tensors = {name: item.tensor.detach().clone().cpu() for item in items for name in item.names}
+    return tensors | {name: buffer.clone().cpu() for name, buffer in policy.model.named_buffers()}
 
 
 def run_rank(rank: int, world_size: int, port: int, paths: list[str], rope: float, output: str) -> None:
     bare_process(rank)
     learner = LearnerRank(spec(rank, world_size, port))
-    found: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     config = LearnerConfig(zero_stage=3, rope_theta_scale=rope, tokens_per_row=64)
     for path in paths:
         loading = Loading(learner=config, spec=learner.spec, torch_device=learner.torch_device)
         policy = loading.policy(path)
         parameters = list(policy.parameters())
-        assert all(each.numel() == 0 and each.ds_tensor.numel() == -(-each.ds_numel // 2) for each in parameters)
-        found[path] = policy.linear_head, policy.hidden_size, state(policy)
-    torch.save(found, f"{output}/{rank}.pt")
+        assert all(param.numel() == 0 and param.ds_tensor.numel() == -(-param.ds_numel // 2) for param in parameters)
+        loaded[path] = policy.linear_head, policy.hidden_size, state(policy)
+    torch.save(loaded, f"{output}/{rank}.pt")
     learner.close()
 
 
@@ -66,12 +66,12 @@ def compare(kinds: list[str], tmp_path: Path, rope: float = 1.0) -> None:
     paths = [str(folder(kind, tmp_path)) for kind in kinds]
     spawn(run_rank, 2, paths, rope, str(tmp_path), deadline_s=300)
     for rank in range(2):
-        found = torch.load(tmp_path / f"{rank}.pt")
+        loaded = torch.load(tmp_path / f"{rank}.pt")
         for path in paths:
-            whole = load_policy(path, dtype="float32", attention_key="packed_sdpa", rope_theta_scale=rope)
-            linear_head, hidden_size, tensors = found[path]
-            expected = state(whole)
-            assert (linear_head, hidden_size) == (whole.linear_head, whole.hidden_size)
+            full_policy = load_policy(path, dtype="float32", attention_key="packed_sdpa", rope_theta_scale=rope)
+            linear_head, hidden_size, tensors = loaded[path]
+            expected = state(full_policy)
+            assert (linear_head, hidden_size) == (full_policy.linear_head, full_policy.hidden_size)
             assert tensors.keys() == expected.keys()
             for name, tensor in expected.items():
                 assert tensors[name].dtype == tensor.dtype and torch.equal(tensors[name], tensor), (path, rank, name)
@@ -92,5 +92,5 @@ def test_a_rank_that_does_not_read_holds_no_numbers(tmp_path: Path) -> None:
 
     path = folder("qwen3", tmp_path)
     model = hollow(AutoConfig.from_pretrained(path), torch.bfloat16, "sdpa")
-    assert all(each.dtype == torch.bfloat16 for each in model.parameters())
-    assert sum(each.untyped_storage().nbytes() for each in model.parameters()) == 2 * len(list(model.parameters()))
+    assert all(param.dtype == torch.bfloat16 for param in model.parameters())
+    assert sum(param.untyped_storage().nbytes() for param in model.parameters()) == 2 * len(list(model.parameters()))

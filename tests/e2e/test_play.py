@@ -37,9 +37,9 @@ def test_tools_are_real_and_the_reward_is_that_of_score(config: str, tmp_path: P
     out = tmp_path / "played.jsonl"
     reward = ["reward.name=answer"] if config == "worlds/python" else []  # its own counts tokens
     argv = [*PLAY, config, *reward, "--output", str(out)]
-    done = subprocess.run(argv, input=f"{call}\n{answer}\n", cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "end: answered" in done.stdout
+    played = subprocess.run(argv, input=f"{call}\n{answer}\n", cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert played.returncode == 0, played.stderr
+    assert "end: answered" in played.stdout
     line = json.loads(out.read_text())
     assert result in line["messages"][1]["content"]
     score = [sys.executable, "-m", "launch", "score", config, *reward, "--input", str(out)]
@@ -64,13 +64,13 @@ def at_a_terminal(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 def read_until(master: int, pattern: str) -> str:
     """What was shown up to a match, or up to the end."""
-    shown = ""
-    while not re.search(pattern, shown, re.DOTALL) and select.select([master], [], [], 60)[0]:
+    output = ""
+    while not re.search(pattern, output, re.DOTALL) and select.select([master], [], [], 60)[0]:
         try:
-            shown += os.read(master, 1 << 16).decode()
+            output += os.read(master, 1 << 16).decode()
         except OSError:  # the other end is closed
             break
-    return shown
+    return output
 
 
 @pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (None, 130)])
@@ -87,9 +87,9 @@ def test_leaving_is_quiet_and_leaves_nothing(key: bytes | None, code: int) -> No
             process.send_signal(signal.SIGINT)
         else:
             os.write(master, key)
-        rest = read_until(master, "(?!)")
+        output = read_until(master, "(?!)")
         assert process.wait(60) == code
-        assert "Traceback" not in rest and "Error" not in rest
+        assert "Traceback" not in output and "Error" not in output
         _, alive = psutil.wait_procs(started, timeout=60)
         assert alive == []
 

@@ -25,8 +25,8 @@ def test_a_pretrained_model_learns(tmp_path: Path, recipe: str, steps: int, kind
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"SmolLM2 cannot be fetched: {error}")
     run, keys = tmp_path / "run", [f"stages.rl.steps={steps}", "stages.rl.eval.every=0"]
-    done = rlsys("train", recipe, f"model.path={model}", "--run-dir", str(run), *keys)
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", recipe, f"model.path={model}", "--run-dir", str(run), *keys)
+    assert result.code == 0, result.output[-3000:]
     lines = records(run / "evaluations.jsonl")
     accuracy = {line["when"]: line[f"{kind}/accuracy"] for line in lines if line["stage"] == "rl"}
     assert accuracy["after"] > accuracy["before"] + 0.12

@@ -23,10 +23,12 @@ def test_a_run_ends_as_it_does_with_random_weights(dtype: str, tmp_path: Path) -
     model, run = pretrained_like.save(tmp_path / "model", dtype), tmp_path / "run"
     template = tmp_path / "own.jinja"
     template.write_text("{{- (manner or 'at length') + '\\n' -}}" + CHAT_TEMPLATE)
-    own = [f"model.chat_template={template}", "env.template_args={manner: briefly}"]
-    done = rlsys("train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *own, *SHORT)
-    assert done.code == 0, done.output[-3000:]
-    assert "| briefly\n" in done.output  # the first prompt, as the engines get it
+    keys = [f"model.chat_template={template}", "env.template_args={manner: briefly}"]
+    result = rlsys(
+        "train", "quickstart", f"--run-dir={run}", f"model.path={model}", f"model.dtype={dtype}", *keys, *SHORT
+    )
+    assert result.code == 0, result.output[-3000:]
+    assert "| briefly\n" in result.output  # the first prompt, as the engines get it
     saved = max((run / "checkpoints").glob("*/hf"))
     assert (saved / "chat_template.jinja").read_text() == template.read_text()
     assert json.loads((saved / "rlsys.json").read_text())["template_args"] == {"manner": "briefly"}

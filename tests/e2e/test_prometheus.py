@@ -72,11 +72,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, flo
     with prometheus(folder, root / "ray" / "prom_metrics_service_discovery.json") as api:
         started = time.time()
         dashboard = f"cluster.dashboard_port={free_port()}"
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "launch", "train", "quickstart", *SHORT, dashboard, "--run-dir", str(folder / "q1")],
             cwd=ROOT, env={**os.environ, **fast}, capture_output=True, text=True, timeout=1200,
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert result.returncode == 0, result.stdout + result.stderr
         yield api, started, time.time(), folder / "q1"
     with suppress(OSError):
         shutil.rmtree(root)
@@ -85,8 +85,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, flo
 def test_what_is_exported_is_the_table(scraped: tuple[str, float, float, Path]) -> None:
     api, started, ended, _ = scraped
     series = ask(api, "series", **{"match[]": '{__name__=~"ray_rlsys_.+"}', "start": started, "end": ended})
-    assert {each["__name__"] for each in series} == {metric.exported for metric in EXPORTED}
-    assert {each["run"] for each in series} == {"q1"}  # the run directory
+    assert {labels["__name__"] for labels in series} == {metric.exported for metric in EXPORTED}
+    assert {labels["run"] for labels in series} == {"q1"}  # the run directory
     assert len(series) <= sum(metric.series for metric in EXPORTED)
 
 
@@ -95,11 +95,11 @@ def test_every_expression_answers(scraped: tuple[str, float, float, Path]) -> No
     expressions = [query.replace("$run", "q1").replace("$window", "30s") for query in QUERIES]
     silent = []
     for expression in expressions:
-        found = ask(api, "query_range", query=expression, start=started, end=ended, step=2)["result"]
-        numbers = [float(value) for each in found for _, value in each["values"]]
+        curves = ask(api, "query_range", query=expression, start=started, end=ended, step=2)["result"]
+        numbers = [float(value) for curve in curves for _, value in curve["values"]]
         if not [number for number in numbers if number == number]:
             silent.append(expression)
-    assert [each for each in silent if ONLY_WITH_GPUS not in each] == []
+    assert [query for query in silent if ONLY_WITH_GPUS not in query] == []
 
 
 def test_a_healthy_run_raises_no_alert(scraped: tuple[str, float, float, Path]) -> None:
@@ -107,12 +107,12 @@ def test_a_healthy_run_raises_no_alert(scraped: tuple[str, float, float, Path]) 
     rules = ask(api, "rules")["groups"][0]["rules"]
     assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(alerts(), "ok")
     firing = ask(api, "query_range", query='ALERTS{alertstate="firing"}', start=started, end=ended, step=2)
-    assert [each["metric"]["alertname"] for each in firing["result"] if "run" in each["metric"]] == []
+    assert [alert["metric"]["alertname"] for alert in firing["result"] if "run" in alert["metric"]] == []
 
 
 def test_two_trackers_have_every_step_of_the_run(scraped: tuple[str, float, float, Path]) -> None:
     steps, folder = list(range(1, 19)), scraped[-1]
     assert [row["step"] for row in wandb_file.rows(folder) if "time/step" in row] == steps
-    shown = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0}).Reload()
-    assert [each.step for each in shown.Scalars("time/step")] == steps
-    assert "reward/mean" in shown.Tags()["scalars"] and "samples/text_summary" in shown.Tags()["tensors"]
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0}).Reload()
+    assert [event.step for event in events.Scalars("time/step")] == steps
+    assert "reward/mean" in events.Tags()["scalars"] and "samples/text_summary" in events.Tags()["tensors"]

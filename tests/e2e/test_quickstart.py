@@ -33,9 +33,9 @@ def rl_rows(run: Path) -> list[dict[str, Any]]:
 
 
 def test_the_policy_learns(run: Path) -> None:
-    done = summary(run)
-    assert (done["status"], done["steps"]) == ("done", 162)
-    before, after = done["eval"]["before"]["sampled"], done["eval"]["after"]["sampled"]
+    run_summary = summary(run)
+    assert (run_summary["status"], run_summary["steps"]) == ("done", 162)
+    before, after = run_summary["eval"]["before"]["sampled"], run_summary["eval"]["after"]["sampled"]
     assert before < 0.65
     assert after > before + 0.15
     supervised = [row["loss/nll"] for row in rows(run) if row["stage"] == "sft"]
@@ -61,8 +61,8 @@ def test_every_prompt_is_accounted_for(run: Path) -> None:
     assert prompts["dispatched"] == 12 * 32 == prompts["trained"] + prompts["filtered"]
     assert prompts["failed"] == prompts["in_flight"] == 0
     assert ledger(surviving(read_journal(run / "journal.jsonl"))).problems == ()
-    done = rlsys("audit", str(run))
-    assert (done.code, done.output.count("ok ")) == (0, 9), done.output
+    result = rlsys("audit", str(run))
+    assert (result.code, result.output.count("ok ")) == (0, 9), result.output
 
 
 def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
@@ -76,8 +76,8 @@ def test_trajectories_are_readable_and_token_exact(run: Path) -> None:
     for t in two_calls[:20]:
         roles = [message["role"] for message in t["prompt"] + t["messages"]]
         assert roles == ["user", *["assistant", "user"] * 2, "assistant"]
-        said = [message["content"] for message in t["messages"] if message["role"] == "assistant"]
-        assert [tokenizer.decode(ids) for ids in t["token_ids"]] == said
+        texts = [message["content"] for message in t["messages"] if message["role"] == "assistant"]
+        assert [tokenizer.decode(ids) for ids in t["token_ids"]] == texts
         assert t["reward"] == pytest.approx(sum(t["parts"].values()))
         assert t["num_tokens"] == sum(map(len, t["token_ids"]))
         logprobs = [unpack_floats(turn) for turn in t["logprobs"]]
@@ -107,10 +107,10 @@ def test_what_the_run_left_behind_is_scored_again_to_the_same_rewards(run: Path,
         output = tmp_path / step.name
         result = rlsys("score", "quickstart", "--input", str(step), "--output", str(output))
         assert result.code == 0, result.output[-3000:]
-        again = records(output)
+        rescored = records(output)
         before = records(step)
         assert len(before) == 32 * 8
-        assert [(each["reward"], each["parts"]) for each in again] == [(t["reward"], t["parts"]) for t in before]
+        assert [(t["reward"], t["parts"]) for t in rescored] == [(t["reward"], t["parts"]) for t in before]
 
 
 def test_the_seconds_and_the_tokens_of_a_row_add_up(run: Path) -> None:
@@ -143,13 +143,13 @@ def test_the_account_of_sampled_tokens_closes(run: Path) -> None:
 
 
 def test_of_a_healthy_run_nothing_bad_is_said_and_its_evaluations_are_kept(run: Path) -> None:
-    done = summary(run)
-    assert done["health"] == []
-    assert done["eval"]["measure"] == {"before": "accuracy", "after": "accuracy"}
-    assert done["eval"]["failures"]["after"] == {"greedy": 0, "sampled": 0}
+    run_summary = summary(run)
+    assert run_summary["health"] == []
+    assert run_summary["eval"]["measure"] == {"before": "accuracy", "after": "accuracy"}
+    assert run_summary["eval"]["failures"]["after"] == {"greedy": 0, "sampled": 0}
     lines = records(run / "evaluations.jsonl")
     assert [(line["when"], line["step"]) for line in lines] == [("before", 150), ("after", 162)]
-    assert round(lines[1]["sampled/accuracy"], 4) == done["eval"]["after"]["sampled"]
+    assert round(lines[1]["sampled/accuracy"], 4) == run_summary["eval"]["after"]["sampled"]
 
 
 def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) -> None:
@@ -169,10 +169,10 @@ def test_checkpoints_are_hugging_face_folders_and_wandb_is_offline(run: Path) ->
 
 
 def test_a_finished_run_says_so_and_more_is_refused_for_another_seed(run: Path) -> None:
-    again = rlsys("train", "quickstart", "--run-dir", str(run), *SHRUNKEN)
-    assert (again.code, "is finished" in again.output) == (0, True)
-    other = rlsys("train", "quickstart", "--run-dir", str(run), "seed=7", *SHRUNKEN)
-    assert (other.code, "seed=0, not 7" in other.output) == (2, True)
+    rerun = rlsys("train", "quickstart", "--run-dir", str(run), *SHRUNKEN)
+    assert (rerun.code, "is finished" in rerun.output) == (0, True)
+    other_seed = rlsys("train", "quickstart", "--run-dir", str(run), "seed=7", *SHRUNKEN)
+    assert (other_seed.code, "seed=0, not 7" in other_seed.output) == (2, True)
 
 
 def test_eval_plays_a_file_in_gsm8k_format_from_the_checkpoint(run: Path, tmp_path: Path) -> None:

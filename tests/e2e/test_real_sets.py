@@ -44,21 +44,21 @@ def test_nine_sets_with_a_summariser_and_against_zero_shot(tmp_path: Path) -> No
     assert zero.code == 0, zero.output[-3000:]
     with scripted(summarise) as judge:
         keys = [f"eval.judge.endpoint={judge.url}", "eval.judge.model=m"]
-        done = rlsys("eval", tiny, "--output", after, "--against", before, *keys)
-        assert done.code == 0, done.output[-3000:]
-        asked = [each["messages"][0]["content"] for each in judge.asked]
-    assert any(text.startswith("The following paragraph is the answer to the question.") for text in asked)
-    found: dict[str, Any] = json.loads(Path(after).read_text())
-    numbers = {name.removesuffix("/greedy"): play["metrics"] for name, play in found["plays"].items()}
-    assert len(numbers) == 9 and found["failures"] == dict.fromkeys(found["plays"], 0)
+        result = rlsys("eval", tiny, "--output", after, "--against", before, *keys)
+        assert result.code == 0, result.output[-3000:]
+        prompts = [request["messages"][0]["content"] for request in judge.asked]
+    assert any(text.startswith("The following paragraph is the answer to the question.") for text in prompts)
+    report: dict[str, Any] = json.loads(Path(after).read_text())
+    numbers = {name.removesuffix("/greedy"): play["metrics"] for name, play in report["plays"].items()}
+    assert len(numbers) == 9 and report["failures"] == dict.fromkeys(report["plays"], 0)
     right = {name: numbers[name]["accuracy"]["value"] for name in ("strategyqa", "crosswords", "wikidyk_r")}
     assert right == dict.fromkeys(right, 1.0)
     assert numbers["proscript"]["constraints_pooled"] == numbers["proscript"]["accuracy"] | {"count": 2.0}
     assert numbers["blocks_plan"]["accuracy"]["value"] == 0 and "by_rules" in numbers["blocks_plan"]
     assert "by_rules" not in numbers["wikidyk_f"]  # of which no summary is asked
-    assert found["plays"]["blocks_verify/greedy"]["episodes_by_value"] == {"4": 2}
-    assert found["plays"]["strategyqa/greedy"]["paper"] == {"accuracy": 0.704}
-    assert found["groups"]["real/greedy"]["sets"] == 8
-    assert "real/greedy  mean" in done.output and f"against {before}: strategyqa/greedy 1.000" in done.output
+    assert report["plays"]["blocks_verify/greedy"]["episodes_by_value"] == {"4": 2}
+    assert report["plays"]["strategyqa/greedy"]["paper"] == {"accuracy": 0.704}
+    assert report["groups"]["real/greedy"]["sets"] == 8
+    assert "real/greedy  mean" in result.output and f"against {before}: strategyqa/greedy 1.000" in result.output
     assert rlsys("compare", before, after).code == 0
     assert left_behind() == []

@@ -50,12 +50,12 @@ def asked(family: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def test_problems_are_the_same_in_two_processes_with_different_hash_seeds() -> None:
-    made = []
+    outputs = []
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", PRINT, *HASHED]
-        made.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-    assert made[0] == made[1] and all(len(held_out) == 1 for _, held_out in json.loads(made[0]))
+        outputs.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert outputs[0] == outputs[1] and all(len(held_out) == 1 for _, held_out in json.loads(outputs[0]))
 
 
 def test_the_two_sides_have_no_question_in_common_whatever_seed_and_count() -> None:
@@ -97,8 +97,8 @@ def test_levels_of_the_curriculum_are_levels_of_the_environment() -> None:
 
 def test_no_level_has_the_settings_of_the_one_below() -> None:
     """Of all families; and the page says how many levels each has."""
-    own, page = runpy.run_path(PROGRAM), (ROOT / "docs" / "environments" / "reasoning-gym.md").read_text()
-    fields, highest = own["curriculum_fields"], own["highest_level"]
+    program, page = runpy.run_path(PROGRAM), (ROOT / "docs" / "environments" / "reasoning-gym.md").read_text()
+    fields, highest = program["curriculum_fields"], program["highest_level"]
     table = dict(re.findall(r"[|,] (\w+) (\d+|–)(?=,| \|)", page))
     assert table.keys() == FAMILIES.keys()
     for name in FAMILIES:
@@ -107,8 +107,8 @@ def test_no_level_has_the_settings_of_the_one_below() -> None:
                 highest(name)
             continue
         assert int(table[name]) == highest(name) + 1, name
-        found = [fields(name, level) for level in range(highest(name) + 1)]
-        assert all(one != other for one, other in pairwise(found)), name
+        settings = [fields(name, level) for level in range(highest(name) + 1)]
+        assert all(lower != upper for lower, upper in pairwise(settings)), name
         with pytest.raises(ValueError, match=f"highest level is {highest(name)}"):
             fields(name, highest(name) + 1)
 
@@ -152,11 +152,11 @@ def test_hostile_answers_cost_their_own_score_and_nothing_else(tmp_path: Path, m
 def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
     """Four problems of each: the task's answer, another task's, and what is no answer at all."""
     names = list(FAMILIES)
-    made = dict(zip(names, make_entries([Part(family=name, train=4) for name in names], 5), strict=True))
-    own = runpy.run_path(PROGRAM)["score"]  # of the library's answers, which are no policy's
+    by_family = dict(zip(names, make_entries([Part(family=name, train=4) for name in names], 5), strict=True))
+    library_score = runpy.run_path(PROGRAM)["score"]  # of the library's answers, which are no policy's
     right = {
-        (name, own({**asked(name, entry), "answer": entry["answer"]}))
-        for name, (entries, _) in made.items()
+        (name, library_score({**asked(name, entry), "answer": entry["answer"]}))
+        for name, (entries, _) in by_family.items()
         for entry in entries
         if entry["answer"]
     }
@@ -164,22 +164,22 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
 
     def here(name: str, entry: Mapping[str, Any], text: str) -> Scored:
         try:
-            return Scored(min(max(own({**asked(name, entry), "answer": text}), 0.0), 1.0), How.SCORER)
+            return Scored(min(max(library_score({**asked(name, entry), "answer": text}), 0.0), 1.0), How.SCORER)
         except Exception:
             return Scored(0.0, How.UNSCORABLE)
 
     async def compare(scorer: GymScorer) -> list[tuple[str, Scored, Scored]]:
         """The answer and a space, which is not the answer word for word: what the sandbox gives it, and what we do."""
-        found = []
-        for name, (entries, _) in made.items():
+        triples = []
+        for name, (entries, _) in by_family.items():
             if not FAMILIES[name].compares and entries[0]["answer"]:
                 text = entries[0]["answer"] + " "
-                found.append((name, await scorer.score(asked(name, entries[0]), text), here(name, entries[0], text)))
-        return found
+                triples.append((name, await scorer.score(asked(name, entries[0]), text), here(name, entries[0], text)))
+        return triples
 
     async def judge(scorer: GymScorer) -> list[str]:
         lenient: list[str] = []
-        for name, (entries, _) in made.items():
+        for name, (entries, _) in by_family.items():
             for text in () if FAMILIES[name].compares else (*WRONG, *[entry["answer"] or "" for entry in entries[:1]]):
                 scores = [(await scorer.score(asked(name, entry), text)).value for entry in entries]
                 accepted = sum(score > 0.999 for score in scores)
@@ -187,9 +187,9 @@ def test_every_family_gives_its_own_answer_one_and_others_less() -> None:
                     lenient.append(f"{name} accepts {text!r} for {accepted} of {len(entries)} problems")
         return lenient
 
-    both = in_scorer(compare, SandboxConfig(workers=2, timeout_s=10.0))
-    assert [each for each in both if each[1] != each[2]] == []
-    assert sum(there == Scored(1.0, How.SCORER) for _, there, _ in both) > len(both) / 2
+    comparisons = in_scorer(compare, SandboxConfig(workers=2, timeout_s=10.0))
+    assert [triple for triple in comparisons if triple[1] != triple[2]] == []
+    assert sum(sandbox_score == Scored(1.0, How.SCORER) for _, sandbox_score, _ in comparisons) > len(comparisons) / 2
     assert in_scorer(judge, SandboxConfig(workers=2, timeout_s=10.0)) == []
 
 
@@ -200,11 +200,11 @@ def test_sampled_answers_become_right_by_the_scorers_scores(tmp_path: Path) -> N
     entry = {"question": "q", "answer": "1 + 2", "metadata": {"numbers": [1, 2], "target": 3}}
     in_scorer(lambda scorer: scorer.score(asked("countdown", entry), "2 + 1"))  # skips where there is no sandbox
     seed = ["seed=101", "env.seed=101"]  # none of the study's
-    done = rlsys("train", "worlds/reasoning_gym", "--run-dir", str(tmp_path / "run"), *seed, deadline_s=1200)
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", "worlds/reasoning_gym", "--run-dir", str(tmp_path / "run"), *seed, deadline_s=1200)
+    assert result.code == 0, result.output[-3000:]
     lines = records(tmp_path / "run" / "evaluations.jsonl")
     before, after = (
-        next(each for each in lines if (each["stage"], each["when"]) == ("rl", when)) for when in ("before", "after")
+        next(line for line in lines if (line["stage"], line["when"]) == ("rl", when)) for when in ("before", "after")
     )
     aiw, family = (f"accuracy_by_level/{name} 0" for name in ("aiw", "family_relationships"))
     assert after[f"sampled/{aiw}"] > max(before[f"sampled/{aiw}"] + 0.2, 0.7)

@@ -36,12 +36,12 @@ def test_a_filter_a_group_and_a_trajectory_are_a_click_apart_and_each_is_a_link(
     opened.page.press("#filter", "Enter")
     opened.wait("#columns :text('↓')")
     opened.wait_text("#found", r"\d+ of 102")
-    tokens = [int(each) for each in opened.texts("#shelf .row .cell:nth-child(9)")]
+    tokens = [int(text) for text in opened.texts("#shelf .row .cell:nth-child(9)")]
     assert tokens == sorted(tokens, reverse=True) and 0 < len(tokens) < 24
     assert set(opened.texts("#shelf .row .cell:nth-child(2)")) <= {"2", "3"}
     opened.page.locator("#shelf .row").first.click()
     opened.wait("#episode .card.model")
-    kinds = [each.get_attribute("class") for each in opened.page.locator("#episode .card").all()]
+    kinds = [card.get_attribute("class") for card in opened.page.locator("#episode .card").all()]
     assert kinds == ["card prompt", "card prompt", "card model", "card result", "card model"]
     assert opened.text("#episode .call") == "<calculator>3 * 9</calculator>"
     assert len(opened.text("#episode .finding")) == 7
@@ -67,12 +67,12 @@ def test_what_is_paid_but_wrong_is_a_click_away(visit: Any, report: str) -> None
 def test_tokens_take_the_colour_of_what_is_asked_and_make_the_text(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t/step-000003:6.1")
     opened.wait("#episode .card.model")
-    said = opened.page.locator("#episode .card.model .text").all_inner_texts()
+    texts = opened.page.locator("#episode .card.model .text").all_inner_texts()
     for name in ("log-prob", "version", "trained", "advantage"):
         opened.page.click(f"#episode .choice button:text-is('{name}')")
         opened.wait(f"#episode button[aria-pressed=true]:text-is('{name}')")
-        drawn = ["".join(each.locator("span").all_inner_texts()) for each in opened.page.locator(".tokens").all()]
-        assert [text.replace("·", "") for text in drawn] == [said[0], f"{said[1]}<|end|>"]
+        blocks = ["".join(block.locator("span").all_inner_texts()) for block in opened.page.locator(".tokens").all()]
+        assert [text.replace("·", "") for text in blocks] == [texts[0], f"{texts[1]}<|end|>"]
         colours = opened.page.evaluate(
             "[...new Set([...document.querySelectorAll('.tokens span')].map(e => e.style.backgroundColor))].length"
         )
@@ -83,7 +83,7 @@ def test_tokens_take_the_colour_of_what_is_asked_and_make_the_text(visit: Any, r
 def test_keys_lead_through_the_list(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t?step=2&sort=sequence")
     opened.wait("#shelf .row")
-    for keys, found in (
+    for keys, title in (
         ("j Enter", "step-000002:3.1"),
         ("j", "step-000002:3.2"),
         ("n", "step-000002:4.0"),
@@ -91,7 +91,7 @@ def test_keys_lead_through_the_list(visit: Any, report: str) -> None:
     ):
         for key in keys.split():
             opened.page.keyboard.press(key)
-        opened.wait(f"#episode h2:text-is('{found}')")
+        opened.wait(f"#episode h2:text-is('{title}')")
     opened.page.keyboard.press("t")  # the list is where it was left
     opened.wait("#shelf .row.current:has-text('3.3')")
     opened.page.keyboard.press("Enter")
@@ -116,8 +116,8 @@ def test_keys_lead_through_the_list(visit: Any, report: str) -> None:
 def test_words_are_looked_for_in_all_texts(visit: Any, report: str, query: str, count: int | None) -> None:
     opened = visit(f"{report}#t?{query}")
     opened.wait_text("#found", r"\d+ of 102")
-    found = int(opened.text("#found").split()[0])
-    assert 0 < found < 102 if count is None else found == count
+    matches = int(opened.text("#found").split()[0])
+    assert 0 < matches < 102 if count is None else matches == count
     assert opened.faults() == []
 
 
@@ -135,7 +135,7 @@ def test_ten_thousand_trajectories_open(visit: Any, tmp_path: Path) -> None:
     opened.go("#t?q=9 cards each, therefore")
     opened.wait_text("#found", r"[1-9][\d,]* of 9,998")
     seconds.append(time.perf_counter() - begin)
-    print("list, trajectory, search after", [round(each, 2) for each in seconds], "s")
+    print("list, trajectory, search after", [round(elapsed, 2) for elapsed in seconds], "s")
     assert opened.page.evaluate("document.querySelectorAll('*').length") < 2_000
     assert opened.faults() == []
 
@@ -143,7 +143,7 @@ def test_ten_thousand_trajectories_open(visit: Any, tmp_path: Path) -> None:
 def test_charts_zoom_together_and_a_click_on_a_step_opens_its_trajectories(visit: Any, report: str) -> None:
     opened = visit(report)
     ranges = "[...charts.values()].map(({plot}) => [plot.scales.x.min, plot.scales.x.max].map(Math.round).join())"
-    whole = opened.page.evaluate(ranges)
+    full_ranges = opened.page.evaluate(ranges)
     box = opened.page.locator(".u-over").first.bounding_box()
     middle = box["y"] + box["height"] / 2
     opened.page.mouse.move(box["x"] + box["width"] / 4, middle)
@@ -155,7 +155,7 @@ def test_charts_zoom_together_and_a_click_on_a_step_opens_its_trajectories(visit
     assert len(set(zoomed)) == 1 and zoomed[0] == "62,123"  # a quarter and half of the way from 1 to 245
     opened.page.mouse.dblclick(box["x"] + 20, middle)
     opened.page.wait_for_timeout(400)  # neither of its clicks is one on a step
-    assert opened.page.evaluate(ranges) == whole and "#t" not in opened.page.url
+    assert opened.page.evaluate(ranges) == full_ranges and "#t" not in opened.page.url
     opened.page.click("#axes button:text-is('hours')")
     assert opened.page.evaluate("charts.get('reward').plot.data[0].at(-1)") == pytest.approx(
         245 * 0.45 / 3600, abs=1e-5
@@ -170,12 +170,12 @@ def test_what_is_drawn_is_what_was_measured(visit: Any, report: str) -> None:
     """A missing value is a gap; a step that another series has alone is none. Stacked areas are sums."""
     opened = visit(report)
     chart = {"series": [{"label": "a", "x": [1, 2, 3], "y": [1, None, 3]}, {"label": "b", "x": [2, 9], "y": [5, 7]}]}
-    found = opened.page.evaluate("chart => aligned(chart)", chart)
-    assert found["xs"] == [1, 2, 3, 9]
-    assert found["series"][0]["y"] == [1, None, 3, None] and found["series"][1]["y"] == [None, 5, None, 7]
+    plot = opened.page.evaluate("chart => aligned(chart)", chart)
+    assert plot["xs"] == [1, 2, 3, 9]
+    assert plot["series"][0]["y"] == [1, None, 3, None] and plot["series"][1]["y"] == [None, 5, None, 7]
     kinds = "chart => aligned(chart).series[0].y.map(value => value === null ? 'gap' : typeof value)"
     assert opened.page.evaluate(kinds, chart) == ["number", "gap", "number", "undefined"]
-    stacked = {"stacked": True, "series": [{**each, "x": [1, 2], "y": [1, 2]} for each in chart["series"]]}
+    stacked = {"stacked": True, "series": [{**series, "x": [1, 2], "y": [1, 2]} for series in chart["series"]]}
     assert opened.page.evaluate("chart => plan(chart).data", stacked) == [[1, 2], [2, 4], [1, 2]]
     logs = {"log": True, "series": [{"label": "a", "x": [1, 2], "y": [0, 1e-6]}]}
     assert opened.page.evaluate("chart => aligned(chart).series[0].y", logs) == [None, 1e-6]
@@ -194,8 +194,8 @@ def test_numbers_and_characters_are_decoded_as_they_were_written(visit: Any, rep
         "pieces => tokenTexts([1, 2, 3, 9], new Map(pieces))", [[1, "the"], [2, "\xe6\xbc"], [3, "\xa2"]]
     )
     assert texts == ["the", "", "漢", "⟨9⟩"]
-    shown = opened.page.evaluate("shown('a\\u202eb\\x1b\\n\\t\\u200d\\u{e0041}\\ud800')")
-    assert shown == "a⟨RLO⟩b␛\n\t⟨ZWJ⟩⟨U+E0041⟩⟨U+D800⟩"
+    escaped = opened.page.evaluate("shown('a\\u202eb\\x1b\\n\\t\\u200d\\u{e0041}\\ud800')")
+    assert escaped == "a⟨RLO⟩b␛\n\t⟨ZWJ⟩⟨U+E0041⟩⟨U+D800⟩"
     assert opened.page.evaluate("offsetAt('a\\u{1f600}b', 2)") == 3
     calls = {"x <a>1</a> <search>q</search> ": "search", "<a>1</a> x": None, "</a>": None, "<b></a>": None}
     for text, name in calls.items():
@@ -206,12 +206,12 @@ def test_layers_over_a_hidden_one_lie_on_those_that_are_shown(visit: Any, report
     opened = visit(report)
     tops = "charts.get('seconds').plot.series.map((own, at) => [own, at]).filter(([own, at]) => at && own.show)"
     tops += ".map(([own, at]) => charts.get('seconds').plot.data[at][50])"
-    whole = opened.page.evaluate(tops)
+    heights = opened.page.evaluate(tops)
     opened.page.locator("[data-chart=seconds] .legend button").first.click()
-    lowest = whole[-1]
-    assert opened.page.evaluate(tops) == pytest.approx([each - lowest for each in whole[:-1]])
+    lowest = heights[-1]
+    assert opened.page.evaluate(tops) == pytest.approx([height - lowest for height in heights[:-1]])
     opened.page.locator("[data-chart=seconds] .legend button").first.click()
-    assert opened.page.evaluate(tops) == pytest.approx(whole)
+    assert opened.page.evaluate(tops) == pytest.approx(heights)
     assert opened.faults() == []
 
 
@@ -237,20 +237,20 @@ def test_terms_of_a_filter(visit: Any, report: str) -> None:
     opened.page.evaluate(
         "columns => Object.assign(store, {columns: new Map(Object.entries(columns)), size: 4}) && 0", columns
     )
-    found = {term: opened.page.evaluate("term => filterColumns(readFilter(term))", term) for term in TERMS}
-    assert found == TERMS
+    matches = {term: opened.page.evaluate("term => filterColumns(readFilter(term))", term) for term in TERMS}
+    assert matches == TERMS
 
 
 def test_the_list_shows_the_question_and_the_last_message(visit: Any, report: str) -> None:
     opened = visit(f"{report}#t?sort=-reward")
     opened.page.wait_for_function("[...listed.rows.keys()].every(place => store.told.has(place))")
     place = opened.page.evaluate("[...listed.rows.keys()][2]")
-    told = opened.page.evaluate(
+    expected = opened.page.evaluate(
         "place => store.episode(place).then(e => [e.task.question, e.messages.at(-1).content])", place
     )
     row = opened.page.locator("#shelf .row").nth(2)
-    question, said = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
-    assert question and told[0].startswith(question.strip()[:40]) and told[1].endswith(said.strip()[-20:])
+    question, message = (row.locator(f".cell:nth-child({at})").inner_text() for at in (4, 14))
+    assert question and expected[0].startswith(question.strip()[:40]) and expected[1].endswith(message.strip()[-20:])
     assert opened.faults() == []
 
 
@@ -287,9 +287,9 @@ def test_a_phone_shows_the_name_of_the_run_and_no_wider_page(visit: Any, report:
     assert opened.page.locator("h1").evaluate(inside)
     if link == "#t":
         opened.wait("#shelf .row")
-        shown = [each.inner_text() for each in opened.page.locator("#columns .cell:visible").all()]
-        assert shown == ["step", "task", "episode", "reward", "right"]
+        headers = [cell.inner_text() for cell in opened.page.locator("#columns .cell:visible").all()]
+        assert headers == ["step", "task", "episode", "reward", "right"]
     if not link:
         lines = "e => e.getClientRects().length && Math.round(e.getBoundingClientRect().height / 19)"
-        assert max(each.evaluate(lines) for each in opened.page.locator(".table th:visible").all()) <= 3
+        assert max(cell.evaluate(lines) for cell in opened.page.locator(".table th:visible").all()) <= 3
     assert opened.faults() == []

@@ -72,8 +72,8 @@ def empty(folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", [finished, crashed, resumed, four_seeds, empty])
 def test_every_kind_of_run_has_a_page(visit: Any, tmp_path: Path, kind: Callable[[Path], Any]) -> None:
-    made = kind(tmp_path / "run")
-    report = write_report(made if isinstance(made, list) else [made], tmp_path / "report.html")
+    runs = kind(tmp_path / "run")
+    report = write_report(runs if isinstance(runs, list) else [runs], tmp_path / "report.html")
     opened = visit((tmp_path / "report.html").as_uri())
     assert opened.texts(".tile .value") == [tile["value"] for tile in report["tiles"]]
     assert opened.texts(".verdict .finding-text") == [run["verdict"]["text"].strip() for run in report["runs"]]
@@ -108,17 +108,17 @@ RIGHT_WITH_MOST_TURNS = """(() => {
 
 @pytest.mark.skipif(PICTURES not in os.environ, reason=f"{PICTURES} names no run directories: pictures of docs stay")
 def test_pictures_for_the_docs(visit: Any, tmp_path: Path) -> None:
-    folders = [Path(each) for each in os.environ[PICTURES].split(":")]
+    folders = [Path(folder) for folder in os.environ[PICTURES].split(":")]
     write_report(folders[:1], tmp_path / "one.html")
     write_report(folders, tmp_path / "all.html")
-    one, compared = (visit((tmp_path / name).as_uri()) for name in ("one.html", "all.html"))
-    episode = one.page.evaluate(RIGHT_WITH_MOST_TURNS)
-    take(one, "#", "report-first-screen")
-    take(one, f"#t/{episode}", "report-viewer", "#episode .card.model", "log-prob")
-    take(one, f"#g/{episode.rpartition('.')[0]}", "report-group", "#group .sibling")
+    single, compared = (visit((tmp_path / name).as_uri()) for name in ("one.html", "all.html"))
+    episode = single.page.evaluate(RIGHT_WITH_MOST_TURNS)
+    take(single, "#", "report-first-screen")
+    take(single, f"#t/{episode}", "report-viewer", "#episode .card.model", "log-prob")
+    take(single, f"#g/{episode.rpartition('.')[0]}", "report-group", "#group .sibling")
     compared.page.set_viewport_size({"width": 1400, "height": 1000})
     take(compared, "#", "report-compare")
-    assert [*one.faults(), *compared.faults()] == []
+    assert [*single.faults(), *compared.faults()] == []
 
 
 def take(opened: Opened, link: str, name: str, selector: str = ".chart canvas", colour: str | None = None) -> None:
@@ -157,19 +157,19 @@ def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, 
         connection.putheader(name, value)
     connection.endheaders()
     response = connection.getresponse()
-    found = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+    answer = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
     connection.close()
-    return found
+    return answer
 
 
 def test_the_server_answers_those_with_the_link_alone(served: tuple[Path, str]) -> None:
     _, url = served
-    own = url.removeprefix("http://")
+    address = url.removeprefix("http://")
     status, headers, _ = ask(url, f"/{TOKEN}/")
     assert status == 200 and headers["cache-control"] == "no-store"
     assert "connect-src 'self'" in headers["content-security-policy"]
-    assert ask(url, f"/{TOKEN}/", Origin=f"http://{own}")[0] == 200
-    assert ask(url, f"/{TOKEN}/", Host=f"localhost:{own.rpartition(':')[2]}")[0] == 200
+    assert ask(url, f"/{TOKEN}/", Origin=f"http://{address}")[0] == 200
+    assert ask(url, f"/{TOKEN}/", Host=f"localhost:{address.rpartition(':')[2]}")[0] == 200
     refused: list[tuple[str, dict[str, str]]] = [
         ("/", {}),
         ("/wrong/", {}),
@@ -182,13 +182,13 @@ def test_the_server_answers_those_with_the_link_alone(served: tuple[Path, str]) 
         (f"/{TOKEN}/", {"Host": "evil.example"}),
         (f"/{TOKEN}/", {"Host": "[::1"}),
         ("/", {"Host": f"127.0.0.1/{TOKEN}/"}),
-        (f"/{TOKEN}/", {"Host": f"127.0.0.1.evil.example:{own.rpartition(':')[2]}"}),
+        (f"/{TOKEN}/", {"Host": f"127.0.0.1.evil.example:{address.rpartition(':')[2]}"}),
         (f"/{TOKEN}/", {"Origin": "http://evil.example"}),
         (f"/{TOKEN}/", {"Origin": "null"}),
         (f"/{TOKEN}/", {"Origin": "http://127.0.0.1:1"}),
     ]
     assert [
-        (path, given, ask(url, path, **given)[0]) for path, given in refused if ask(url, path, **given)[0] != 403
+        (path, extra, ask(url, path, **extra)[0]) for path, extra in refused if ask(url, path, **extra)[0] != 403
     ] == []
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
         assert ask(url, f"/{TOKEN}/", method)[0] == 403
@@ -216,7 +216,7 @@ def test_the_page_follows_a_run_and_what_a_resume_drops_is_gone(visit: Any, serv
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(rows[7] + b'{"step": 9, "sta')
     opened.wait_text("h1", "8 rows")
-    assert [each for each in opened.requests if not each.startswith(f"{url}/{TOKEN}/")] == []
+    assert [request for request in opened.requests if not request.startswith(f"{url}/{TOKEN}/")] == []
     assert opened.console == [] and opened.page.evaluate("violations") == []
 
 

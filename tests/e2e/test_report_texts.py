@@ -44,7 +44,7 @@ def look_at_everything(opened: Opened) -> None:
 
 
 def hostile_report(folder: Path, groups: int = 12) -> Path:
-    """One text in each name that stands alone, all of them in each text that may be long."""
+    """A report page with a hostile text in every name, and with all hostile texts in every longer text."""
     return Path(
         make_page(folder, [HOSTILE[3]], text=EVERYTHING, task_names=HOSTILE, steps=4, groups=groups, siblings=2)[
             len("file://") :
@@ -56,8 +56,8 @@ def test_texts_that_would_run_are_texts(visit: Any, tmp_path: Path) -> None:
     opened = visit(hostile_report(tmp_path).as_uri())
     look_at_everything(opened)
     assert opened.faults() == []
-    shown = opened.page.evaluate("document.body.textContent")
-    assert not set(shown) & set("\u202e\u2066\x1b\x07\u200b\ufeff")
+    text = opened.page.evaluate("document.body.textContent")
+    assert not set(text) & set("\u202e\u2066\x1b\x07\u200b\ufeff")
 
 
 def test_the_last_test_can_fail(visit: Any, tmp_path: Path) -> None:

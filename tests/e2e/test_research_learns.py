@@ -11,8 +11,8 @@ from tests.made import records
 @pytest.mark.slow
 def test_the_reward_alone_teaches_a_second_search(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys("train", "research/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", "research/tiny", "--run-dir", str(run), "seed=100", "env.seed=100")  # the study has 0 to 4
+    assert result.code == 0, result.output[-3000:]
     rows = records(run / "evaluations.jsonl")
     before, after = (next(row for row in rows if row["stage"] == stage) for stage in ("before", "test"))
     assert after["research/greedy/exact_match"] > before["research/greedy/exact_match"] + 0.4

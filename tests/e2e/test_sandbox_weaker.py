@@ -97,8 +97,8 @@ def test_the_weaker_mode_ends_what_does_not_end(forbidden: None) -> None:
         "import sympy; sympy.factorint(12)",
     ]
     results = asyncio.run(_weaker(codes))
-    wanted = [Outcome.TIMEOUT, Outcome.TIMEOUT, Outcome.MEMORY, Outcome.OUTPUT, Outcome.OK]
-    assert [result.outcome for result in results] == wanted
+    expected = [Outcome.TIMEOUT, Outcome.TIMEOUT, Outcome.MEMORY, Outcome.OUTPUT, Outcome.OK]
+    assert [result.outcome for result in results] == expected
     assert results[-1].text == "{2: 2, 3: 1}"
 
 

@@ -24,10 +24,10 @@ def test_what_is_graded_elsewhere_keeps_its_place_and_a_hang_is_a_wrong_answer(
     lines.insert(4, boxed(HANGS, "17"))
     lines.insert(5, boxed("x", HANGS))
     source = tmp_path / "in.jsonl"
-    source.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines))
+    source.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     assert run(["score", "long_cot", "rollout.grader_deadline_s=4", "--input", str(source)]) == 0
     out = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert out.pop(4)["reward"] == -10.0
     hung = out.pop(4)
     assert (hung["status"], hung["kind"], hung["line"]) == ("failure", "data", 6)
-    assert [each.get("reward") for each in out] == [2.0, -10.0, None] * 10
+    assert [result.get("reward") for result in out] == [2.0, -10.0, None] * 10

@@ -34,8 +34,8 @@ def kill_in_turn(run: Path, killed: list[psutil.Process]) -> None:
         while not due():
             time.sleep(0.05)
         # The command's process and the driver under it have one command line.
-        both = [each for each in psutil.process_iter(["cmdline"]) if str(run) in (each.info["cmdline"] or [])]
-        command = min(both, key=psutil.Process.create_time)
+        pair = [proc for proc in psutil.process_iter(["cmdline"]) if str(run) in (proc.info["cmdline"] or [])]
+        command = min(pair, key=psutil.Process.create_time)
         for process in command.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
                 if actor in " ".join(process.cmdline()):
@@ -51,9 +51,9 @@ def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its
     result = rlsys("train", CONFIG, "--run-dir", str(run), *SHORT, "env.retriever.guard.cache_size=0")
     assert result.code == 0, result.output[-3000:]
     assert len(killed) >= 3 and not any(process.is_running() for process in killed)  # the worker has an engine process
-    done = summary(run)
-    assert sorted(done["restarts"].values()) == [0, 1, 1]  # not the learner
-    assert (done["prompts"]["failed"], done["prompts"]["in_flight"]) == (0, 0)
+    run_summary = summary(run)
+    assert sorted(run_summary["restarts"].values()) == [0, 1, 1]  # not the learner
+    assert (run_summary["prompts"]["failed"], run_summary["prompts"]["in_flight"]) == (0, 0)
     journal = surviving(read_journal(run / "journal.jsonl"))
     assert ledger(journal).problems == ()
     assert any(isinstance(row, Dispatched) and row.attempt == 1 for row in journal), "no group was played again"
@@ -65,7 +65,7 @@ def test_a_searching_policy_trains_through_the_death_of_its_retriever_and_of_its
     searched = [t for t in played if any("<result>" in message["content"] for message in t["messages"])]
     assert searched, "no episode searched"
     for trajectory in searched:
-        said = [m for m in trajectory["messages"] if m["role"] == "tool"]
+        results = [m for m in trajectory["messages"] if m["role"] == "tool"]
         written = "".join(m["content"] for m in trajectory["messages"] if m["role"] == "assistant")
-        assert all(m["content"].startswith(" <result>\n") for m in said) and said[0]["content"] not in written
+        assert all(m["content"].startswith(" <result>\n") for m in results) and results[0]["content"] not in written
     assert left_behind() == []

@@ -22,9 +22,9 @@ CPUS = 3
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes; the first is the driver's alone."""
-    with nodes(2, shared=tmp_path_factory.mktemp("shared"), cpus=CPUS) as made:
-        made.fill(1, CPUS)
-        yield made
+    with nodes(2, shared=tmp_path_factory.mktemp("shared"), cpus=CPUS) as cluster:
+        cluster.fill(1, CPUS)
+        yield cluster
 
 
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,26 +34,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_folder_that_is_not_shared_is_one_line(cluster: Cluster) -> None:
     result = cluster.run(["python", "-m", "launch", "train", "quickstart", "--run-dir", "/tmp/run"])
     assert result.code == 2, result.output
-    told = (
+    error = (
         "rlsys: error: node 10.77.0.2: --run-dir /tmp/run: not the driver's folder there, expected one that all nodes"
     )
-    assert result.output.splitlines()[-1].startswith(told)
+    assert result.output.splitlines()[-1].startswith(error)
     assert "Traceback" not in result.output
 
 
 def test_a_corpus_that_a_node_lacks_is_one_line(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The questions are read by the driver alone."""
     passages = [{"id": f"{n}", "contents": f"The capital of country {n} is city {n}."} for n in range(8)]
-    asked = [{"question": f"What is the capital of country {n}?", "answers": [f"city {n}"]} for n in range(8)]
-    for name, records in (("corpus", passages), ("questions", asked)):
+    questions = [{"question": f"What is the capital of country {n}?", "answers": [f"city {n}"]} for n in range(8)]
+    for name, records in (("corpus", passages), ("questions", questions)):
         lines = "\n".join(map(json.dumps, records))
         cluster.sh(1, f"cat > /tmp/{name}.jsonl <<'END'\n{lines}\nEND")
     data = ["env.data=/tmp/questions.jsonl", "env.retriever.corpus=/tmp/corpus.jsonl", "stages.sft=null"]
     run = ["--run-dir", str(shared(tmp_path_factory) / "run")]
     result = cluster.run(["python", "-m", "launch", "train", "worlds/search", *data, *run])
     assert result.code == 2, result.output
-    told = "node 10.77.0.2: env.retriever.corpus='/tmp/corpus.jsonl': no such file or folder"
-    assert result.output.splitlines()[-1] == f"rlsys: error: {told}"
+    error = "node 10.77.0.2: env.retriever.corpus='/tmp/corpus.jsonl': no such file or folder"
+    assert result.output.splitlines()[-1] == f"rlsys: error: {error}"
 
 
 SEARCHING = """
@@ -109,10 +109,10 @@ def test_a_retriever_whose_node_dies_is_found_on_another(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_run_goes_on_when_the_node_of_its_retriever_dies(tmp_path: Path) -> None:
     """Ranks and engines need three CPUs and fit on the first node alone, the retriever needs one and fits on both."""
-    run, said = tmp_path / "run", tmp_path / "said"
+    run, log = tmp_path / "run", tmp_path / "said"
     short = ["stages.sft.steps=20", "stages.rl.steps=6", "stages.rl.loop.groups_per_step=8", "eval.tasks=4"]
     guard = ["env.retriever.guard.cache_size=0", "env.retriever.guard.attempts=30"]
-    with nodes(2, shared=tmp_path, cpus=8) as cluster, said.open("wb") as output:
+    with nodes(2, shared=tmp_path, cpus=8) as cluster, log.open("wb") as output:
         cluster.fill(1, cpus=2)
         cluster.fill(2, cpus=7)
         train = ["python", "-m", "launch", "train", "worlds/search", "--run-dir", str(run), *short, *guard]
@@ -120,14 +120,14 @@ def test_a_run_goes_on_when_the_node_of_its_retriever_dies(tmp_path: Path) -> No
         wait_for(lambda: steps_of(run, "rl") >= 1, driver)
         cluster.kill(2)
         cluster.free(1)  # room for the retriever
-        assert driver.wait(300) == 0, said.read_text()[-3000:]
-    assert re.search(r"retriever-[0-9a-f]+ is at http://10\.77\.0\.1:\d+ now", said.read_text())
-    done = summary(run)
-    assert done["status"] == "done" and done["prompts"]["failed"] == 0
+        assert driver.wait(300) == 0, log.read_text()[-3000:]
+    assert re.search(r"retriever-[0-9a-f]+ is at http://10\.77\.0\.1:\d+ now", log.read_text())
+    run_summary = summary(run)
+    assert run_summary["status"] == "done" and run_summary["prompts"]["failed"] == 0
     # Ray takes a while to see that the node is gone, and until then there is no place for it.
-    (restarts,) = [count for name, count in done["restarts"].items() if name.startswith("retriever")]
+    (restarts,) = [count for name, count in run_summary["restarts"].items() if name.startswith("retriever")]
     assert restarts >= 1
-    assert "\x1b" not in said.read_text()  # Ray tells of the node too, and colours nothing in a log
+    assert "\x1b" not in log.read_text()  # Ray tells of the node too, and colours nothing in a log
     assert max(row.get("tool/search/retries", 0) for row in rows(run)) > 0  # it was felt, and outlasted
 
 

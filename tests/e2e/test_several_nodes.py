@@ -58,18 +58,18 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_two_ranks_on_two_nodes_learn_what_they_learn_on_one(tmp_path: Path) -> None:
     """One CPU on each node: two ranks of one CPU cannot share it."""
-    there, here = tmp_path / "there", tmp_path / "here"
-    asked = recipe(tmp_path, SFT)
+    two_nodes, one_node = tmp_path / "there", tmp_path / "here"
+    config = recipe(tmp_path, SFT)
     with nodes(2, shared=tmp_path, cpus=1) as cluster:
-        far = cluster.run(["rlsys", "train", asked, "--run-dir", str(there)], timeout=240)
+        far = cluster.run(["rlsys", "train", config, "--run-dir", str(two_nodes)], timeout=240)
         assert far.code == 0, far.output
         assert "learner ranks: 0 on 10.77.0.1, 1 on 10.77.0.2" in far.output
         for node in (1, 2):
             assert "rlsys" not in cluster.sh(node, "ls /dev/shm")
-    near = rlsys("train", asked, "--run-dir", str(here))
+    near = rlsys("train", config, "--run-dir", str(one_node))
     assert near.code == 0, near.output
-    assert len(learned(there)) == 4 and all(learned(there)) and learned(there) == learned(here)
-    ours, theirs = weights(here), weights(there)
+    assert len(learned(two_nodes)) == 4 and all(learned(two_nodes)) and learned(two_nodes) == learned(one_node)
+    ours, theirs = weights(one_node), weights(two_nodes)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -89,10 +89,10 @@ def test_a_run_goes_on_without_the_node_of_an_engine_and_takes_it_back(how: str,
     """Three CPUs on each node: rank and engine on the first, whose driver lives on, an engine on what is left of the
     second."""
     run, output = tmp_path / "run", tmp_path / "output"
-    with nodes(2, shared=tmp_path, cpus=3) as cluster, output.open("wb") as said:
+    with nodes(2, shared=tmp_path, cpus=3) as cluster, output.open("wb") as log:
         cluster.fill(2, cpus=2)
         argv = ["rlsys", "train", recipe(tmp_path, RL), "--run-dir", str(run)]
-        driver = cluster.start(argv, output=said.fileno())
+        driver = cluster.start(argv, output=log.fileno())
         written = seen(run, lost=0.0)
         cluster.kill(2) if how == "killed" else cluster.cut(2)
         written = seen(run, lost=1.0, after=written)
@@ -115,18 +115,18 @@ def test_a_run_whose_rank_lost_its_node_for_good_goes_on_with_the_rank_that_is_l
     keys = SFT.replace("ranks: 2,", "ranks: 2, start_timeout_s: 20, max_restarts: 1,").replace(
         "steps: 4", "steps: 1000"
     )
-    asked = recipe(tmp_path, f"{keys}checkpoint: {{every: 2}}\ncluster: {{placement_timeout_s: 10}}\n")
-    with nodes(2, shared=tmp_path, cpus=1) as cluster, output.open("wb") as said:
-        driver = cluster.start(["rlsys", "train", asked, "--run-dir", str(run)], output=said.fileno())
+    config = recipe(tmp_path, f"{keys}checkpoint: {{every: 2}}\ncluster: {{placement_timeout_s: 10}}\n")
+    with nodes(2, shared=tmp_path, cpus=1) as cluster, output.open("wb") as log:
+        driver = cluster.start(["rlsys", "train", config, "--run-dir", str(run)], output=log.fileno())
         end = time.monotonic() + DEADLINE_S
         while not (run / "checkpoints" / "step-000004").is_dir() and time.monotonic() < end:
             time.sleep(0.2)
         cluster.kill(2)
         assert driver.wait(DEADLINE_S) == 1, output.read_text()
-        step = max(int(each.name.removeprefix("step-")) for each in (run / "checkpoints").glob("step-*"))
-        left = ["learner.ranks=1", f"stages.sft.steps={step + 3}"]
-        again = cluster.run(["rlsys", "train", asked, "--run-dir", str(run), "--resume", *left], timeout=DEADLINE_S)
-        assert again.code == 0, again.output
-    assert "learner.ranks=2 learner.zero_stage=2, now learner.ranks=1 learner.zero_stage=2" in again.output
+        step = max(int(folder.name.removeprefix("step-")) for folder in (run / "checkpoints").glob("step-*"))
+        changes = ["learner.ranks=1", f"stages.sft.steps={step + 3}"]
+        rerun = cluster.run(["rlsys", "train", config, "--run-dir", str(run), "--resume", *changes], timeout=DEADLINE_S)
+        assert rerun.code == 0, rerun.output
+    assert "learner.ranks=2 learner.zero_stage=2, now learner.ranks=1 learner.zero_stage=2" in rerun.output
     assert [row["step"] for row in rows(run)] == list(range(1, step + 4))
     assert summary(run)["status"] == "done" and summary(run)["learner"]["world_size"] == 1

@@ -56,19 +56,19 @@ def test_single_steps_are_played_and_counted_two_by_two(tmp_path: Path) -> None:
     recipe, output = write(tmp_path), tmp_path / "result.json"
     with scripted(lambda prompt: choice("it is so: true, yes, B", "stop")) as model, scripted(judge) as judges:
         command = ["eval", str(recipe), "--endpoint", model.url, "--model", "big", "--output", str(output)]
-        done = rlsys(*command, f"eval.judge.endpoint={judges.url}", "eval.judge.model=m")
-        asked = [each["messages"][0]["content"] for each in model.asked]
-    assert done.code == 0, done.output[-3000:]
-    found = json.loads(output.read_text())
-    assert found["failures"] == dict.fromkeys(found["plays"], 0) and len(found["plays"]) == 12
-    steps = found["steps"]["strategyqa_single/greedy"]
+        result = rlsys(*command, f"eval.judge.endpoint={judges.url}", "eval.judge.model=m")
+        prompts = [request["messages"][0]["content"] for request in model.asked]
+    assert result.code == 0, result.output[-3000:]
+    report = json.loads(output.read_text())
+    assert report["failures"] == dict.fromkeys(report["plays"], 0) and len(report["plays"]) == 12
+    steps = report["steps"]["strategyqa_single/greedy"]
     assert (steps["both"], steps["steps_alone"], steps["task_alone"], steps["neither"]) == (1, 1, 0, 0)
     assert (steps["single"], steps["whole"]) == (1.0, 0.5)
-    assert {name for name in found["steps"]} == {
+    assert {name for name in report["steps"]} == {
         f"{name}_single/greedy" for name in ("strategyqa", "crosswords", "proscript")
     }
-    crosswords = found["steps"]["crosswords_single/greedy"]
+    crosswords = report["steps"]["crosswords_single/greedy"]
     assert crosswords["steps_alone"] + crosswords["both"] == 2
-    assert any("What is two?" in text for text in asked) and any("Is two odd?" in text for text in asked)
-    assert "single steps of strategyqa/greedy: steps and task right 1, steps alone 1" in done.output
+    assert any("What is two?" in text for text in prompts) and any("Is two odd?" in text for text in prompts)
+    assert "single steps of strategyqa/greedy: steps and task right 1, steps alone 1" in result.output
     assert left_behind() == []

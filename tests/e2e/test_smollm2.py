@@ -34,7 +34,7 @@ CLOSE = 1e-3  # nats a token, in float32
 
 def letters(completions: Any, **kwargs: Any) -> list[float]:
     """The share of the letter e: siblings differ, so that there is something to learn."""
-    texts = ["".join(message["content"] for message in said) for said in completions]
+    texts = ["".join(message["content"] for message in completion) for completion in completions]
     return [text.count("e") / max(1, len(text)) for text in texts]
 
 
@@ -52,28 +52,28 @@ def test_its_template_renders_a_conversation_once_and_extends_it_token_by_token(
     text = renderer.tokenizer.decode(prompt)
     assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert text.endswith(f"<|im_start|>user\n{ASKED.content}<|im_end|>\n<|im_start|>assistant\n")
-    said = [*renderer.text_ids("Paris, 1 + 1 = 2."), renderer.tokenizer.eos_token_id]
+    token_ids = [*renderer.text_ids("Paris, 1 + 1 = 2."), renderer.tokenizer.eos_token_id]
     completion = Completion(
-        token_ids=said, logprobs=[-1.0] * len(said), text="Paris, 1 + 1 = 2.", stop=TurnStop.EOS,
-        spans=(VersionSpan(version=1, start=0, end=len(said)),),
+        token_ids=token_ids, logprobs=[-1.0] * len(token_ids), text="Paris, 1 + 1 = 2.", stop=TurnStop.EOS,
+        spans=(VersionSpan(version=1, start=0, end=len(token_ids)),),
     )  # fmt: skip
     reply = Message(role="user", content="And of Italy?")
     spoken = [ASKED, Message(role="assistant", content=completion.text)]
     continued = renderer.extend(prompt, completion, spoken, (reply,))
-    assert list(continued.context_ids[: len(prompt) + len(said)]) == [*prompt.tolist(), *said]
-    whole = renderer.tokenizer.apply_chat_template(
-        [{"role": each.role, "content": each.content} for each in (*spoken, reply)],
+    assert list(continued.context_ids[: len(prompt) + len(token_ids)]) == [*prompt.tolist(), *token_ids]
+    conversation = renderer.tokenizer.apply_chat_template(
+        [{"role": message.role, "content": message.content} for message in (*spoken, reply)],
         tokenize=False, add_generation_prompt=True,
     )  # fmt: skip
-    assert renderer.tokenizer.decode(continued.context_ids) == whole
+    assert renderer.tokenizer.decode(continued.context_ids) == conversation
 
 
 def test_a_list_of_tools_in_its_own_words(model: str) -> None:
     """Its template shows no tools and writes no calls: native is refused before anything starts, and hermes plays."""
-    done = rlsys("train", "worlds/tools", "--dry-run", f"model.path={model}")
-    assert done.code == 2 and "Traceback" not in done.output, done.output
-    last = done.output.strip().splitlines()[-1]
-    assert "chat template" in last and "env.protocol=hermes" in last, done.output
+    result = rlsys("train", "worlds/tools", "--dry-run", f"model.path={model}")
+    assert result.code == 2 and "Traceback" not in result.output, result.output
+    last = result.output.strip().splitlines()[-1]
+    assert "chat template" in last and "env.protocol=hermes" in last, result.output
 
     renderer = ChatRenderer(model)
     tools = [ToolEntry(name="calculator"), ToolEntry(function="envs.problems.errands.price", workers=1)]
@@ -82,28 +82,28 @@ def test_a_list_of_tools_in_its_own_words(model: str) -> None:
         '<tool_call>\n{"name": "calculator", "arguments": {"expression": "48 / 2"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "price", "arguments": {"item": "no lamp"}}\n</tool_call>'
     )
-    said = [f"Both at once.\n{calls}", "<answer>24</answer>"]
+    replies = [f"Both at once.\n{calls}", "<answer>24</answer>"]
 
     async def play() -> Trajectory:
         try:
-            return await episode(world, world.tasks("train")[0], said, renderer, plan=made.plan(max_context=2048))
+            return await episode(world, world.tasks("train")[0], replies, renderer, plan=made.plan(max_context=2048))
         finally:
             await world.close()
 
     played = asyncio.run(play())
     assert played.end is EpisodeEnd.ANSWERED
     assert played.state == {"calls": [{"name": "calculator", "ok": True}, {"name": "price", "ok": True}]}
-    assert [each.role for each in played.messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert [message.role for message in played.messages] == ["system", "user", "assistant", "user", "assistant"]
     assert '"calculator"' in played.messages[0].content and '"price"' in played.messages[0].content
     results = "<tool_response>\n24.0\n</tool_response>\n<tool_response>\nno such item\n</tool_response>"
     assert played.messages[3].content == results
-    whole = renderer.tokenizer.apply_chat_template(
-        [{"role": each.role, "content": each.content} for each in played.messages], tokenize=False
+    conversation = renderer.tokenizer.apply_chat_template(
+        [{"role": message.role, "content": message.content} for message in played.messages], tokenize=False
     )
-    seen = [token for turn in played.turns for token in (*turn.added_ids, *turn.completion.token_ids)]
-    assert seen == list(renderer.encode(whole.removesuffix("\n")))
+    context = [token for turn in played.turns for token in (*turn.added_ids, *turn.completion.token_ids)]
+    assert context == list(renderer.encode(conversation.removesuffix("\n")))
     (sample,) = sample_trajectory(played, 1.0)
-    ended = "".join(f"{text}<|im_end|>" for text in said)
+    ended = "".join(f"{text}<|im_end|>" for text in replies)
     assert renderer.decode(sample.token_ids[sample.loss_mask].tolist()) == ended
 
 
@@ -119,8 +119,8 @@ def test_packed_rows_and_the_tied_head_give_transformers_numbers(model: str) -> 
     assert plain.config.tie_word_embeddings
     with torch.no_grad():
         packed, _ = policy(*pack_ids([list(ids) for ids in texts], torch.device("cpu")), 1.0, 64)
-        found = [part[1:] for part in packed.split([len(ids) for ids in texts])]
-        for ids, ours in zip(texts, found, strict=True):
+        logps = [part[1:] for part in packed.split([len(ids) for ids in texts])]
+        for ids, ours in zip(texts, logps, strict=True):
             tokens = torch.tensor(ids)
             logp = plain(tokens.unsqueeze(0)).logits[0, :-1].log_softmax(-1)
             expected = logp.gather(1, tokens[1:].unsqueeze(1)).squeeze(1)
@@ -129,7 +129,7 @@ def test_packed_rows_and_the_tied_head_give_transformers_numbers(model: str) -> 
 
 def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys(
+    result = rlsys(
         "train", "quickstart", f"--run-dir={run}", f"model.path={model}", "stages.sft=null", "stages.rl.steps=2",
         "reward.name=functions", f"reward.functions={{{__name__}.letters: 1.0}}", "algorithm.kl_coef=0.0",
         "loop.groups_per_step=2", "loop.group_size=2", "rollout.max_turn_tokens=24", "env.max_turns=2",
@@ -137,7 +137,7 @@ def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path:
         "engine.kv_cache_mb=256", "learner.lr=1e-5", "stages.rl.learner.lr=1e-5", "tracker=none",
         "rollout.episode_timeout_s=600",
     )  # fmt: skip
-    assert done.code == 0, done.output
+    assert result.code == 0, result.output
     rows = records(run / "metrics.jsonl")
     assert len(rows) == 2 and sum(row["groups/trained"] for row in rows) >= 1
     assert max(row["mismatch/mean"] for row in rows if "mismatch/mean" in row) < CLOSE  # engine and learner agree
@@ -149,8 +149,8 @@ def test_two_steps_with_a_tool_an_export_and_an_evaluation(model: str, tmp_path:
     moved = (after.get_input_embeddings().weight - before.get_input_embeddings().weight).abs().max().item()
     assert 0 < moved < 1e-3
     output = tmp_path / "eval.json"
-    again = rlsys("eval", str(run / "config.yaml"), f"--checkpoint={run}", f"--output={output}", "eval.tasks=2")
-    assert again.code == 0 and output.is_file(), again.output
+    evaluation = rlsys("eval", str(run / "config.yaml"), f"--checkpoint={run}", f"--output={output}", "eval.tasks=2")
+    assert evaluation.code == 0 and output.is_file(), evaluation.output
 
 
 @pytest.mark.parametrize("name", smollm2_cells.CELLS)

@@ -22,16 +22,16 @@ def test_what_two_examples_show_is_done_without_them(tmp_path: Path) -> None:
     except BadInput as error:
         pytest.skip(str(error))
     run = tmp_path / "run"
-    done = rlsys(
+    result = rlsys(
         "train", "smollm2", "--run-dir", str(run), "seed=100", "env.seed=100", "tracker=none", "eval.tasks=24",
         "stages.examples.steps=2", "stages.examples.eval.sets.shown.tasks=16", "stages.alone=null",
         "stages.distil.epochs=6",
     )  # fmt: skip
-    assert done.code == 0, done.output[-3000:]
+    assert result.code == 0, result.output[-3000:]
     assert left_behind() == []
-    kept = records(run / "generated" / "tries.jsonl")
+    attempts = records(run / "generated" / "tries.jsonl")
     (account,) = [row for row in records(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
-    assert (account["taught"], account["too_long"], account["rewritten"]) == (len(kept), 0, 0)
+    assert (account["taught"], account["too_long"], account["rewritten"]) == (len(attempts), 0, 0)
     assert account["after"] < account["before"] / 20  # a question, in the place of two solved problems and a question
     first, *_, last = records(run / "evaluations.jsonl")
     assert first["alone/sampled/accuracy"] == first["alone/greedy/accuracy"] == 0

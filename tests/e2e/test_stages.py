@@ -57,8 +57,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_killed_run_goes_on_from_its_newest_checkpoint(run: Path) -> None:
     assert [row["step"] for row in rows(run)] == list(range(1, summary(run)["steps"] + 1))
     assert rlsys("audit", str(run)).code == 0
-    again = json.loads((run / "run.json").read_text())["attempts"][-1]["from_step"]
-    first = next(row for row in rows(run) if row["step"] == again + 1)
+    start_step = json.loads((run / "run.json").read_text())["attempts"][-1]["from_step"]
+    first = next(row for row in rows(run) if row["step"] == start_step + 1)
     assert abs(first["loss/dpo"] - math.log(2)) > 1e-3  # not against the weights that it was continued with
 
 
@@ -67,18 +67,18 @@ def test_what_is_kept_was_sampled_by_these_weights_and_solved(run: Path) -> None
 
     counts = summary(run)["generated"]["tries"]
     assert (counts["tasks"], counts["trajectories"], counts["failed"]) == (128, 512, 0)
-    kept = records(run / "generated" / "tries.jsonl")
-    assert 0 < len(kept) == counts["kept"] <= counts["solved"]
-    assert all(each["parts"]["correct"] == 1.0 for each in kept)
+    attempts = records(run / "generated" / "tries.jsonl")
+    assert 0 < len(attempts) == counts["kept"] <= counts["solved"]
+    assert all(row["parts"]["correct"] == 1.0 for row in attempts)
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
-    for each in kept:
-        (sample,) = each["samples"]
-        said = [tokenizer.decode(sample["token_ids"][start:end]) for start, end in sample["sampled"]]
-        assert said == [message["content"] for message in each["messages"] if message["role"] == "assistant"]
+    for attempt in attempts:
+        (sample,) = attempt["samples"]
+        texts = [tokenizer.decode(sample["token_ids"][start:end]) for start, end in sample["sampled"]]
+        assert texts == [message["content"] for message in attempt["messages"] if message["role"] == "assistant"]
     assert summary(run)["tokens"]["generated"] >= sum(
-        each["num_tokens"]
+        trajectory["num_tokens"]
         for task in records(run / "generated" / "tries.played.jsonl")[1:]
-        for each in task["trajectories"]
+        for trajectory in task["trajectories"]
     )
 
 
@@ -97,23 +97,23 @@ def test_preferences_are_learned_against_the_weights_that_the_stage_began_with(r
 
 
 def test_answers_are_learned_and_the_last_stage_is_measured(run: Path) -> None:
-    again = [row for row in rows(run) if row["stage"] == "again"]
-    assert len(again) == 4
-    assert again[-1]["loss/nll"] < again[0]["loss/nll"]
-    done = summary(run)
-    assert done["status"] == "done"
-    assert set(done["eval"]["before"]) == set(done["eval"]["after"]) == {"greedy", "sampled"}
+    steps = [row for row in rows(run) if row["stage"] == "again"]
+    assert len(steps) == 4
+    assert steps[-1]["loss/nll"] < steps[0]["loss/nll"]
+    run_summary = summary(run)
+    assert run_summary["status"] == "done"
+    assert set(run_summary["eval"]["before"]) == set(run_summary["eval"]["after"]) == {"greedy", "sampled"}
     assert any("eval/loss" in row for row in rows(run) if row["stage"] == "sft")
     assert len(list((run / "checkpoints").iterdir())) == 2
 
 
 def test_answers_are_taught_under_the_prompts_of_the_stage(run: Path) -> None:
-    kept = records(run / "generated" / "tries.jsonl")
+    attempts = records(run / "generated" / "tries.jsonl")
     (account,) = [row for row in records(run / "events.jsonl") if row["stage"] == "distil" and "taught" in row]
-    assert (account["taught"], account["too_long"], account["rewritten"]) == (len(kept), 0, 0)
-    sampled = [end - start for each in kept for start, end in each["samples"][0]["sampled"]]
+    assert (account["taught"], account["too_long"], account["rewritten"]) == (len(attempts), 0, 0)
+    sampled = [end - start for attempt in attempts for start, end in attempt["samples"][0]["sampled"]]
     assert account["tokens"] == sum(sampled)
-    assert account["before"] == sum(each["samples"][0]["sampled"][0][0] for each in kept)
+    assert account["before"] == sum(attempt["samples"][0]["sampled"][0][0] for attempt in attempts)
     assert account["after"] > account["before"]  # an instruction stands before each question now
     distil = [row for row in rows(run) if row["stage"] == "distil"]
     assert len(distil) == 2 and all(row["data/too_long"] == 0 for row in distil)
@@ -126,8 +126,8 @@ def test_generate_plays_a_checkpoint_and_filters_without_playing_again(run: Path
     played = rlsys(*command, "--keep", "best", "--per-task", "1")
     assert played.code == 0, played.output[-3000:]
     assert len(records(output)) == 16
-    again = rlsys(*command, "--keep", "all")
-    assert again.code == 0, again.output[-3000:]
-    assert "all 16 tasks have been played" in again.output
+    rerun = rlsys(*command, "--keep", "all")
+    assert rerun.code == 0, rerun.output[-3000:]
+    assert "all 16 tasks have been played" in rerun.output
     assert len(records(output)) > 16
     assert left_behind() == []

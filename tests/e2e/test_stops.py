@@ -20,8 +20,8 @@ SHORT += ["checkpoint.every=2", "stages.sft.loop.groups_per_step=8", "stages.rl.
 def test_a_run_that_is_terminated_while_ray_starts_leaves_nothing(tmp_path: Path) -> None:
     """Ray takes the signal's handler away."""
     command = ["train", "quickstart", "--run-dir", str(tmp_path / "run"), *SHORT]
-    early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
-    assert early.code == 143, early.output[-2000:]
+    terminated = rlsys(*command, send=signal.SIGTERM, marker="starting Ray")
+    assert terminated.code == 143, terminated.output[-2000:]
     assert left_behind() == []
 
 
@@ -31,8 +31,8 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     command = ["train", "quickstart", "--run-dir", str(run), *SHORT]
 
     # SIGTERM while Ray starts, which takes the signal's handler away
-    early = rlsys(*command, send=signal.SIGTERM, said="starting Ray")
-    assert early.code == 143, early.output[-2000:]
+    terminated = rlsys(*command, send=signal.SIGTERM, marker="starting Ray")
+    assert terminated.code == 143, terminated.output[-2000:]
     assert left_behind() == []
 
     # SIGTERM in the supervised stage, while the engines are still starting
@@ -54,16 +54,16 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
     # a byte flipped in the newest checkpoint: found before anything starts, and the one before it is offered
     newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     damaged = next(newest.rglob("*optim_states.pt"))
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-1000] + bytes([whole[-1000] ^ 1]) + whole[-999:])
+    original = damaged.read_bytes()
+    damaged.write_bytes(original[:-1000] + bytes([original[-1000] ^ 1]) + original[-999:])
     refused = rlsys(*command)
     assert refused.code == 2, refused.output[-2000:]
     assert f"error: {damaged}: damaged" in refused.output
     assert "--resume-from step-" in refused.output
-    damaged.write_bytes(whole)
+    damaged.write_bytes(original)
 
-    done = rlsys(*command)
-    assert done.code == 0, done.output[-2000:]
+    result = rlsys(*command)
+    assert result.code == 0, result.output[-2000:]
     assert left_behind() == []
     assert [row["step"] for row in rows(run)] == list(range(1, 27))
     book = ledger(surviving(read_journal(run / "journal.jsonl")))
@@ -74,13 +74,13 @@ def test_a_run_that_is_terminated_killed_and_interrupted_comes_to_its_end(tmp_pa
 
     # what the run says of itself: each process, also the one that never got to Ray, and where it was killed
     attempts = json.loads((run / "run.json").read_text())["attempts"]
-    steps = [each["from_step"] for each in attempts]
+    steps = [attempt["from_step"] for attempt in attempts]
     assert len(steps) == 5 and steps == sorted(steps) and steps[:2] == [0, 0] < steps[-1:]
-    assert all(each["commit"] or each["source"] for each in attempts)
+    assert all(attempt["commit"] or attempt["source"] for attempt in attempts)
     events = records(run / "events.jsonl")
-    kinds = [each["kind"] for each in events if each["kind"] in ("begin", "stop", "end")]
+    kinds = [event["kind"] for event in events if event["kind"] in ("begin", "stop", "end")]
     assert kinds == ["begin", "stop", "end", "begin", "begin", "stop", "end", "begin", "end"]
-    assert [each["from_step"] for each in events if each["kind"] == "begin"] == steps[1:]
+    assert [event["from_step"] for event in events if event["kind"] == "begin"] == steps[1:]
     index = records(run / "trajectories" / "index.jsonl")
     assert len({(row["file"], row["offset"]) for row in index}) == len(index)
     for file in {row["file"] for row in index}:
@@ -100,7 +100,7 @@ def test_a_stop_in_an_update_leaves_it_and_the_run_comes_to_the_weights_of_one_t
     """Supervised, of two ranks, which is the same each time; an update has hundreds of rows."""
     keys = ["stages.rl=null", "stages.sft.steps=3", "stages.sft.loop.groups_per_step=256", "learner.tokens_per_row=32"]
     keys += ["learner.ranks=2", "learner.threads=1", "stages.sft.eval.every=0", "wandb.mode=disabled"]
-    run, whole, looks = tmp_path / "run", tmp_path / "whole", list[int]()
+    run, reference, looks = tmp_path / "run", tmp_path / "whole", list[int]()
 
     def in_update() -> bool:
         looks.extend([1] * steps_of(run, "sft"))
@@ -109,13 +109,13 @@ def test_a_stop_in_an_update_leaves_it_and_the_run_comes_to_the_weights_of_one_t
     command = ["train", "quickstart", *keys, "--run-dir"]
     stopped = rlsys(*command, str(run), send=signal.SIGTERM, when=in_update)
     assert stopped.code == 143, stopped.output[-2000:]
-    taken = summary(run)["steps"]
-    assert f"the update of step {taken + 1} was left" in stopped.output
-    assert 1 <= taken < 3 and [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{taken:06d}"]
-    assert rlsys(*command, str(run)).code == rlsys(*command, str(whole)).code == 0
+    steps = summary(run)["steps"]
+    assert f"the update of step {steps + 1} was left" in stopped.output
+    assert 1 <= steps < 3 and [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{steps:06d}"]
+    assert rlsys(*command, str(run)).code == rlsys(*command, str(reference)).code == 0
     assert [row["step"] for row in rows(run)] == [1, 2, 3]
     weights = [
-        (each / "checkpoints" / "step-000003" / "hf" / "model.safetensors").read_bytes() for each in (run, whole)
+        (path / "checkpoints" / "step-000003" / "hf" / "model.safetensors").read_bytes() for path in (run, reference)
     ]
     assert weights[0] == weights[1]
     assert left_behind() == []
@@ -132,8 +132,8 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path: Path) -> None:
     assert "continuing from step-000004: stage sft, step 4" in longer.output
     assert [row["stage_step"] for row in rows(run)] == list(range(1, 8))
     assert (summary(run)["status"], summary(run)["steps"]) == ("done", 7)
-    again = rlsys(*command, "stages.sft.steps=7")
-    assert (again.code, "is finished after 7 steps" in again.output) == (0, True)
+    rerun = rlsys(*command, "stages.sft.steps=7")
+    assert (rerun.code, "is finished after 7 steps" in rerun.output) == (0, True)
 
 
 def end_rank(run: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_stage_with_a_reference_outlives_its_first_checkpoint_and_its_rank(tmp
     assert result.code == 0, result.output[-3000:]
     assert died and summary(run)["restarts"]["learner"] == 1
     events = records(run / "events.jsonl")
-    lost, back = (next(each for each in events if each["kind"] == kind) for kind in ("lost", "restart"))
+    lost, back = (next(event for event in events if event["kind"] == kind) for kind in ("lost", "restart"))
     assert lost["who"] == back["who"] == "learner" and lost["time"] < back["time"] and back["recovered_s"] > 0
     origin = (run / "checkpoints" / "step-000045" / "learner" / "reference" / "model.safetensors").stat()
     assert origin.st_nlink == 2  # in each checkpoint that is kept, and one file

@@ -25,9 +25,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(shared: Path) -> Iterator[Cluster]:
     """Its parts run on the second node; the job's driver on the first."""
-    with nodes(2, shared=shared, cpus=3, dashboard=True) as made:
-        made.fill(1, cpus=3)
-        yield made
+    with nodes(2, shared=shared, cpus=3, dashboard=True) as cluster:
+        cluster.fill(1, cpus=3)
+        yield cluster
 
 
 def submit(cluster: Cluster, *argv: str) -> Result:
@@ -38,10 +38,10 @@ def test_a_run_that_is_done_ends_with_0_and_its_log_was_shown(cluster: Cluster, 
     result = submit(cluster, "quickstart", *SHORT, "--run-dir", f"{shared}/done")
     assert result.code == 0, result.output[-3000:]
     assert summary(shared / "done")["status"] == "done"
-    told = result.output.splitlines()
-    assert sum("step 2/2" in line for line in told) == 1  # nothing twice
-    assert told[-1].startswith("done, exit code 0")
-    assert sum(line.startswith("checked: ") or line.startswith("job rlsys-done-seed0-") for line in told) == 2
+    lines = result.output.splitlines()
+    assert sum("step 2/2" in line for line in lines) == 1  # nothing twice
+    assert lines[-1].startswith("done, exit code 0")
+    assert sum(line.startswith("checked: ") or line.startswith("job rlsys-done-seed0-") for line in lines) == 2
 
 
 def test_what_the_cluster_refuses_ends_with_2(cluster: Cluster) -> None:
@@ -70,9 +70,9 @@ def test_a_stopped_run_saves_and_the_code_of_a_stop_arrives(cluster: Cluster, sh
     assert following.wait(60) == 143, output.read_text()[-3000:]
     assert summary(run)["status"] == "stopped"
     assert any((run / "checkpoints").glob("step-*"))
-    again = submit(cluster, "--attach", job)
-    assert again.code == 143
-    assert "run directory" in again.output  # the log from its beginning
+    attached = submit(cluster, "--attach", job)
+    assert attached.code == 143
+    assert "run directory" in attached.output  # the log from its beginning
 
 
 def test_the_printed_command_does_the_same(cluster: Cluster, shared: Path) -> None:

@@ -21,18 +21,18 @@ VERSION = {"ray_version": ray.__version__, "version": "4", "ray_commit": "", "se
 
 
 def nodes(*addresses: str) -> dict[str, Any]:
-    found = [{"node_id": str(number), "node_ip": each, "state": "ALIVE"} for number, each in enumerate(addresses)]
-    return {"result": True, "data": {"result": {"result": found}}}
+    alive_nodes = [{"node_id": str(number), "node_ip": ip, "state": "ALIVE"} for number, ip in enumerate(addresses)]
+    return {"result": True, "data": {"result": {"result": alive_nodes}}}
 
 
 @contextmanager
 def dashboard(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str]]]:
     """(address, what was asked of it). answers: by path without its query."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(f"{self.command} {self.path}")
+            requests.append(f"{self.command} {self.path}")
             code, body = answers.get(self.path.partition("?")[0], (404, "no such path"))
             content = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(code)
@@ -48,7 +48,7 @@ def dashboard(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[s
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         server.server_close()
@@ -75,11 +75,11 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_it_is_refused_before_anything_is_sent(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     answers, text = REFUSALS[name]
-    with dashboard(answers) as (address, asked):
+    with dashboard(answers) as (address, requests):
         code = rlsys(["submit", "own.yaml", "--address", address, "--run-dir", "/shared/r"])
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 2 and text in line
-    assert asked and not any(each.startswith(("PUT", "POST")) for each in asked)
+    assert requests and not any(request.startswith(("PUT", "POST")) for request in requests)
 
 
 def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,12 +42,12 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def environment(token: Path | None, **more: str) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    own["PATH"] = f"{sys.prefix}/bin:{own['PATH']}"  # whose `python` the job takes
-    given = {"RAY_AUTH_MODE": "disabled"}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    variables["PATH"] = f"{sys.prefix}/bin:{variables['PATH']}"  # whose `python` the job takes
+    auth = {"RAY_AUTH_MODE": "disabled"}
     if token is not None:
-        given = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    return own | given | more
+        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    return variables | auth | more
 
 
 def wait_for(token: Path, count: int) -> None:
@@ -63,16 +63,16 @@ def wait_for(token: Path, count: int) -> None:
 
 def submit(*argv: str, token: Path | None) -> tuple[int, str]:
     command = [sys.executable, "-m", "launch", "submit", *argv, "--address", ADDRESS]
-    done = subprocess.run(command, cwd=ROOT, env=environment(token), capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stderr.strip() or done.stdout[-3000:]
+    result = subprocess.run(command, cwd=ROOT, env=environment(token), capture_output=True, text=True, timeout=300)
+    return result.returncode, result.stderr.strip() or result.stdout[-3000:]
 
 
 def test_the_token_opens_the_cluster_and_nothing_else_does(token: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("bad" * 12)
     assert submit("--attach", "none", token=token) == (2, "rlsys: error: there is no such job on this cluster")
-    for other in (None, wrong):
-        code, line = submit("--attach", "none", token=other)
+    for bad_token in (None, wrong):
+        code, line = submit("--attach", "none", token=bad_token)
         assert code == 2 and "RAY_AUTH_MODE=token" in line and len(line.splitlines()) == 1
         assert "5ec5ec" not in line and "badbad" not in line
 

@@ -29,19 +29,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["train", "swirl/tiny", "--run-dir", str(folder), *SHORT, *SWIRL]
     killed = rlsys(*command, send=signal.SIGKILL, when=lambda: steps_of(folder, "swirl") >= 4)
     assert killed.code == -signal.SIGKILL, killed.output[-3000:]
-    done = rlsys(*command)
-    assert done.code == 0, done.output[-3000:]
-    assert "playing 40 tasks" in killed.output and "playing 40 tasks" not in done.output
+    result = rlsys(*command)
+    assert result.code == 0, result.output[-3000:]
+    assert "playing 40 tasks" in killed.output and "playing 40 tasks" not in result.output
     assert left_behind() == []
     return folder
 
 
 def test_every_step_has_its_verdict(run: Path) -> None:
     tries, judged = (records(run / "generated" / f"{name}.jsonl") for name in ("tries", "judged"))
-    assert [each["messages"] for each in judged] == [each["messages"] for each in tries]
-    for each in judged:
-        said = [message for message in each["messages"] if message["role"] == "assistant"]
-        assert len(each["judgements"]) == len(said) and isinstance(each["correct"], bool)
+    assert [t["messages"] for t in judged] == [t["messages"] for t in tries]
+    for trajectory in judged:
+        replies = [message for message in trajectory["messages"] if message["role"] == "assistant"]
+        assert len(trajectory["judgements"]) == len(replies) and isinstance(trajectory["correct"], bool)
     counts = summary(run)["generated"]["judged"]
     assert counts["none"] == len(judged) >= counts["process"] >= counts["both"]
 
@@ -51,12 +51,12 @@ def test_states_are_offline_actions_are_fresh_and_the_account_closes(run: Path) 
     assert [row["stage_step"] for row in trained] == list(range(1, 9))
     book = ledger(surviving(read_journal(run / "journal.jsonl")))
     assert (book.in_flight, book.problems) == (0, ())
-    states = {f"{each['task']['task_id']}/{each['sibling']}" for each in records(run / "generated" / "judged.jsonl")}
+    states = {f"{t['task']['task_id']}/{t['sibling']}" for t in records(run / "generated" / "judged.jsonl")}
     for path in (run / "trajectories").glob("step-*"):
-        for each in records(path):
-            assert each["task"]["task_id"].rpartition("/")[0] in states
-            assert [message["role"] for message in each["messages"]] == ["assistant"]  # one action, and no result
-            assert each["reward"] in (0.0, 1.0) and len(each["judgements"]) == 1
+        for trajectory in records(path):
+            assert trajectory["task"]["task_id"].rpartition("/")[0] in states
+            assert [message["role"] for message in trajectory["messages"]] == ["assistant"]  # one action, and no result
+            assert trajectory["reward"] in (0.0, 1.0) and len(trajectory["judgements"]) == 1
 
 
 def test_another_set_and_another_learner_take_no_further_episode(run: Path) -> None:
@@ -69,9 +69,9 @@ def test_another_set_and_another_learner_take_no_further_episode(run: Path) -> N
         "verdicts: {keep: none, equal: false, trajectories: 20}\n"
         f"stages: [{{name: sft, kind: sft, data: {data}, steps: 2, loop: {{groups_per_step: 4}}}}]\n"
     )
-    done = rlsys("train", str(recipe), "--run-dir", str(run.parent / "again"))
-    assert done.code == 0, done.output[-3000:]
-    assert "2 supervised steps of 4 answers from 20 (judged.jsonl)" in done.output
+    result = rlsys("train", str(recipe), "--run-dir", str(run.parent / "again"))
+    assert result.code == 0, result.output[-3000:]
+    assert "2 supervised steps of 4 answers from 20 (judged.jsonl)" in result.output
     assert left_behind() == []
 
 

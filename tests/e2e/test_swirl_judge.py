@@ -36,22 +36,22 @@ def test_a_language_model_judges_the_steps_that_are_trained(tmp_path: Path, monk
     run = tmp_path / "run"
     with scripted(say) as endpoint:
         (tmp_path / "judged.yaml").write_text(RECIPE.replace("URL", f'"{endpoint.url}"'))
-        done = rlsys("train", str(tmp_path / "judged.yaml"), "--run-dir", str(run))
-        asked = [each["messages"][0]["content"] for each in endpoint.asked]
-    assert done.code == 0, done.output[-3000:]
+        result = rlsys("train", str(tmp_path / "judged.yaml"), "--run-dir", str(run))
+        prompts = [request["messages"][0]["content"] for request in endpoint.asked]
+    assert result.code == 0, result.output[-3000:]
     judged = records(run / "generated" / "judged.jsonl")
-    assert judged and all(text.split()[-1] in ("GOOD", "BAD") for each in judged for text in each["judgements"])
-    for each in judged:
-        assert len(each["judgements"]) == sum(message["role"] == "assistant" for message in each["messages"])
+    assert judged and all(text.split()[-1] in ("GOOD", "BAD") for t in judged for text in t["judgements"])
+    for record in judged:
+        assert len(record["judgements"]) == sum(message["role"] == "assistant" for message in record["messages"])
     counts = summary(run)["generated"]["judged"]
-    whole = [all(text.endswith("GOOD") for text in each["judgements"]) for each in judged]
-    assert counts["process"] == sum(whole) and 0 < sum(whole) < len(whole)
-    assert {each["correct"] for each in judged} >= {True}
+    all_good = [all(text.endswith("GOOD") for text in t["judgements"]) for t in judged]
+    assert counts["process"] == sum(all_good) and 0 < sum(all_good) < len(all_good)
+    assert {t["correct"] for t in judged} >= {True}
     trained = [row for row in rows(run) if row["stage"] == "swirl"]
     assert len(trained) == 2
-    fresh = [each for each in trajectories(run) if each.get("judgements")]
-    assert fresh and all(each["reward"] == float(each["judgements"][0].endswith("GOOD")) for each in fresh)
-    steps = {text for text in asked if "The answer key says:" not in text}
+    fresh = [t for t in trajectories(run) if t.get("judgements")]
+    assert fresh and all(t["reward"] == float(t["judgements"][0].endswith("GOOD")) for t in fresh)
+    steps = {text for text in prompts if "The answer key says:" not in text}
     assert len(steps) > len(judged) and set(endpoint.keys) == {f"Bearer {KEY}"}
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert left_behind() == []

@@ -20,24 +20,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(folder: Path, *overrides: str) -> dict[str, dict[str, Any]]:
     """The evaluations around the stage `swirl` of a run, which is made where it is missing."""
     if not (folder / "summary.json").is_file():
-        done = rlsys("train", "swirl/tiny", "--run-dir", str(folder), *SEED, *overrides)
-        assert done.code == 0, done.output[-3000:]
+        result = rlsys("train", "swirl/tiny", "--run-dir", str(folder), *SEED, *overrides)
+        assert result.code == 0, result.output[-3000:]
     lines = records(folder / "evaluations.jsonl")
-    return {each["when"]: each for each in lines if each["stage"] == "swirl"}
+    return {line["when"]: line for line in lines if line["stage"] == "swirl"}
 
 
 def on_set(runs: Path, name: str, learner: str, keep: str) -> dict[str, dict[str, Any]]:
-    """From the weights and the file that the first run left."""
+    """Train with this learner on this set of judged steps, from the first run's checkpoint and judged.jsonl."""
     first = runs / "filtered"
     left_out = [f"stages.{stage}=null" for stage in ("sft", "tries", "judged")]
-    begun = [f"model.path={first}/checkpoints/step-000300/hf", f"stages.swirl.data={first}/generated/judged.jsonl"]
-    return trained(runs / name, *left_out, *begun, f"stages.swirl.kind={learner}", f"verdicts.keep={keep}")
+    start = [f"model.path={first}/checkpoints/step-000300/hf", f"stages.swirl.data={first}/generated/judged.jsonl"]
+    return trained(runs / name, *left_out, *start, f"stages.swirl.kind={learner}", f"verdicts.keep={keep}")
 
 
 def test_offline_states_alone_turn_a_wrong_habit_around(runs: Path) -> None:
     folder = runs / "filtered"
-    found = trained(folder)
-    before, after = found["before"], found["after"]
+    evaluations = trained(folder)
+    before, after = evaluations["before"], evaluations["after"]
     assert before["greedy/outcome"] <= 0.1 and after["greedy/outcome"] >= 0.8
     assert after["sampled/part/process"] > before["sampled/part/process"] + 0.2
     steps = [row for row in rows(folder) if row["stage"] == "swirl"]

@@ -45,23 +45,23 @@ def test_what_a_teacher_answered_is_kept_and_never_asked_again(tmp_path: Path, m
         command += ["generate.teacher.model=big", "generate.teacher.key_env=TEACHER_KEY"]
         killed = rlsys(*command, send=signal.SIGKILL, when=lambda: stored(tmp_path / "long.answers.jsonl") == 12)
         assert (killed.code, output.exists()) == (-9, False), killed.output[-3000:]
-        first = [asked_of(each) for each in endpoint.asked[:12]]
+        first = [asked_of(request) for request in endpoint.asked[:12]]
         answers.clear()
         endpoint.asked.clear()
         endpoint.say = lambda prompt: (200, {"x": "y"}, choice(solved(prompt)))
-        done = rlsys(*command)
-        assert done.code == 0, done.output[-3000:]
-        second = [asked_of(each) for each in endpoint.asked]
+        result = rlsys(*command)
+        assert result.code == 0, result.output[-3000:]
+        second = [asked_of(request) for request in endpoint.asked]
     assert len(set(first)) == 12 and not set(first) & set(second)
     assert len(set(first) | set(second)) == 8 * 4 == len(first) + len(second)
     assert endpoint.keys == [f"Bearer {KEY}"] * len(endpoint.keys)
-    kept = records(output)
-    assert len(kept) == 8 and all(each["parts"]["outcome"] > 0 and each["num_tokens"] > 0 for each in kept)
-    assert all("samples" not in each and "tokenizer" not in each for each in kept)
-    assert "32 trajectories of 8 tasks" in done.output and "the teacher big plays" in done.output
+    output_rows = records(output)
+    assert len(output_rows) == 8 and all(row["parts"]["outcome"] > 0 and row["num_tokens"] > 0 for row in output_rows)
+    assert all("samples" not in row and "tokenizer" not in row for row in output_rows)
+    assert "32 trajectories of 8 tasks" in result.output and "the teacher big plays" in result.output
     assert not (tmp_path / "long.answers.jsonl").exists()
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert KEY not in done.output + killed.output
+    assert KEY not in result.output + killed.output
     assert left_behind() == []
 
 
@@ -80,12 +80,12 @@ stages:
 def test_a_run_learns_what_a_teacher_said_and_starts_no_engine(tmp_path: Path) -> None:
     with scripted(lambda prompt: (200, {"x": "y"}, choice(solved(prompt)))) as endpoint:
         (tmp_path / "taught.yaml").write_text(RECIPE.replace("URL", f'"{endpoint.url}"'))
-        done = rlsys("train", str(tmp_path / "taught.yaml"), "--run-dir", str(tmp_path / "run"))
-    assert done.code == 0, done.output[-3000:]
+        result = rlsys("train", str(tmp_path / "taught.yaml"), "--run-dir", str(tmp_path / "run"))
+    assert result.code == 0, result.output[-3000:]
     counts = summary(tmp_path / "run")["generated"]["distil"]
     assert (counts["tasks"], counts["trajectories"], counts["kept"], len(endpoint.asked)) == (8, 16, 8, 16)
     assert [row["stage"] for row in rows(tmp_path / "run")] == ["sft", "sft"]
-    assert "rollout engines" not in done.output and "weights delivered" not in done.output
+    assert "rollout engines" not in result.output and "weights delivered" not in result.output
     assert left_behind() == []
 
 
@@ -103,10 +103,10 @@ def act(prompt: str) -> str:
 
 def reflect(prompt: str) -> str:
     """Once it sends the chain of thought back."""
-    done = "false" if prompt.count("add from the left") < 4 else "true"
+    achieved = "false" if prompt.count("add from the left") < 4 else "true"
     return (
         f"<verification>Wait, is it?</verification><current_goal_achieved>true</current_goal_achieved>"
-        f"<parent_goal_achieved>{done}</parent_goal_achieved>"
+        f"<parent_goal_achieved>{achieved}</parent_goal_achieved>"
     )
 
 
@@ -121,16 +121,16 @@ def test_chains_of_thought_are_constructed_by_two_models_and_an_sft_stage_reads_
         command += ["--keep", "correct", "generate.teacher.constructs=true", "reward.max_length=160"]
         for key, endpoint in (("", short), (".reflector", strong)):
             command += [f"generate.teacher{key}.endpoint={endpoint.url}", f"generate.teacher{key}.model=m{key}"]
-        done = rlsys(*command)
-    assert done.code == 0, done.output[-3000:]
-    kept = [json.loads(line)["messages"][0]["content"].split("\n\n") for line in output.read_text().splitlines()]
-    assert len(kept) == 4 and all(len(thoughts) == 8 for thoughts in kept)
-    assert all(thoughts.count("Wait, is it?") == 2 and "\\boxed" in thoughts[-1] for thoughts in kept)
+        result = rlsys(*command)
+    assert result.code == 0, result.output[-3000:]
+    chains = [json.loads(line)["messages"][0]["content"].split("\n\n") for line in output.read_text().splitlines()]
+    assert len(chains) == 4 and all(len(thoughts) == 8 for thoughts in chains)
+    assert all(thoughts.count("Wait, is it?") == 2 and "\\boxed" in thoughts[-1] for thoughts in chains)
     steps = records(tmp_path / "constructed.answers.jsonl")
     assert {step["model"] for step in steps if step["state"] == "reflection"} == {"m.reflector"}
     assert len(steps) == 4 * 2 * 8
-    rest = ["stages.rl=null", f"stages.sft.data={output}", "stages.sft.steps=2", "stages.sft.loop.groups_per_step=4"]
-    trained = rlsys("train", "worlds/sums", "--run-dir", str(tmp_path / "run"), *rest)
+    keys = ["stages.rl=null", f"stages.sft.data={output}", "stages.sft.steps=2", "stages.sft.loop.groups_per_step=4"]
+    trained = rlsys("train", "worlds/sums", "--run-dir", str(tmp_path / "run"), *keys)
     assert trained.code == 0, trained.output[-3000:]
 
 

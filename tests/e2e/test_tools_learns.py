@@ -12,10 +12,10 @@ from tests.made import records
 @pytest.mark.parametrize("recipe", ["worlds/tools", "worlds/tools_mcp"])
 def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = rlsys("train", recipe, "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
-    assert done.code == 0, done.output[-3000:]
+    result = rlsys("train", recipe, "--run-dir", str(run), "seed=100", "env.seed=100")  # 0 to 4 are the study's
+    assert result.code == 0, result.output[-3000:]
     lines = records(run / "evaluations.jsonl")
-    before, after = ([each for each in lines if each["when"] == when][-1] for when in ("before", "after"))
+    before, after = ([line for line in lines if line["when"] == when][-1] for when in ("before", "after"))
     assert after["sampled/accuracy"] > before["sampled/accuracy"] + 0.3
     for kind in ("price", "made", "sum"):  # one tool each
         key = f"sampled/accuracy_by_level/{kind}"
@@ -23,5 +23,5 @@ def test_the_reward_alone_teaches_which_tool_fits(recipe: str, tmp_path: Path) -
     steps = [row for row in rows(run) if row["stage"] == "rl"]
     assert steps[-1]["env/several_calls"] > 0  # two prices are asked for in one message
     assert steps[-1]["episode/valid_calls"] / steps[-1]["episode/calls"] > 0.9
-    found = summary(run)
-    assert found["prompts"]["failed"] == 0 and not found["health"]
+    run_summary = summary(run)
+    assert run_summary["prompts"]["failed"] == 0 and not run_summary["health"]

@@ -24,9 +24,9 @@ def plain(path: str) -> tuple[float, float]:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    each = [F.cross_entropy(model(torch.tensor([ids])).logits[0, :-1], torch.tensor(ids[1:]), reduction="none")
+    nlls = [F.cross_entropy(model(torch.tensor([ids])).logits[0, :-1], torch.tensor(ids[1:]), reduction="none")
             for ids in TEXTS]  # fmt: skip
-    loss = torch.cat(each).mean()
+    loss = torch.cat(nlls).mean()
     loss.backward()
     squares = [parameter.grad.double().square().sum() for parameter in model.parameters()]
     return loss.item(), math.sqrt(sum(squares))
@@ -50,7 +50,7 @@ def test_the_file_of_the_docs_trains_under_torchrun(tmp_path: Path) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # the ranks with it
     assert process.returncode == 0, errors[-3000:]
-    steps = [tuple(map(float, found)) for found in re.findall(r"loss ([\d.]+), gradient ([\d.]+)", output)]
+    steps = [tuple(map(float, match)) for match in re.findall(r"loss ([\d.]+), gradient ([\d.]+)", output)]
     assert steps[0] == pytest.approx(plain(path), rel=1e-5)
     losses = [loss for loss, _ in steps]
     assert len(losses) == 3 and losses == sorted(losses, reverse=True)

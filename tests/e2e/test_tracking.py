@@ -53,14 +53,14 @@ def play(trackers: Trackers, steps: range) -> None:
     episodes = [episode(value) for value in (0.5, 1.0, 0.0)]
     for step in steps:
         trackers.log({"step": step, "reward/mean": step / 2, "stage": "rl", "version": step})
-        chosen = trackers.choose_episodes(step, [[each.reward] for each in episodes])
-        trackers.episodes(step, [episodes[place] for place, _ in chosen])
+        picks = trackers.choose_episodes(step, [[trajectory.reward] for trajectory in episodes])
+        trackers.episodes(step, [episodes[place] for place, _ in picks])
     trackers.log_evaluation(steps[-1], "greedy", {"accuracy": 0.25, "reward": None})
     trackers.finish()
 
 
 def episode(value: float) -> Trajectory:
-    said = (
+    messages = (
         Message(role="user", content="q"),
         Message(role="assistant", content="caf\u00e9 \ud800\n<script>alert(1)</script>"),
     )
@@ -68,7 +68,7 @@ def episode(value: float) -> Trajectory:
         task=TASK,
         sibling=0,
         turns=(),
-        messages=said,
+        messages=messages,
         end=EpisodeEnd.ANSWERED,
         reward=Reward(value=value, parts={"found": value}),
         timings=Timings(generate_s=0.0, tool_s=0.0, score_s=0.0),
@@ -105,29 +105,29 @@ def test_the_table_in_wandb_keeps_the_rows_of_earlier_steps(in_wandb: Path) -> N
     assert (first["samples.nrows"], second["samples.nrows"]) == (2, 4)
     files = [next((in_wandb / "wandb").glob(f"offline-run-*/files/{row['samples.path']}")) for row in (first, second)]
     tables = [json.loads(file.read_text()) for file in files]
-    shown = [[dict(zip(table["columns"], row, strict=True)) for row in table["data"]] for table in tables]
-    assert [[row["step"] for row in table] for table in shown] == [[1, 1], [4, 4]]
-    assert [(row["reward"], row["end"], row["prompt"]) for row in shown[0]] == [
+    contents = [[dict(zip(table["columns"], row, strict=True)) for row in table["data"]] for table in tables]
+    assert [[row["step"] for row in table] for table in contents] == [[1, 1], [4, 4]]
+    assert [(row["reward"], row["end"], row["prompt"]) for row in contents[0]] == [
         (0.0, "answered", "user: q"),
         (1.0, "answered", "user: q"),
     ]
-    assert shown[0][0]["messages"].startswith("assistant: caf\u00e9 \\ud800")
-    assert json.loads(shown[0][1]["parts"]) == {"found": 1.0}
+    assert contents[0][0]["messages"].startswith("assistant: caf\u00e9 \\ud800")
+    assert json.loads(contents[0][1]["parts"]) == {"found": 1.0}
 
 
 def test_a_continued_run_is_the_same_run_in_wandb(tmp_path: Path) -> None:
-    found = []
+    run_ids = []
     for step in (0, 2):
         made(tmp_path, step=step).finish()
         (folder,) = (tmp_path / "wandb").glob("offline-run-*")
-        found.append(run_record(tmp_path).run_id)
+        run_ids.append(run_record(tmp_path).run_id)
         folder.rename(tmp_path / f"attempt-{step}")
-    assert found[0] == found[1] == (tmp_path / "wandb_id").read_text()
+    assert run_ids[0] == run_ids[1] == (tmp_path / "wandb_id").read_text()
 
 
 def test_wandb_obeys_its_own_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"PROJECT": "mine", "NAME": "x", "ENTITY": "us", "RUN_GROUP": "g", "TAGS": "a,b", "MODE": "offline"}
-    for name, value in given.items():
+    variables = {"PROJECT": "mine", "NAME": "x", "ENTITY": "us", "RUN_GROUP": "g", "TAGS": "a,b", "MODE": "offline"}
+    for name, value in variables.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     made(tmp_path, settings=WandbConfig()).finish()
     run = run_record(tmp_path)
@@ -137,34 +137,34 @@ def test_wandb_obeys_its_own_variables(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     play(made(tmp_path, "tracker=tensorboard"), range(1, 6))
-    shown = read_events(tmp_path / "tensorboard")
-    points = [(each.step, each.value) for each in shown.Scalars("reward/mean")]
+    events = read_events(tmp_path / "tensorboard")
+    points = [(event.step, event.value) for event in events.Scalars("reward/mean")]
     assert points == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
-    assert [(each.step, each.value) for each in shown.Scalars("held_out/greedy/accuracy")] == [(5, 0.25)]
-    assert "stage" not in shown.Tags()["scalars"] and "run/version" in shown.Tags()["scalars"]
-    config, samples = (shown.Tensors(f"{tag}/text_summary") for tag in ("config", "samples"))
+    assert [(event.step, event.value) for event in events.Scalars("held_out/greedy/accuracy")] == [(5, 0.25)]
+    assert "stage" not in events.Tags()["scalars"] and "run/version" in events.Tags()["scalars"]
+    config, samples = (events.Tensors(f"{tag}/text_summary") for tag in ("config", "samples"))
     assert json.loads(text_of(config[0]))["learner"]["lr"] == 1e-6
-    assert [each.step for each in samples] == [1, 4]  # of all steps, not the newest alone
+    assert [sample.step for sample in samples] == [1, 4]  # of all steps, not the newest alone
     assert "task: t:1" in text_of(samples[0]) and "caf\u00e9" in text_of(samples[0])
 
 
 def test_what_a_model_wrote_is_no_markup_in_tensorboard(tmp_path: Path) -> None:
     play(made(tmp_path, "tracker=tensorboard"), range(1, 2))
     (table,) = read_events(tmp_path / "tensorboard").Tensors("samples/text_summary")
-    drawn = plugin_util.markdown_to_safe_html(text_of(table))
-    assert "&lt;script&gt;alert(1)" in drawn and "<script" not in drawn
+    html = plugin_util.markdown_to_safe_html(text_of(table))
+    assert "&lt;script&gt;alert(1)" in html and "<script" not in html
 
 
 def test_steps_that_are_taken_again_are_one_line_in_tensorboard(tmp_path: Path) -> None:
     play(made(tmp_path, "tracker=tensorboard"), range(1, 6))
     play(made(tmp_path, "tracker=tensorboard", step=3), range(4, 7))  # continued from a checkpoint of step 3
-    points = [(each.step, each.value) for each in read_events(tmp_path / "tensorboard").Scalars("reward/mean")]
+    points = [(event.step, event.value) for event in read_events(tmp_path / "tensorboard").Scalars("reward/mean")]
     assert points == [(step, step / 2) for step in range(1, 7)]
 
 
 def read_events(folder: Path) -> EventAccumulator:
-    shown = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
-    return shown.Reload()
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
+    return events.Reload()
 
 
 def text_of(event: Any) -> str:
@@ -189,12 +189,12 @@ print(json.dumps([name, SQLiteStorage.get_logs("rlsys", name)]))
 def test_trackio_keeps_a_run_in_its_own_database(tmp_path: Path) -> None:
     if find_spec("trackio") is None:
         pytest.skip("trackio is not installed: pip install -e .[trackio]")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", TRACKIO, str(tmp_path)],
         cwd=ROOT, env={**os.environ, "TRACKIO_DIR": str(tmp_path / "db")}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    name, logged = json.loads(done.stdout)  # nothing else was printed
+    assert result.returncode == 0, result.stderr
+    name, logged = json.loads(result.stdout)  # nothing else was printed
     assert name == f"seed 3 {(tmp_path / 'trackio_id').read_text()}"
     assert [(row["step"], row["reward/mean"]) for row in logged if "reward/mean" in row] == [
         (step, step / 2) for step in range(1, 7)
@@ -227,15 +227,15 @@ def test_a_stopped_ray_job_loses_no_row(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR"):
         monkeypatch.setenv(name, os.environ.get(name, "{}"))
     monkeypatch.setenv("RLSYS_OWNER", f"test:{os.getpid()}")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
-    left = [each for each in psutil.process_iter() if each.name() == "wandb-core" and owned(each)]
-    for each in left:
-        each.kill()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    survivors = [proc for proc in psutil.process_iter() if proc.name() == "wandb-core" and owned(proc)]
+    for process in survivors:
+        process.kill()
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert [row["step"] for row in rows(tmp_path)] == [1, 2] and exit_codes(tmp_path) == [0]
-    assert len(left) == 1  # `launch.driver.run.cleanup` ends what bears the run's tag
+    assert len(survivors) == 1  # `launch.driver.run.cleanup` ends what bears the run's tag
 
 
 def owned(process: psutil.Process) -> bool:
@@ -247,12 +247,12 @@ def owned(process: psutil.Process) -> bool:
 
 def test_a_service_that_died_is_one_line_and_no_traceback(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != SERVICE}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "")
-    assert len(done.stderr.splitlines()) == 1 and "wandb stopped taking rows" in done.stderr
+    assert (result.returncode, result.stdout) == (0, "")
+    assert len(result.stderr.splitlines()) == 1 and "wandb stopped taking rows" in result.stderr
 
 
 pytestmark = pytest.mark.e2e

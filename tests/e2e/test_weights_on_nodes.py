@@ -30,8 +30,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(shared: Path) -> Iterator[Cluster]:
     """Each node has room for one part: a rank or an engine."""
-    with nodes(2, shared=shared, cpus=1) as made:
-        yield made
+    with nodes(2, shared=shared, cpus=1) as cluster:
+        yield cluster
 
 
 def command(*argv: str) -> list[str]:
@@ -58,8 +58,8 @@ def test_two_nodes_sample_and_learn_what_one_does(cluster: Cluster, shared: Path
     result = rlsys(*TRAIN, "--run-dir", str(tmp_path / "one"))
     assert result.code == 0, result.output[-3000:]
     runs = (shared / "two", tmp_path / "one")
-    two, one = ([[each[key] for key in KEYS] for each in trajectories(run, "*.jsonl")] for run in runs)
-    assert len(one) == 2 * 16 + 2 * (2 + 4) and two == one
+    two_nodes, one_node = ([[t[key] for key in KEYS] for t in trajectories(run, "*.jsonl")] for run in runs)
+    assert len(one_node) == 2 * 16 + 2 * (2 + 4) and two_nodes == one_node
     weights = [load_file(run / "checkpoints" / "step-000014" / "hf" / "model.safetensors") for run in runs]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
@@ -74,7 +74,7 @@ def test_deliveries_without_learning_change_no_log_probability(cluster: Cluster,
     assert len(delivered) >= 3  # a step without signal delivers nothing
     assert len({(row["mismatch/probe_mean"], row["mismatch/probe_max"]) for row in delivered}) == 1
     before, after = (trajectories(shared / "still", f"*{when}*.jsonl") for when in ("before", "after"))
-    assert len(before) == 2 + 4 and [each["token_ids"] for each in before] == [each["token_ids"] for each in after]
+    assert len(before) == 2 + 4 and [t["token_ids"] for t in before] == [t["token_ids"] for t in after]
 
 
 def test_a_run_survives_its_weight_stores_and_leaves_no_memory_when_killed(cluster: Cluster, shared: Path) -> None:

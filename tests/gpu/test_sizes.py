@@ -44,8 +44,8 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     words = {f"t{index}": index for index in range(SIZES["vocab_size"])}
-    made = Tokenizer(models.WordLevel(words, unk_token="t0"))
-    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="t0", eos_token="t1")
+    word_level = Tokenizer(models.WordLevel(words, unk_token="t0"))
+    return PreTrainedTokenizerFast(tokenizer_object=word_level, unk_token="t0", eos_token="t1")
 
 
 def save(folder: Path, layers: int) -> Any:
@@ -127,7 +127,7 @@ def stop(loop: Loop, engine: Engine) -> None:
 
 async def opened(engine: Engine, count: int, running: int) -> list[asyncio.Task[Any]]:
     """That many answers of 4,096 tokens under way, of which so many are in the batch and the rest waits."""
-    made = [
+    tasks = [
         asyncio.create_task(engine.generate(
             list(range(1000 + index, 1512 + index)),
             TurnRequest(max_tokens=4096, temperature=1.0, top_p=1.0, seed=index), f"open-{index}",
@@ -137,7 +137,7 @@ async def opened(engine: Engine, count: int, running: int) -> list[asyncio.Task[
     async with asyncio.timeout(300):
         while engine.stats().running < running:
             await asyncio.sleep(0.1)
-    return made
+    return tasks
 
 
 @pytest.mark.timeout(1800)
@@ -148,7 +148,7 @@ def test_a_delivery_is_proved_at_once_beside_a_full_queue(model: tuple[Path, Any
 
     async def deliver() -> tuple[float, float]:
         waiting = await opened(engine, 256, 128)
-        begun = time.monotonic()
+        begin = time.monotonic()
         await engine.load(publish(folder / "versions", weights, 1))
         loaded = time.monotonic()
         await engine.prompt_logprobs(list(range(2000, 2064)))
@@ -156,7 +156,7 @@ def test_a_delivery_is_proved_at_once_beside_a_full_queue(model: tuple[Path, Any
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        return loaded - begun, proved - loaded
+        return loaded - begin, proved - loaded
 
     try:
         load_s, probe_s = loop.run(deliver(), timeout=900)
@@ -180,7 +180,7 @@ def test_an_engine_that_dies_under_many_episodes_fails_each_of_them(model: tuple
             return await asyncio.gather(*waiting, return_exceptions=True)
 
     try:
-        found = loop.run(die(), timeout=900)
+        answers = loop.run(die(), timeout=900)
     finally:
         stop(loop, engine)
-    assert len(found) == 512 and {type(each) for each in found} == {EngineFailed}
+    assert len(answers) == 512 and {type(answer) for answer in answers} == {EngineFailed}

@@ -44,10 +44,10 @@ class Part:
 def sees(gpus: float, count: int) -> set[str | None]:
     options = {"num_gpus": gpus, "runtime_env": {"env_vars": hidden(gpus)}}
     parts = [ray.remote(Part).options(**options).remote() for _ in range(count)]
-    found = set(ray.get([part.sees.remote() for part in parts], timeout=120))
+    visible = set(ray.get([part.sees.remote() for part in parts], timeout=120))
     for part in parts:
         ray.kill(part)
-    return found
+    return visible
 
 
 def test_ray_counts_what_the_driver_was_given_and_the_driver_sees_none() -> None:

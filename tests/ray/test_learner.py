@@ -169,19 +169,19 @@ def test_ranks_fetch_the_groups_that_their_rows_need_and_say_which_are_gone(monk
         made.group(made.ticket(sequence), *(made.trajectory(made.turn((1, 2), range(9)), sibling=n) for n in range(2)))
         for sequence in range(3)
     ]
-    known = [replace(refer_to(each), source=ray.put(each)) for each in groups]
+    group_refs = [replace(refer_to(group), source=ray.put(group)) for group in groups]
     how = {"advantage": 1.0, "version": 7, "max_token_lag": None}
     refs = [
         ref
-        for each in known
-        for one in each.summaries
-        for ref in sample_refs(one, group_id=each.ticket.sequence, **how)[0]
+        for group_ref in group_refs
+        for summary in group_ref.summaries
+        for ref in sample_refs(summary, group_id=group_ref.ticket.sequence, **how)[0]
     ]
 
     async def scenario() -> None:
         ranks = group(monkeypatch, ping_timeout_s=60.0, busy=[False, False], actor=Counter)
         await ranks.start()
-        batch = plan_batch(refs, {each.ticket.sequence: each.source for each in known}, 12, 7)
+        batch = plan_batch(refs, {group_ref.ticket.sequence: group_ref.source for group_ref in group_refs}, 12, 7)
         assert await ranks.build(batch) == frozenset()
         report = await ranks.update(7)
         assert {name: metric.value for name, metric in report.metrics.items() if name != "learner/not_finite"} == {

@@ -58,11 +58,11 @@ def test_each_actor_sees_the_gpus_of_its_bundle_and_a_service_none() -> None:
         .remote()
         for need, where in zip(needs, places, strict=True)
     ]
-    seen = ray.get([actor.gpus.remote() for actor in actors])
-    assert [len(ids) for _, ids in seen] == [1, 1, 2, 0]
-    assert sorted(number for _, ids in seen for number in ids) == [0, 1, 2, 3]
-    assert [names for names, ids in seen[:3]] == [",".join(map(str, ids)) for _, ids in seen[:3]]
-    assert seen[3][0] == ""
+    visible = ray.get([actor.gpus.remote() for actor in actors])
+    assert [len(ids) for _, ids in visible] == [1, 1, 2, 0]
+    assert sorted(number for _, ids in visible for number in ids) == [0, 1, 2, 3]
+    assert [names for names, ids in visible[:3]] == [",".join(map(str, ids)) for _, ids in visible[:3]]
+    assert visible[3][0] == ""
     release(places)
 
 
@@ -70,11 +70,11 @@ def test_what_never_fits_is_refused_and_what_is_taken_is_waited_for() -> None:
     with pytest.raises(RunFailed, match=r"too small: no node has room for learner rank .*lacks 1 GPU next to"):
         check([RANK, ENGINE, ENGINE])
     check([ENGINE, ENGINE])
-    taken = placed([ENGINE, ENGINE])
+    places = placed([ENGINE, ENGINE])
     assert [node.gpus for node in free_nodes()] == [0]
     with pytest.raises(RunFailed, match=r"0\.5 s \(cluster\.placement_timeout_s\): no node has room for 2 x learner"):
         placed([RANK, RANK, SERVICE], timeout_s=0.5)
-    release(taken)
+    release(places)
     release(placed([RANK, RANK, SERVICE]))
 
 

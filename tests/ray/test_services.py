@@ -23,8 +23,8 @@ from tests.served import EchoConfig
 
 @asynccontextmanager
 async def started(*envs: EchoConfig, host: str | None = None, tell: Tell | None = None) -> AsyncIterator[Services]:
-    asked = [env for env in envs if env.server]
-    specs = [ServiceSpec(name=env.server, config=env, start=start_world, threads=env.threads) for env in asked]
+    served = [env for env in envs if env.server]
+    specs = [ServiceSpec(name=env.server, config=env, start=start_world, threads=env.threads) for env in served]
     services = Services(specs, env_vars={}, start_timeout_s=60, ping_timeout_s=2, host=host)
     try:
         await services.start(tell=tell)
@@ -89,21 +89,21 @@ def test_a_service_whose_address_is_taken_comes_back_at_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_EVERY_S", 0.5)
-    env, told = EchoConfig(), []
+    env, announced = EchoConfig(), []
 
     async def tell(addresses: Mapping[str, str]) -> None:
-        told.append(dict(addresses))
+        announced.append(dict(addresses))
 
     async def story() -> None:
         node = ray.util.get_node_ip_address()
         async with started(env, host="0.0.0.0", tell=tell) as services:
             place = urlsplit(services.addresses["echo"])
-            assert place.hostname == node and told == [services.addresses]
+            assert place.hostname == node and announced == [services.addresses]
             os.kill(int(ask(services, env)), signal.SIGKILL)
             with taken("0.0.0.0", place.port or 0):
                 await after_restart(services, env, 1)
                 moved = urlsplit(services.addresses["echo"])
-            assert (moved.hostname, told[1:]) == (node, [services.addresses]) and moved.port != place.port
+            assert (moved.hostname, announced[1:]) == (node, [services.addresses]) and moved.port != place.port
 
     asyncio.run(story())
 
@@ -111,15 +111,15 @@ def test_a_service_whose_address_is_taken_comes_back_at_another_one(
 @contextmanager
 def taken(host: str, port: int) -> Iterator[None]:
     """Another program has the port."""
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         while True:
             try:
-                other.bind((host, port))
+                listener.bind((host, port))
                 break
             except OSError:  # its process is not gone yet
                 time.sleep(0.001)
-        other.listen()
+        listener.listen()
         yield
 
 

@@ -74,9 +74,9 @@ def test_its_options_are_read(name: str, monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_scripted_worker_has_what_a_pool_calls() -> None:
     from actors.worker import RolloutWorker
 
-    asked = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/weights/publisher.py")
-    assert {"start", "run_group", "load_weights", "connect"} <= asked
-    agree(load("scripted").ScriptedWorker, RolloutWorker, asked)
+    methods = called(r"handle\.(\w+)\.(?:remote|options)", "actors/pool.py", "actors/weights/publisher.py")
+    assert {"start", "run_group", "load_weights", "connect"} <= methods
+    agree(load("scripted").ScriptedWorker, RolloutWorker, methods)
 
 
 def test_what_a_soak_takes_the_time_of_is_there() -> None:
@@ -104,10 +104,10 @@ def test_the_scripted_rank_has_what_a_group_calls_and_touches_no_model() -> None
     from learners.actor import LearnerActor
 
     scripted = load("scripted").ScriptedRank
-    asked = called(r"rank\.(\w+)\.remote", "learners/group.py")
-    assert {"start", "snapshot", "write", "export"} <= asked
-    agree(scripted, LearnerActor, asked)
-    for name in asked:
+    methods = called(r"rank\.(\w+)\.remote", "learners/group.py")
+    assert {"start", "snapshot", "write", "export"} <= methods
+    agree(scripted, LearnerActor, methods)
+    for name in methods:
         assert not re.search(r"self\.(rank|_snapshot)\b", inspect.getsource(getattr(scripted, name))), name
 
 
@@ -142,12 +142,12 @@ def test_the_engine_of_the_canary_takes_what_a_run_delivers(tmp_path: Path) -> N
     assert [check.gap_mean for _, check in pool.checks] == [0.5] and sync.gap["mismatch/probe_mean"] == 0.5
 
 
-def agree(scripted: type, real: type, asked: set[str]) -> None:
-    own = {name for name, each in vars(scripted).items() if inspect.isfunction(each) and not name.startswith("_")}
-    for name in asked:
+def agree(scripted: type, real: type, methods: set[str]) -> None:
+    public = {name for name, entry in vars(scripted).items() if inspect.isfunction(entry) and not name.startswith("_")}
+    for name in methods:
         assert callable(getattr(scripted, name, None)), f"{scripted.__name__} lacks {name}"
-    for name in own & asked:
-        ours, theirs = (list(inspect.signature(getattr(each, name)).parameters) for each in (scripted, real))
+    for name in public & methods:
+        ours, theirs = (list(inspect.signature(getattr(cls, name)).parameters) for cls in (scripted, real))
         assert len(ours) == len(theirs), f"{name}{ours}, expected {theirs}"
 
 
@@ -161,17 +161,17 @@ def test_the_scripted_driver_builds_its_run(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_scripted_sweep_and_the_simulation_still_says_the_same(tmp_path: Path) -> None:
     asynchrony, page = load("asynchrony"), (ROOT / "docs" / "how-to" / "choose-a-lag.md").read_text()
-    found = json.loads(asynchrony.RESULTS.read_text())
+    results = json.loads(asynchrony.RESULTS.read_text())
     with load("report").Report(argparse.Namespace(json=tmp_path / "told.json")) as report:
-        asynchrony.tell(report, found)
-    told = json.loads((tmp_path / "told.json").read_text())
-    for row in told["tables"][0]["rows"]:
+        asynchrony.tell(report, results)
+    output = json.loads((tmp_path / "told.json").read_text())
+    for row in output["tables"][0]["rows"]:
         assert f"| {' | '.join(map(load('report').text, row))} |" in page
-    assert told["notes"][0] in page
+    assert output["notes"][0] in page
     script = asynchrony.DEFAULT
-    for name, each in asynchrony.scripts_of(script).items():
-        assert asynchrony.middle(asynchrony.predict(each), script) == pytest.approx(
-            found["points"][name]["predicted_s"]
+    for name, variant in asynchrony.scripts_of(script).items():
+        assert asynchrony.middle(asynchrony.predict(variant), script) == pytest.approx(
+            results["points"][name]["predicted_s"]
         )
 
 
@@ -182,8 +182,8 @@ def test_a_buffer_that_breaks_the_rule_joins_the_results_under_their_setting(
     monkeypatch.setattr(sys, "argv", ["asynchrony", "--smallest", "--variant", "discarding", "--results", str(results)])
     with pytest.raises(SystemExit, match="no results"):
         asynchrony.main()
-    with monkeypatch.context() as drawn, pytest.raises(SystemExit, match="2"):  # nothing is measured to be thrown away
-        drawn.setattr(sys, "argv", ["asynchrony", "--draw", "--variant", "discarding", "--results", str(results)])
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="2"):  # nothing is measured to be thrown away
+        patch.setattr(sys, "argv", ["asynchrony", "--draw", "--variant", "discarding", "--results", str(results)])
         asynchrony.main()
     published = json.loads(asynchrony.RESULTS.read_text())
     results.write_text(json.dumps(published))
@@ -197,16 +197,16 @@ def test_a_buffer_that_breaks_the_rule_joins_the_results_under_their_setting(
     monkeypatch.setattr(asynchrony, "start_ray", lambda cpus: None)
     asynchrony.main()
     assert played == [(replace(asynchrony.DEFAULT, lag=1, steps=240), asynchrony.Discarding)]
-    found = json.loads(results.read_text())
-    assert found["variants"].pop("discarding")["left_out"] == 7
+    stored = json.loads(results.read_text())
+    assert stored["variants"].pop("discarding")["left_out"] == 7
     published["variants"].pop("discarding")
-    assert found == published
+    assert stored == published
     assert "| first-come |" in capsys.readouterr().out
 
 
 def test_all_of_them_are_run_together_or_left_out_with_a_reason() -> None:
     everything = load("everything")
-    together = [each.name for each in everything.BENCHES]
+    together = [bench.name for bench in everything.BENCHES]
     assert sorted([*together, *everything.OTHERS, "everything"]) == SCRIPTS
 
 
@@ -218,7 +218,7 @@ def test_what_fails_is_told_and_what_is_done_is_kept(
         "two to one", everything.ratio(everything.cell("b", "rate"), everything.cell("a", "rate"))
     )
     slow = everything.Bench("graphs", ("--seconds", "no number"), (rates,))
-    kept = everything.Bench("products", ("--nonsense",), (rates,))
+    products = everything.Bench("products", ("--nonsense",), (rates,))
     (tmp_path / "products.json").write_text(
         json.dumps(
             {
@@ -227,7 +227,7 @@ def test_what_fails_is_told_and_what_is_done_is_kept(
             }
         )
     )
-    monkeypatch.setattr(everything, "BENCHES", (slow, kept))
+    monkeypatch.setattr(everything, "BENCHES", (slow, products))
     options = argparse.Namespace(out=tmp_path, only=["graphs", "products"], again=False, json=None)
     assert everything.run(options) == 1
     assert "no number" in (tmp_path / "graphs.log").read_text()
@@ -247,9 +247,9 @@ def test_what_is_measured_is_kept_with_its_commit_and_its_load(tmp_path: Path, m
     bench = everything.Bench("quick", (), ())
     assert everything.measure(bench, tmp_path, again=False) > 0
     assert everything.measure(bench, tmp_path, again=False) == 0
-    found = json.loads((tmp_path / "quick.json").read_text())
-    assert found["measured"] == everything.describe_machine()
-    assert everything.origin_of(found) == "kept: commit abc, load 0.1 before, processor unknown"
+    report = json.loads((tmp_path / "quick.json").read_text())
+    assert report["measured"] == everything.describe_machine()
+    assert everything.origin_of(report) == "kept: commit abc, load 0.1 before, processor unknown"
     assert everything.origin_of({}) == "kept: commit unknown, load unknown, processor unknown"
 
 
@@ -295,8 +295,8 @@ def test_growth_is_told_from_noise() -> None:
     soak, draw = load("soak"), random.Random(0)
     noisy = [{"s": float(at), "flat": 100 + draw.random(), "grows": 100 + at / 30 + draw.random()} for at in range(600)]
     assert soak.fit(noisy, "flat")["verdict"] == "flat"
-    found = soak.fit(noisy, "grows")
-    assert found["verdict"] == "grows" and found["interval"][0] < 15 < found["interval"][1]  # 450 s of 1/30 a second
+    fit = soak.fit(noisy, "grows")
+    assert fit["verdict"] == "grows" and fit["interval"][0] < 15 < fit["interval"][1]  # 450 s of 1/30 a second
 
 
 def test_the_learner_builds_its_batch_and_its_algorithms() -> None:
@@ -318,10 +318,10 @@ def test_the_comparison_with_trl_composes_its_recipe(tmp_path: Path) -> None:
 
 def test_the_rewards_of_the_comparison_with_trl() -> None:
     trl = load("trl")
-    said = [[{"role": "assistant", "content": text}] for text in ("12 + 30 = 42", "42 or 43", "none")]
-    assert trl.right(said, ["42", "42", "42"]) == [1.0, 0.0, 0.0]
-    assert trl.brief(said, ["42", "42", "42"]) == pytest.approx([1 - 0.012, -0.008, -0.004])
-    assert trl.letters(said)[2] == 0.25
+    completions = [[{"role": "assistant", "content": text}] for text in ("12 + 30 = 42", "42 or 43", "none")]
+    assert trl.right(completions, ["42", "42", "42"]) == [1.0, 0.0, 0.0]
+    assert trl.brief(completions, ["42", "42", "42"]) == pytest.approx([1 - 0.012, -0.008, -0.004])
+    assert trl.letters(completions)[2] == 0.25
 
 
 def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
@@ -350,19 +350,19 @@ def test_the_comparison_with_trl_counts_a_whole_tree_and_keeps_the_callers_path(
 def test_a_command_whose_benchmark_is_ended_ends_with_all_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage, seen = load("usage"), list[psutil.Process]()
+    usage, processes = load("usage"), list[psutil.Process]()
 
     def interrupted(pid: int, seconds: dict[int, float]) -> int:
         while len(psutil.Process(pid).children()) < 2:
             pass
-        seen.extend((psutil.Process(pid), *psutil.Process(pid).children()))
+        processes.extend((psutil.Process(pid), *psutil.Process(pid).children()))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(usage, "look_at_tree", interrupted)
     with pytest.raises(KeyboardInterrupt):
         usage.use(["sh", "-c", "sleep 600 & sleep 600 & wait"], {"PATH": os.environ["PATH"]}, str(tmp_path))
-    _, alive = psutil.wait_procs(seen, timeout=60)
-    assert len(seen) == 3 and not alive
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    assert len(processes) == 3 and not alive
 
 
 def test_rows_of_another_model_or_seed_are_no_rows_of_this_one(tmp_path: Path) -> None:
@@ -370,27 +370,27 @@ def test_rows_of_another_model_or_seed_are_no_rows_of_this_one(tmp_path: Path) -
     options = argparse.Namespace(
         model=tmp_path / "smol", seed=0, tasks=50, dtype="float32", rows=tmp_path / "rows.json", worlds=["swirl"]
     )
-    found = {"swirl-chat": {"asked": {"model": "smol", "seed": 0, "tasks": 50, "dtype": "float32"}}}
-    assert starts.missing({}, options) == ["swirl"] and starts.missing(found, options) == []
+    rows = {"swirl-chat": {"asked": {"model": "smol", "seed": 0, "tasks": 50, "dtype": "float32"}}}
+    assert starts.missing({}, options) == ["swirl"] and starts.missing(rows, options) == []
     for key, value in {"model": tmp_path / "large", "seed": 1, "tasks": 100, "dtype": "bfloat16"}.items():
         with pytest.raises(SystemExit, match="rows.json"):
-            starts.missing(found, argparse.Namespace(**{**vars(options), key: value}))
-    assert starts.missing(found, argparse.Namespace(**{**vars(options), "model": None, "seed": 1})) == []
+            starts.missing(rows, argparse.Namespace(**{**vars(options), key: value}))
+    assert starts.missing(rows, argparse.Namespace(**{**vars(options), "model": None, "seed": 1})) == []
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_composes_each_of_its_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, made = load(name), []
+    module, configs = load(name), []
 
     def train(config: str, folder: Path, changes: list[str]) -> None:
-        made.append(compose(config, changes))
+        configs.append(compose(config, changes))
 
-    found: Callable[..., dict[str, Any]] = lambda *_: {"made": len(made)}  # noqa: E731
+    count_runs: Callable[..., dict[str, Any]] = lambda *_: {"made": len(configs)}  # noqa: E731
     monkeypatch.setattr(module.study, "train", train)
-    monkeypatch.setattr(STUDIES[name], found)
+    monkeypatch.setattr(STUDIES[name], count_runs)
     arms = module.play_seed(0, tmp_path) if hasattr(module, "play_seed") else module.play(1, tmp_path)
     assert len(arms) >= 2
-    assert made and all(config.stages for config in made)
+    assert configs and all(config.stages for config in configs)
 
 
 def test_faults_are_compared_with_a_run_without_them() -> None:
@@ -410,5 +410,5 @@ def test_steps_that_were_taken_again_are_those_with_two_seals(tmp_path: Path) ->
     seals = [{"event": "seal", "name": f"metrics.jsonl {step}"} for step in (1, 2, 3, 2, 3)]
     for name, lines in (("metrics", rows), ("journal", seals)):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = load("faults").redone(tmp_path)
-    assert found == {"steps": 2, "seconds": 4.0, "wait_s": 1.0, "checkpoint_s": 0.25}
+    repeated = load("faults").redone(tmp_path)
+    assert repeated == {"steps": 2, "seconds": 4.0, "wait_s": 1.0, "checkpoint_s": 0.25}

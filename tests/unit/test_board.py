@@ -29,11 +29,11 @@ RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 
 
 def load_make() -> Any:
-    found = importlib.util.spec_from_file_location("board", ROOT / "deploy" / "grafana" / "make.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    spec = importlib.util.spec_from_file_location("board", ROOT / "deploy" / "grafana" / "make.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     sys.modules["board"] = module  # where its dataclass looks for its annotations
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -62,13 +62,13 @@ def test_a_bracket_that_is_missing_is_no_promql() -> None:
 
 
 def test_the_board_shows_what_is_exported_and_all_of_it() -> None:
-    shown = {name for query in QUERIES for name in NAME.findall(query)}
-    assert shown - OF_RAY == {metric.exported for metric in EXPORTED}
+    names = {name for query in QUERIES for name in NAME.findall(query)}
+    assert names - OF_RAY == {metric.exported for metric in EXPORTED}
 
 
 def test_an_alert_reads_what_is_exported() -> None:
-    read = {name for expression in alerts().values() for name in NAME.findall(expression)}
-    assert read - OF_RAY <= {metric.exported for metric in EXPORTED} and len(alerts()) == 4
+    names = {name for expression in alerts().values() for name in NAME.findall(expression)}
+    assert names - OF_RAY <= {metric.exported for metric in EXPORTED} and len(alerts()) == 4
 
 
 def test_every_expression_tells_runs_apart_and_joins_the_processes_of_one() -> None:
@@ -113,24 +113,24 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
 
     def case(alert: str, of: str, minute: int, fires: bool) -> dict[str, Any]:
-        about = f'instance="{of}"' if alert == "RlsysDiskFull" else f'run="{of}"'
-        firing = f'count(ALERTS{{alertname="{alert}", {about}, alertstate="firing"}})'
+        labels = f'instance="{of}"' if alert == "RlsysDiskFull" else f'run="{of}"'
+        firing = f'count(ALERTS{{alertname="{alert}", {labels}, alertstate="firing"}})'
         samples = [{"labels": "{}", "value": 1}] if fires else []
         return {"expr": firing, "eval_time": f"{minute}m", "exp_samples": samples}
 
-    cases = [case(*name, at, fires) for name, both in FIRES.items() for fires in (False, True) for at in both[fires]]
+    cases = [case(*name, at, fires) for name, times in FIRES.items() for fires in (False, True) for at in times[fires]]
     series = [{"series": name, "values": values} for name, values in STEADY.items()]
     test = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
-    made = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]}
-    (tmp_path / "test.yml").write_text(yaml.safe_dump(made))
-    done = subprocess.run(["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    suite = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]}
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(suite))
+    result = subprocess.run(["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_promtool_takes_the_rules_and_the_configuration() -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed: Debian's package prometheus has it")
-    done = subprocess.run(
+    result = subprocess.run(
         ["promtool", "check", "config", str(RULES.with_name("prometheus.yml"))], capture_output=True, text=True
     )
-    assert done.returncode == 0 and "4 rules found" in done.stdout, done.stderr
+    assert result.returncode == 0 and "4 rules found" in result.stdout, result.stderr

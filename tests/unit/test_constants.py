@@ -43,12 +43,12 @@ def is_number(node: ast.AST | None) -> bool:
         return bool(node.values) and all(map(is_number, node.values))
     if isinstance(node, ast.Tuple | ast.List):
         return bool(node.elts) and all(map(is_number, node.elts))
-    leaves = [each for each in ast.walk(node) if isinstance(each, ast.expr)]
-    values = [each.value for each in leaves if isinstance(each, ast.Constant)]
-    others = [each for each in leaves if not isinstance(each, ast.Constant | ast.BinOp | ast.UnaryOp)]
-    named = all(isinstance(each, ast.Name) and each.id.isupper() for each in others)
+    leaves = [child for child in ast.walk(node) if isinstance(child, ast.expr)]
+    values = [leaf.value for leaf in leaves if isinstance(leaf, ast.Constant)]
+    names = [leaf for leaf in leaves if not isinstance(leaf, ast.Constant | ast.BinOp | ast.UnaryOp)]
+    are_constants = all(isinstance(leaf, ast.Name) and leaf.id.isupper() for leaf in names)
     numbers = bool(values) and all(type(value) in (int, float) for value in values)
-    return numbers and named and not (isinstance(node, ast.Constant) and node.value in (0, 1))
+    return numbers and are_constants and not (isinstance(node, ast.Constant) and node.value in (0, 1))
 
 
 def assigned(body: list[ast.stmt], where: str = "") -> Iterator[Found]:
@@ -64,38 +64,38 @@ def assigned(body: list[ast.stmt], where: str = "") -> Iterator[Found]:
 def constants(tree: ast.Module) -> Iterator[Found]:
     yield from assigned(tree.body)
     for node in ast.walk(tree):
-        given: list[tuple[str, ast.expr | None]] = []
+        pairs: list[tuple[str, ast.expr | None]] = []
         if isinstance(node, ast.ClassDef):
             yield from assigned(node.body, f"{node.name}.")
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func).split(".")[-1]
-            given = [(f"{name}({each.arg})", each.value) for each in node.keywords if SIZED.search(each.arg or "")]
-            given += [(f"{name}()", each) for each in node.args if name in TAKING]
+            pairs = [(f"{name}({kw.arg})", kw.value) for kw in node.keywords if SIZED.search(kw.arg or "")]
+            pairs += [(f"{name}()", arg) for arg in node.args if name in TAKING]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names = [*node.args.posonlyargs, *node.args.args]
             defaults = zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True)
             keywords = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-            given = [(f"{node.name}({each.arg})", value) for each, value in [*defaults, *keywords]]
-        yield from ((name, each.lineno, each.end_lineno or 0) for name, each in given if each and is_number(each))
+            pairs = [(f"{node.name}({arg.arg})", value) for arg, value in [*defaults, *keywords]]
+        yield from ((name, value.lineno, value.end_lineno or 0) for name, value in pairs if value and is_number(value))
 
 
 def read(path: str, source: str) -> Iterator[tuple[str, str, bool]]:
     """Of each constant: where it is, `file: name`, and whether a comment is on its lines or on the one above."""
     lines = source.split("\n")
     for name, first, last in constants(ast.parse(source)):
-        said = "#" in "".join(lines[first - 1 : last]) or lines[first - 2].strip().startswith("#")
-        yield f"{path}:{first}", f"{path}: {name}", said
+        has_comment = "#" in "".join(lines[first - 1 : last]) or lines[first - 2].strip().startswith("#")
+        yield f"{path}:{first}", f"{path}: {name}", has_comment
 
 
-def unreasoned(found: Iterable[tuple[str, str, bool]]) -> list[str]:
+def unreasoned(entries: Iterable[tuple[str, str, bool]]) -> list[str]:
     harmless = re.compile("|".join(HARMLESS.values()))
-    return [f"{where} {name}" for where, name, said in found if not said and not harmless.search(name)]
+    return [f"{where} {name}" for where, name, has_comment in entries if not has_comment and not harmless.search(name)]
 
 
 @cache
 def every() -> list[tuple[str, str, bool]]:
     paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return [each for path in paths for each in read(path.relative_to(ROOT).as_posix(), path.read_text())]
+    return [constant for path in paths for constant in read(path.relative_to(ROOT).as_posix(), path.read_text())]
 
 
 def test_each_constant_has_its_reason() -> None:
@@ -122,5 +122,5 @@ def test_a_number_without_one_is_found(source: str) -> None:
 
 
 def test_no_reason_is_left_for_what_is_gone() -> None:
-    bare = [name for _, name, said in every() if not said]
-    assert [why for why, what in HARMLESS.items() if not any(re.search(what, each) for each in bare)] == []
+    bare = [name for _, name, has_comment in every() if not has_comment]
+    assert [why for why, pattern in HARMLESS.items() if not any(re.search(pattern, name) for name in bare)] == []

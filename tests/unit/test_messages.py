@@ -138,8 +138,8 @@ def test_a_name_that_was_meant_and_what_differs() -> None:
 def test_a_refusal_travels_between_processes_whole() -> None:
     unusual = BadInput(key="k", found=threading.Lock())
     assert str(pickle.loads(pickle.dumps(unusual))) == str(unusual)
-    sent = pickle.loads(pickle.dumps(BadInput("r", where="w", key="k", found=(1, 2), expected="e")))
-    assert (str(sent), sent.where, sent.key, sent.found, sent.expected) == (
+    copy = pickle.loads(pickle.dumps(BadInput("r", where="w", key="k", found=(1, 2), expected="e")))
+    assert (str(copy), copy.where, copy.key, copy.found, copy.expected) == (
         "w: k=(1, 2): r, expected e",
         "w",
         "k",

@@ -35,20 +35,20 @@ def test_skipped_and_deselected_tests_are_counted_by_their_reason(tmp_path: Path
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: takes long\n")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
-    kept = tmp_path / "not_run.jsonl"
-    kept.write_text(json.dumps({"why": "of the session before", "count": 7, "files": []}) + "\n")
+    file = tmp_path / "not_run.jsonl"
+    file.write_text(json.dumps({"why": "of the session before", "count": 7, "files": []}) + "\n")
     command = [sys.executable, "-m", "pytest", "-m", "not slow", f"-n{processes}", "-p", "no:cacheprovider", "."]
-    environment = os.environ | {not_run.VARIABLE: str(kept), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {not_run.VARIABLE: str(file), "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    said = ended.stdout.splitlines()
-    (head,) = [number for number, line in enumerate(said) if "12 tests were not run here" in line]
-    assert [line.split(maxsplit=1) for line in said[head + 1 : head + 4]] == [
+    lines = ended.stdout.splitlines()
+    (head,) = [number for number, line in enumerate(lines) if "12 tests were not run here" in line]
+    assert [line.split(maxsplit=1) for line in lines[head + 1 : head + 4]] == [
         ["7", "of the session before"],
         ["4", "no such tool here (test_some.py)"],
         ["1", 'left out by -m "not slow"'],
     ]
-    assert len(kept.read_text().splitlines()) == 3
+    assert len(file.read_text().splitlines()) == 3
 
 
 def test_a_long_list_of_files_is_cut() -> None:

@@ -52,16 +52,16 @@ SMALL: dict[str, Any] = {"train_tasks": 20, "held_out_tasks": 5, "knowledge": Kn
 
 def blocks(page: Path, language: str = "") -> list[str]:
     """The code blocks of a page in one language; those in a list keep its indent."""
-    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [block for its_language, block in found if its_language == language]
+    matches = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for its_language, block in matches if its_language == language]
 
 
 def test_the_reward_of_the_tutorial_prints_what_the_tutorial_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (code,) = blocks(OWN_REWARD, "python")
-    (shown,) = [block for block in blocks(OWN_REWARD) if block.startswith("$ cat answers.jsonl\n")]
-    lines, command, output = re.split(r"(?m)^\$ rlsys (.*)\n", shown.partition("\n")[2])
+    (example,) = [block for block in blocks(OWN_REWARD) if block.startswith("$ cat answers.jsonl\n")]
+    lines, command, output = re.split(r"(?m)^\$ rlsys (.*)\n", example.partition("\n")[2])
     (tmp_path / "my_rewards.py").write_text(code)
     (tmp_path / "answers.jsonl").write_text(lines)
     monkeypatch.chdir(tmp_path)
@@ -75,8 +75,8 @@ def test_how_rlsys_comes_on_the_path_is_said_where_it_is_installed() -> None:
     way = "source .venv/bin/activate"
     assert way in README.read_text().partition("`rlsys ")[0]
     for target in ("setup", "quickstart"):
-        said = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        assert way in said
+        output = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert way in output
 
 
 @pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
@@ -107,9 +107,9 @@ def test_the_function_for_users_of_trl_scores_here_as_it_does_there(
     digits = runpy.run_path("my_rewards.py")["digits"]
     reward = make_reward(compose("recipe.yaml", []).recipe.reward)
     for text in ("It is 122", "122", "12 2", ""):
-        said = (Message(role="assistant", content=text),)
+        messages = (Message(role="assistant", content=text),)
         task = Task(task_id="page", question="What is 59 + 63?", answers=("122",), record={"answer": "122"})
-        assert digits([[{"content": text}]], ["122"]) == [reward(Transcript(task=task, messages=said)).value]
+        assert digits([[{"content": text}]], ["122"]) == [reward(Transcript(task=task, messages=messages)).value]
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
 
 
@@ -149,21 +149,21 @@ def test_search_qa_plays_the_protocol_of_the_page(ask: table.Protocol) -> None:
     world = SearchQAWorld(SearchQAConfig(protocol="ask", demo_error_rate=0.0, **SMALL))
     assert (world.max_turns, world.tags) == (4, ask.tags)
     task = world.tasks("train")[0]
-    prompt, *said = world.demonstration(task, 0).messages
+    prompt, *messages = world.demonstration(task, 0).messages
     assert prompt.content.startswith("Ask with <ask>words</ask>") and prompt.content.endswith(task.question)
     relation = of_task(task).relations[0]
-    assert said[0].content == f"<ask>{relation} of {of_task(task).start}</ask>"
-    assert said[1].inline and said[1].content.startswith(f"<found>The {relation} of ")
-    assert said[-1].content == f"<answer>{task.answers[0]}</answer>"
+    assert messages[0].content == f"<ask>{relation} of {of_task(task).start}</ask>"
+    assert messages[1].inline and messages[1].content.startswith(f"<found>The {relation} of ")
+    assert messages[-1].content == f"<answer>{task.answers[0]}</answer>"
 
     async def replay() -> None:
         server = world.start_service(host="127.0.0.1", port=0, token="token")
         try:
             world.connect(server.url, "token")
             env = world.env(task)
-            for turn in range(0, len(said), 2):
-                step = await env.step(said[turn].content, turns_left=world.max_turns - turn // 2 - 1)
-                assert step.reply == (said[turn + 1] if turn + 1 < len(said) else None)
+            for turn in range(0, len(messages), 2):
+                step = await env.step(messages[turn].content, turns_left=world.max_turns - turn // 2 - 1)
+                assert step.reply == (messages[turn + 1] if turn + 1 < len(messages) else None)
             assert step.end is EpisodeEnd.ANSWERED
             await world.close()
         finally:
@@ -177,9 +177,9 @@ def test_that_protocol_is_a_key_of_the_command_line_like_the_others() -> None:
     config = compose("worlds/search", ["env.protocol=ask", "reward.name=answer"])
     assert config.recipe.env.protocol == "ask"
     searching = ", ".join(name for name, protocol in PROTOCOLS.items() if protocol.topk is not None)
-    for other in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
-        with pytest.raises(BadInput, match=rf"env\.protocol='{other}': expected one of {searching}"):
-            SearchQAConfig(protocol=other)
+    for protocol_name in ("asc", "swirl_math", "retool"):  # a calculator and Python are no search
+        with pytest.raises(BadInput, match=rf"env\.protocol='{protocol_name}': expected one of {searching}"):
+            SearchQAConfig(protocol=protocol_name)
     with refused("env.template", found="base", expected="instruct"):
         SearchQAConfig(protocol="ask", template="base")
 
@@ -189,8 +189,8 @@ def test_episodes_of_that_protocol_are_scored_from_one_string() -> None:
     inline = inline_of(SearchQAConfig(protocol="ask"), reward=None)
     response = "<ask>q</ask><found>The <answer>no</answer></found><answer>yes</answer>"
     line = json.dumps({"task": {"question": "q", "answers": ["yes"]}, "response": response})
-    said = read_transcript(line.encode(), partial(split_inline, inline=inline)).messages
-    assert [(message.role, message.content) for message in said] == [
+    messages = read_transcript(line.encode(), partial(split_inline, inline=inline)).messages
+    assert [(message.role, message.content) for message in messages] == [
         ("assistant", "<ask>q</ask>"),
         ("tool", "<found>The <answer>no</answer></found>"),
         ("assistant", "<answer>yes</answer>"),
@@ -229,8 +229,8 @@ def play(run: RunConfig, world: Any, renderer: ChatRenderer, task: Task, texts: 
 
 def test_the_page_on_environments_shows_the_code_that_is_tested() -> None:
     page, code = ENVIRONMENTS / "writing.md", (ENVIRONMENTS / "example_env.py").read_text()
-    shown = blocks(page, "python")
-    assert len(shown) >= 5 and [block for block in shown if block not in code] == []
+    snippets = blocks(page, "python")
+    assert len(snippets) >= 5 and [block for block in snippets if block not in code] == []
     assert blocks(page, "yaml") == [(ENVIRONMENTS / "example.yaml").read_text()]
 
 
@@ -249,8 +249,8 @@ def test_held_out_secrets_are_never_trained_on(run: RunConfig, world: Any) -> No
 
 
 def test_the_transcript_of_the_page_is_an_episode(run: RunConfig, world: Any, renderer: ChatRenderer) -> None:
-    (shown,) = [block for block in blocks(ENVIRONMENTS / "writing.md") if block.startswith("user ")]
-    lines = [line.split(maxsplit=1) for line in shown.splitlines()]
+    (transcript,) = [block for block in blocks(ENVIRONMENTS / "writing.md") if block.startswith("user ")]
+    lines = [line.split(maxsplit=1) for line in transcript.splitlines()]
     task = Task(task_id="page", question=lines[0][1], answers=("43",))
     texts = [text for role, text in lines if role == "assistant"]
     played = play(run, world, renderer, task, texts)

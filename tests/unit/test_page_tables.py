@@ -44,16 +44,16 @@ def test_every_metric_is_explained_in_the_page_as_in_the_code() -> None:
 
 
 def test_every_figure_has_a_row_with_its_question_and_its_papers() -> None:
-    shown = {cells[0]: cells[1:3] for cells in rows(DOCS / "analyse.md")}
-    assert {name: shown.get(f"`{name}`") for name in FIGURES} == {
+    table = {cells[0]: cells[1:3] for cells in rows(DOCS / "analyse.md")}
+    assert {name: table.get(f"`{name}`") for name in FIGURES} == {
         name: [figure.question, figure.papers] for name, figure in FIGURES.items()
     }
 
 
 def test_every_protocol_has_a_row_with_its_stop_strings() -> None:
-    shown = {cells[0]: cells[3] for cells in rows(DOCS / "environments" / "protocols.md") if len(cells) > 3}
+    table = {cells[0]: cells[3] for cells in rows(DOCS / "environments" / "protocols.md") if len(cells) > 3}
     for protocol in PROTOCOLS.values():
-        assert shown[f"`{protocol.name}`"] == ", ".join(f"`{stop}`" for stop in protocol.stop)
+        assert table[f"`{protocol.name}`"] == ", ".join(f"`{stop}`" for stop in protocol.stop)
 
 
 def test_every_member_of_the_contract_of_environments_is_named() -> None:
@@ -70,22 +70,22 @@ def test_every_family_of_models_has_a_row_with_the_verdict_of_the_code() -> None
 
 
 def test_every_value_that_follows_from_the_device_has_a_row() -> None:
-    shown = {cells[0]: cells[1:3] for cells in rows(DOCS / "gpu.md")}
+    table = {cells[0]: cells[1:3] for cells in rows(DOCS / "gpu.md")}
     cpu, gpu = (resolve(RecipeConfig(), DEVICES[name]) for name in ("cpu", "cuda"))
     for part, key in FILLED_IN:
         values = [getattr(getattr(config, part), key) for config in (cpu, gpu)]
-        assert shown[f"`{part}.{key}`"] == [json.dumps(value).strip('"') for value in values]
-    assert {f"`{key}`" for device in DEVICES.values() for key in device.attention} <= shown.keys()
+        assert table[f"`{part}.{key}`"] == [json.dumps(value).strip('"') for value in values]
+    assert {f"`{key}`" for device in DEVICES.values() for key in device.attention} <= table.keys()
 
 
 @pytest.mark.parametrize("page", ["from-trl.md", "from-verl.md"])
 def test_a_name_of_another_system_leads_to_the_key_that_the_command_names(page: str) -> None:
     names = foreign()
-    shown = [[cell.strip("`") for cell in cells[:2]] for cells in rows(DOCS / "how-to" / page) if cells[0][0] == "`"]
-    assert len(shown) > 20
-    for theirs, ours in shown:
+    table = [[cell.strip("`") for cell in cells[:2]] for cells in rows(DOCS / "how-to" / page) if cells[0][0] == "`"]
+    assert len(table) > 20
+    for theirs, ours in table:
         parts = theirs.split(".")
         ends = {".".join(parts[at:]) for at in range(len(parts))}
-        known = {*names.equivalents.get(ours, ()), *(name for name, keys in names.several.items() if ours in keys)}
+        aliases = {*names.equivalents.get(ours, ()), *(name for name, keys in names.several.items() if ours in keys)}
         same = ours.rpartition(".")[2] == parts[-1]
-        assert same or ends & known or ours == "--run-dir", f"{theirs}: {ours}"
+        assert same or ends & aliases or ours == "--run-dir", f"{theirs}: {ours}"

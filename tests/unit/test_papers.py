@@ -9,12 +9,12 @@ from tests.papers_page import collected_in, rows
 
 
 def test_every_row_has_a_command_and_a_test() -> None:
-    found = rows()
-    assert [row.number for row in found] == list(range(1, 81))
-    assert [row.number for row in found if not row.commands] == []
-    assert [row.number for row in found if not row.tests] == []
+    table = rows()
+    assert [row.number for row in table] == list(range(1, 81))
+    assert [row.number for row in table if not row.commands] == []
+    assert [row.number for row in table if not row.tests] == []
 
 
 def test_every_named_test_is_one_that_pytest_collects() -> None:
-    named = {each for row in rows() for each in row.tests}
-    assert {f"{file}::{name}" for file, name in named if name not in collected_in(file)} == set()
+    tests = {test for row in rows() for test in row.tests}
+    assert {f"{file}::{name}" for file, name in tests if name not in collected_in(file)} == set()

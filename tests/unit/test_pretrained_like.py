@@ -27,9 +27,9 @@ def load(folder: Path, dtype: torch.dtype, **how: Any) -> Any:
 def chat(folder: Path) -> torch.Tensor:
     from transformers import AutoTokenizer
 
-    said = [{"role": "user", "content": "What is the capital of France? Answer in one word and explain why."}]
+    messages = [{"role": "user", "content": "What is the capital of France? Answer in one word and explain why."}]
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    text = tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert text.endswith("<|im_start|>assistant\n") and len(tokenizer) == VOCABULARY
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
@@ -39,17 +39,17 @@ def chat(folder: Path) -> torch.Tensor:
 @torch.no_grad()
 def test_a_first_token_is_massive_and_draws_attention_until_the_last_layers_take_it_back(folder: Path) -> None:
     model, ids = load(folder, torch.float32, attn_implementation="eager"), chat(folder)
-    found = model(ids, output_hidden_states=True, output_attentions=True)
-    sizes = [each[0].abs() for each in found.hidden_states]
+    output = model(ids, output_hidden_states=True, output_attentions=True)
+    sizes = [hidden[0].abs() for hidden in output.hidden_states]
     for number in range(12, LAYERS - 1):
         assert int(sizes[number].argmax()) == pretrained_like.MASSIVE  # of position 0
         assert 2e4 < sizes[number].max() < 3e4  # 24,926
         assert sizes[number][1:].max() < 10 and 0.1 < sizes[number].median() < 1
     assert sizes[-1].max() < 100  # 50
-    shares = torch.stack([each[0][:, 5:, 0].mean() for each in found.attentions[2:]])
+    shares = torch.stack([attention[0][:, 5:, 0].mean() for attention in output.attentions[2:]])
     assert shares.min() > 0.3 and shares.max() < 0.95  # 0.38 to 0.89
-    norms = [each for name, each in model.named_parameters() if each.ndim == 1]
-    assert min(float(each.min()) for each in norms) < 0.3 and max(float(each.max()) for each in norms) > 2
+    norms = [parameter for name, parameter in model.named_parameters() if parameter.ndim == 1]
+    assert min(float(norm.min()) for norm in norms) < 0.3 and max(float(norm.max()) for norm in norms) > 2
 
 
 def test_its_head_is_tied_its_words_are_many_and_its_positions_few(folder: Path) -> None:
@@ -74,13 +74,13 @@ def test_noise_moves_it_and_bfloat16_rounds_it_as_a_pretrained_one(folder: Path)
     for noise, least in ((0.02, 3), (0.1, 8)):  # how much more the noise moves it than bfloat16 does: 7, 13
         with perturb_weights(exact, noise):
             moved = logprobs(exact)
-            for one, other in zip(narrow.parameters(), exact.parameters(), strict=True):
-                one.copy_(other)
+            for target, source in zip(narrow.parameters(), exact.parameters(), strict=True):
+                target.copy_(source)
             rounded = float((logprobs(narrow) - moved).abs().mean())
         assert float((moved - true).abs().mean()) > least * rounded, noise
 
 
 def test_the_same_seed_makes_the_same_files(folder: Path, tmp_path: Path) -> None:
-    again = pretrained_like.save(tmp_path / "again")
+    second = pretrained_like.save(tmp_path / "again")
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
-        assert (again / name).read_bytes() == (folder / name).read_bytes()
+        assert (second / name).read_bytes() == (folder / name).read_bytes()

@@ -34,20 +34,20 @@ def private_names(tree: ast.AST) -> Iterator[str]:
             if ast.unparse(node.value) not in OWN:
                 yield ast.unparse(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
-            given = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
+            values = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)]
             if ast.unparse(node.args[0]) not in OWN:
-                yield from (name for name in given if isinstance(name, str) and PRIVATE.fullmatch(name))
+                yield from (name for name in values if isinstance(name, str) and PRIVATE.fullmatch(name))
 
 
 def test_no_test_reads_a_private_name_of_ours() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
-    found = {
+    by_file = {
         path.relative_to(TESTS).as_posix(): list(private_names(ast.parse(text)))
         for path, text in texts.items()
         if MAY_MATTER.search(text)
     }
-    assert {file: names for file, names in found.items() if len(names) > LIBRARIES.get(file, 0)} == {}
-    assert sum(map(len, found.values())) == sum(LIBRARIES.values())
+    assert {file: names for file, names in by_file.items() if len(names) > LIBRARIES.get(file, 0)} == {}
+    assert sum(map(len, by_file.values())) == sum(LIBRARIES.values())
 
 
 def test_each_kind_of_private_name_is_seen() -> None:

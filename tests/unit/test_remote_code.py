@@ -14,7 +14,7 @@ def test_what_is_loaded_of_a_model_brings_no_code() -> None:
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                trusted = [each.value for each in node.keywords if each.arg == "trust_remote_code"]
+                trusted = [keyword.value for keyword in node.keywords if keyword.arg == "trust_remote_code"]
                 assert all(isinstance(value, ast.Constant) and value.value is False for value in trusted), path
                 owner = ast.unparse(node.func.value)
                 if node.func.attr == "from_pretrained" and owner.startswith("Auto"):

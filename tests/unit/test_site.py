@@ -28,9 +28,9 @@ class Requests(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
+        attributes = dict(attrs)
         for name, value in attrs:
-            if (tag, name) in LOADED and ELSEWHERE.match(value or "") and named.get("rel") != "canonical":
+            if (tag, name) in LOADED and ELSEWHERE.match(value or "") and attributes.get("rel") != "canonical":
                 self.found.append(f"{tag} {name}={value}")
             if name == "style" and IMPORTED.search(value or ""):
                 self.found.append(f"{tag} style={value}")
@@ -45,12 +45,12 @@ def asked(text: str) -> list[str]:
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr  # --quiet would hide warnings from --strict
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr  # --quiet would hide warnings from --strict
     pages = {page: page.read_text() for page in tmp_path.rglob("*.html")}
     assert '<h1 id="rlsys">' in pages[tmp_path / "index.html"] and tmp_path / "pages.html" in pages
     assert len(pages) > 40 and tmp_path / "recipes" / "swirl.html" in pages
-    assert {str(page): found for page, text in pages.items() if (found := asked(text))} == {}
+    assert {str(page): requests for page, text in pages.items() if (requests := asked(text))} == {}
     assert [page for page, text in pages.items() if 'class="mermaid"' in text] == []  # drawn by a script from elsewhere
     assert [sheet for sheet in tmp_path.rglob("*.css") if IMPORTED.search(sheet.read_text())] == []
 

@@ -83,7 +83,7 @@ class Case:
         return written.PER_EPISODE + self.answer * (written.PER_SAMPLED + written.PER_LOGPROB)
 
     def steps_until(self, hint: str, share: float = 1.0) -> int:
-        """After how many steps a hint is certain, of which so large a share of the episodes is a proof."""
+        """Steps until a hint is certain, where this share of the episodes is evidence for it."""
         proof = levels.PROOF.get(hint, levels.OTHERWISE)
         counted = math.inf if proof.episodes is None else math.ceil(proof.episodes / (share * self.episodes))
         return int(min(counted, math.inf if proof.steps is None else proof.steps))
@@ -94,15 +94,15 @@ def episode_s(case: Case) -> float:
 
 
 def evaluation_s(case: Case) -> float:
-    beside = replace(case.rl, eval=replace(case.rl.eval, every=20))
-    return limit_of(beside, plays_of(beside)).value
+    config = replace(case.rl, eval=replace(case.rl.eval, every=20))
+    return limit_of(config, plays_of(config)).value
 
 
 def wait_s(case: Case) -> float:
     """After which the first wait for rollouts is called a stall."""
-    kept, first = case.rl.incidents, Phase(name="wait_rollout", stage="rl", since_s=0.0, usual_s=None, known=0)
+    incidents, first = case.rl.incidents, Phase(name="wait_rollout", stage="rl", since_s=0.0, usual_s=None, known=0)
     limit_s = case.rl.learner.update_timeout_s
-    return PhaseWatch(kept.stall_factor, kept.stall_floor_s, deadline_s=limit_s).limit_s(first)
+    return PhaseWatch(incidents.stall_factor, incidents.stall_floor_s, deadline_s=limit_s).limit_s(first)
 
 
 def between_checkpoints_s(case: Case) -> float:
@@ -118,8 +118,8 @@ def page_mb(case: Case) -> float:
 
 def step_mb(case: Case) -> float:
     """Of a step's file of episodes, before compression."""
-    given = case.rl.trajectories
-    return min(given.most_bytes, min(given.keep or math.inf, case.episodes) * case.line) / 1e6
+    settings = case.rl.trajectories
+    return min(settings.most_bytes, min(settings.keep or math.inf, case.episodes) * case.line) / 1e6
 
 
 def beside_scores_gb(case: Case) -> float:
@@ -276,8 +276,8 @@ def cases(data: list[str], *keys: str) -> Iterator[Case]:
 
 def test_each_number_fits_all_three_runs(data: list[str]) -> None:
     for at, case in enumerate(cases(data)):
-        given = {row.what: row.gives(case) for row in TABLE}
-        assert given == pytest.approx({row.what: pick(row.value, at) for row in TABLE}, rel=0.02), (
+        actual = {row.what: row.gives(case) for row in TABLE}
+        assert actual == pytest.approx({row.what: pick(row.value, at) for row in TABLE}, rel=0.02), (
             case.config.recipe.name
         )
         assert [row.what for row in TABLE if not row.fits(at, case)] == [], case.config.recipe.name
@@ -287,8 +287,8 @@ def test_each_number_fits_all_three_runs(data: list[str]) -> None:
 def test_a_toys_number_is_refused(toy: Toy, data: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if toy.put is not None:
         where, name, value = toy.put
-        put = monkeypatch.setitem if isinstance(where, dict) else monkeypatch.setattr
-        put(where, name, value)
+        patch = monkeypatch.setitem if isinstance(where, dict) else monkeypatch.setattr
+        patch(where, name, value)
     (row,) = (row for row in TABLE if row.what == toy.row)
     fits = [row.fits(at, case) for at, case in enumerate(cases(data, *toy.keys))]
     assert not all(fits) and not fits[0]  # the 7B at least

@@ -43,12 +43,12 @@ def test_an_interrupted_study_keeps_its_seeds_and_continues(study: ModuleType, t
     with pytest.raises(OSError):
         study.collect(asked(tmp_path, 1, 2), play_seed)
     study.collect(asked(tmp_path, 2), play_seed)
-    found = study.collect(asked(tmp_path, 9, draw=True), play_seed)
-    assert found == {1: {"a": 0.1}, 2: {"a": 0.2}} and played == [1, 2]
+    by_seed = study.collect(asked(tmp_path, 9, draw=True), play_seed)
+    assert by_seed == {1: {"a": 0.1}, 2: {"a": 0.2}} and played == [1, 2]
     written = json.loads(results.read_text())
     assert written["minutes"] == {"1": 2.1, "2": 2.1}
     assert written["minutes_by_run"] == dict.fromkeys(("1", "2"), {"a": 1.5, "b-c": 0.6})
-    results.write_text(json.dumps({key: each for key, each in written.items() if key != "minutes_by_run"}))
+    results.write_text(json.dumps({key: value for key, value in written.items() if key != "minutes_by_run"}))
     study.collect(asked(tmp_path, 3), play_seed)  # into a file of an earlier version
     assert json.loads(results.read_text())["minutes_by_run"] == {"3": {"a": 1.5, "b-c": 0.6}}
 
@@ -59,38 +59,38 @@ def test_seeds_that_are_not_planned_do_not_move_published_numbers(study: ModuleT
     with pytest.raises(BadInput, match="--seeds 0 1: .* of 5 6 7, .*--results FILE"):
         study.plan_of(asked(tmp_path, 0, 1, 5), published, planned)
     assert study.plan_of(asked(tmp_path, 0, draw=True), published, planned) == planned  # plays none
-    own = tmp_path / "own.json"
-    options = argparse.Namespace(seeds=[8702], runs=tmp_path / "runs", results=own, draw=False)
+    results = tmp_path / "own.json"
+    options = argparse.Namespace(seeds=[8702], runs=tmp_path / "runs", results=results, draw=False)
     asked_for = study.plan_of(options, published, planned)
     study.collect(options, lambda seed, _: {"a": 1}, [study.Prediction("most", lambda arms: True)], asked_for)
-    (outcome,) = json.loads(own.read_text())["predictions"]
+    (outcome,) = json.loads(results.read_text())["predictions"]
     assert (outcome["of"], outcome["needed"], outcome["shown"]) == ([8702], 1, True)
 
 
-@pytest.mark.parametrize(("share", "needed", "shown"), [(0.8, 4, True), (1.0, 5, False)])
+@pytest.mark.parametrize(("share", "num_needed", "is_shown"), [(0.8, 4, True), (1.0, 5, False)])
 def test_a_prediction_is_shown_by_its_share_of_the_seeds(
-    study: ModuleType, tmp_path: Path, share: float, needed: int, shown: bool
+    study: ModuleType, tmp_path: Path, share: float, num_needed: int, is_shown: bool
 ) -> None:
     results = tmp_path / "results.json"
     prediction = study.Prediction("a is below 4", lambda arms: arms["a"] < 4, share=share)
     study.collect(asked(tmp_path, *range(5)), lambda seed, _: {"a": seed}, [prediction])
     written = json.loads(results.read_text())["predictions"][0]
-    assert (written["held"], written["needed"], written["shown"]) == ([0, 1, 2, 3], needed, shown)
+    assert (written["held"], written["needed"], written["shown"]) == ([0, 1, 2, 3], num_needed, is_shown)
 
 
 def test_paired_differences_have_students_interval(study: ModuleType) -> None:
-    found = {0: {"a": 0.1, "b": 0.0}, 1: {"a": 0.2, "b": 0.0}, 2: {"a": 0.3, "b": 0.0}}
+    by_seed = {0: {"a": 0.1, "b": 0.0}, 1: {"a": 0.2, "b": 0.0}, 2: {"a": 0.3, "b": 0.0}}
     # 0.2 -+ 4.303 * 0.1 / sqrt(3)
-    assert study.paired(found, lambda arms: arms["a"] - arms["b"]) == "+0.20 [-0.05, +0.45]"
+    assert study.paired(by_seed, lambda arms: arms["a"] - arms["b"]) == "+0.20 [-0.05, +0.45]"
 
 
 def test_a_prediction_cannot_be_changed_after_runs(study: ModuleType, tmp_path: Path) -> None:
-    first, other = (study.Prediction(text, lambda arms: True) for text in ("a is above 1", "a is above 0"))
+    first, second = (study.Prediction(text, lambda arms: True) for text in ("a is above 1", "a is above 0"))
     study.collect(asked(tmp_path, 1), lambda seed, _: {"a": seed}, [first])
     with pytest.raises(BadInput, match="a is above 1"):
-        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [other])
+        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [second])
     with pytest.raises(BadInput, match="added after runs: a is above 0"):
-        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [first, other])
+        study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [first, second])
     asks_more = study.Prediction(first.text, lambda arms: arms["a"] > 1)
     with pytest.raises(BadInput, match="changed after runs"):
         study.collect(asked(tmp_path, 2), lambda seed, _: {"a": seed}, [asks_more])
@@ -99,10 +99,10 @@ def test_a_prediction_cannot_be_changed_after_runs(study: ModuleType, tmp_path: 
 
 def test_seeds_that_are_still_to_run_show_nothing(study: ModuleType, tmp_path: Path) -> None:
     predictions = [study.Prediction("most", lambda arms: True), study.Prediction("all", lambda arms: True, share=1.0)]
-    for seeds, shown in (((0, 1, 2), [False, False]), ((3,), [True, False]), ((4,), [True, True])):
+    for seeds, expected in (((0, 1, 2), [False, False]), ((3,), [True, False]), ((4,), [True, True])):
         study.collect(asked(tmp_path, *seeds), lambda seed, _: {"a": seed}, predictions, range(5))
         written = json.loads((tmp_path / "results.json").read_text())["predictions"]
-        assert [each["shown"] for each in written] == shown
+        assert [prediction["shown"] for prediction in written] == expected
 
 
 def test_a_finished_run_is_taken_for_its_own_settings_alone(study: ModuleType, tmp_path: Path) -> None:

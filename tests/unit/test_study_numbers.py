@@ -27,8 +27,8 @@ def write(path: Path, *rows: dict[str, Any]) -> None:
 
 def asked(stage: str, match: float, calls: float) -> dict[str, Any]:
     """Calls that were never made have no key in a row."""
-    others = {f"{way}/greedy/exact_match": 0.02 for way in ("direct", "cot", "rag")}
-    return {"stage": stage, "step": 300, "research/greedy/exact_match": match, "research/greedy/calls": calls} | others
+    by_way = {f"{way}/greedy/exact_match": 0.02 for way in ("direct", "cot", "rag")}
+    return {"stage": stage, "step": 300, "research/greedy/exact_match": match, "research/greedy/calls": calls} | by_way
 
 
 @pytest.mark.parametrize("script", ["research"], indirect=True)
@@ -39,18 +39,18 @@ def test_a_second_search_is_read_from_a_run_of_research(script: ModuleType, tmp_
     write(tmp_path / "evaluations.jsonl", asked("before", 0.0, 1.0), *during, asked("test", 0.5, 1.9))
     trained = [{"stage": "rl", "episode/calls": calls} for calls in (1.0, 1.0, 1.0, 1.0, 2.0, 3.0)]
     write(tmp_path / "metrics.jsonl", {"stage": "sft"}, *trained)
-    found = script.numbers(tmp_path)
-    assert found["metrics"]["episode/calls"] == [1.2, 3.0]  # steps 1 to 5, and the rest
-    assert found["curve"] == {
+    numbers = script.numbers(tmp_path)
+    assert numbers["metrics"]["episode/calls"] == [1.2, 3.0]  # steps 1 to 5, and the rest
+    assert numbers["curve"] == {
         "0": {"exact match": 0.3, "searches": 1.0},
         "5": {"exact match": 0.305, "searches": 1.0},
     }
-    assert found["after"]["ReSearch"] == {"exact match": 0.5, "searches": 1.9}
-    assert found["before"]["RAG"] == {"exact match": 0.02, "searches": 0.0}
-    assert [each.holds({"research": found}) for each in script.PREDICTIONS] == [True, True, True]
-    found["after"]["ReSearch"] |= {"exact match": 0.39, "searches": 1.8}
-    found["after"]["CoT"]["exact match"] = 0.1
-    assert [each.holds({"research": found}) for each in script.PREDICTIONS] == [False, False, False]
+    assert numbers["after"]["ReSearch"] == {"exact match": 0.5, "searches": 1.9}
+    assert numbers["before"]["RAG"] == {"exact match": 0.02, "searches": 0.0}
+    assert [prediction.holds({"research": numbers}) for prediction in script.PREDICTIONS] == [True, True, True]
+    numbers["after"]["ReSearch"] |= {"exact match": 0.39, "searches": 1.8}
+    numbers["after"]["CoT"]["exact match"] = 0.1
+    assert [prediction.holds({"research": numbers}) for prediction in script.PREDICTIONS] == [False, False, False]
 
 
 @pytest.mark.parametrize("script", ["icrl"], indirect=True)
@@ -64,16 +64,16 @@ def test_fading_examples_are_read_from_a_run_of_icrl(script: ModuleType, tmp_pat
         {"stage": "test", "when": "eval", "step": 710} | matches(0.8, 0.7),
     ]
     write(tmp_path / "evaluations.jsonl", *rows)
-    found = script.numbers(tmp_path)
-    assert found["searches"] == searches and found[script.HALF] == 23
-    assert found["end"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}
+    numbers = script.numbers(tmp_path)
+    assert numbers["searches"] == searches and numbers[script.HALF] == 23
+    assert numbers["end"] == {"exact match, greedy": 0.8, "exact match, sampled": 0.7}
     never = {"end": {"exact match, greedy": 0.0, "exact match, sampled": 0.29}, script.HALF: None}
-    right = {"examples": found, "skipping": found, "none": never}
-    assert [each.holds(right) for each in script.PREDICTIONS] == [True, True, True, True]
-    wrong = {"examples": never, "skipping": found, "none": found}
-    assert [each.holds(wrong) for each in script.PREDICTIONS] == [False, False, False, False]
-    said = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
-    write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *said)
+    right = {"examples": numbers, "skipping": numbers, "none": never}
+    assert [prediction.holds(right) for prediction in script.PREDICTIONS] == [True, True, True, True]
+    wrong = {"examples": never, "skipping": numbers, "none": numbers}
+    assert [prediction.holds(wrong) for prediction in script.PREDICTIONS] == [False, False, False, False]
+    episodes = [{"messages": [0] * count, "parts": {"accuracy": right}} for count, right in ((1, 0), (3, 0.8), (3, 0))]
+    write(tmp_path / "trajectories" / "eval-shots_3-before-examples_3-sampled.jsonl", *episodes)
     assert script.gate(tmp_path) == pytest.approx({"searched": 2 / 3, script.GATE: 0.5})
 
 
@@ -92,18 +92,18 @@ def test_judged_steps_are_read_from_a_run_of_swirl(script: ModuleType, tmp_path:
     write(tmp_path / "evaluations.jsonl", *({"stage": "swirl", "when": when} | row for when, row in around), tested)
     sets = {"none": 500, "process": 100, "outcome": 101, "both": 100}
     write(tmp_path / "summary.json", {"status": "done", "generated": {"judged": {"steps": 9} | sets}})
-    found = script.numbers(tmp_path)
-    assert found["before"] == {"greedy": 0.1, "sampled": 0.2, "process labels": 0.5}
-    assert (found["sets"], found["without the tool"]) == (sets, 0.0)
-    imitated = {"before": found["before"], "after": {"greedy": 0.1, "sampled": 0.7, "process labels": 0.5}}
+    numbers = script.numbers(tmp_path)
+    assert numbers["before"] == {"greedy": 0.1, "sampled": 0.2, "process labels": 0.5}
+    assert (numbers["sets"], numbers["without the tool"]) == (sets, 0.0)
+    imitated = {"before": numbers["before"], "after": {"greedy": 0.1, "sampled": 0.7, "process labels": 0.5}}
     fewer = {"after": {"greedy": 0.74}}
-    learners = dict.fromkeys(("swirl-process", "swirl-none", "calculator-swirl-none"), found)
+    learners = dict.fromkeys(("swirl-process", "swirl-none", "calculator-swirl-none"), numbers)
     imitations = dict.fromkeys(("sft-none", "sft-process", "calculator-sft-none"), imitated)
     arms = learners | imitations | {"swirl-1": fewer, "swirl-10": fewer}
-    assert [each.holds(arms) for each in script.PREDICTIONS] == [True] * 10
-    turned = dict.fromkeys(learners, imitated) | dict.fromkeys(imitations, found)
+    assert [claim.holds(arms) for claim in script.PREDICTIONS] == [True] * 10
+    turned = dict.fromkeys(learners, imitated) | dict.fromkeys(imitations, numbers)
     arms = turned | {"swirl-1": fewer, "swirl-10": fewer}
-    assert [each.holds(arms) for each in script.PREDICTIONS] == [True, *[False] * 5, True, True, False, False]
+    assert [claim.holds(arms) for claim in script.PREDICTIONS] == [True, *[False] * 5, True, True, False, False]
 
 
 @pytest.mark.parametrize("script", ["long_cot"], indirect=True)
@@ -119,9 +119,9 @@ def test_answers_between_two_evaluations_are_read_from_a_run_of_long_cot(script:
     curve = [{"stage": "rl", "step": step, "sampled/accuracy": step / 1000, "sampled/tokens": 9} for step in (480, 482)]
     ended = curve[-1] | {"step": 484}
     write(tmp_path / "evaluations.jsonl", *curve, ended, ended | {"stage": "test"})
-    found = script.numbers(tmp_path)
-    assert [point["step"] for point in found["curve"]] == [0, 2, 4]
-    assert found["parts"] == [
+    numbers = script.numbers(tmp_path)
+    assert [point["step"] for point in numbers["curve"]] == [0, 2, 4]
+    assert numbers["parts"] == [
         {"cut off": pytest.approx(0.15), "tokens": 15.0, "rechecks": 1.0, "by columns": 0.0},
         {"cut off": pytest.approx(0.35), "tokens": 35.0, "rechecks": 0.5, "by columns": 1.0},
     ]
@@ -136,9 +136,9 @@ def test_a_study_of_rechecks_asks_for_the_order_of_the_paper(script: ModuleType)
         }
 
     papers = {"classic": arm(0.6, 0.1, 0.3), "cosine": arm(0.7, 0.1, 0.1), "cosine, penalty": arm(0.8, 0.1, 0.1)}
-    assert [each.holds(papers) for each in script.PREDICTIONS] == [True] * 4
+    assert [prediction.holds(papers) for prediction in script.PREDICTIONS] == [True] * 4
     turned = {"classic": arm(0.8, 0.3, 0.1), "cosine": arm(0.7, 0.1, 0.1), "cosine, penalty": arm(0.6, 0.1, 0.1)}
-    assert [each.holds(turned) for each in script.PREDICTIONS] == [False] * 4
+    assert [prediction.holds(turned) for prediction in script.PREDICTIONS] == [False] * 4
 
 
 @pytest.mark.parametrize("script", ["smollm2"], indirect=True)
@@ -155,22 +155,22 @@ def test_both_ways_are_read_from_runs_of_smollm2(script: ModuleType, tmp_path: P
     rows = [{"stage": stage} | ({} if reward is None else {"reward/mean": reward}) for stage, reward in steps]
     write(tmp_path / "metrics.jsonl", *rows)
     write(tmp_path / "summary.json", {"status": "done", "generated": {"tries": {"kept": 7, "trajectories": 9}}})
-    found = script.numbers(tmp_path)
-    assert found["steps"] == {"examples": [0.3], "alone": [0.9]} and found["tries"]["kept"] == 7
-    assert found["evaluations"][0]["shown"] == 0.2 and found["evaluations"][0]["shown within"] == [0.1, 0.3]
-    assert script.within(found, "sampled") == "0.90 [0.80, 1.00]"
-    ends = [script.at(found, kind, when=when) for when in ("before", "after") for kind in ("greedy", "sampled")]
+    numbers = script.numbers(tmp_path)
+    assert numbers["steps"] == {"examples": [0.3], "alone": [0.9]} and numbers["tries"]["kept"] == 7
+    assert numbers["evaluations"][0]["shown"] == 0.2 and numbers["evaluations"][0]["shown within"] == [0.1, 0.3]
+    assert script.within(numbers, "sampled") == "0.90 [0.80, 1.00]"
+    ends = [script.at(numbers, kind, when=when) for when in ("before", "after") for kind in ("greedy", "sampled")]
     assert ends == [0.0, 0.0, 0.95, 0.9]
     worse = script.numbers(tmp_path)
     worse["evaluations"][-1] = {"greedy": 0.84, "sampled": 0.79}
-    found["steps"]["examples"], worse["steps"]["examples"] = [0.1, 0.3, 0.4, 0.5], [0.3, 0.3, 0.4, 0.5]
-    arms = {"smollm2": found, "rejection": worse}
-    assert [each.holds(arms) for each in script.PREDICTIONS] == [True] * 4
-    arms = {"smollm2": worse, "rejection": found}
-    assert [each.holds(arms) for each in script.PREDICTIONS] == [False] * 4
+    numbers["steps"]["examples"], worse["steps"]["examples"] = [0.1, 0.3, 0.4, 0.5], [0.3, 0.3, 0.4, 0.5]
+    arms = {"smollm2": numbers, "rejection": worse}
+    assert [prediction.holds(arms) for prediction in script.PREDICTIONS] == [True] * 4
+    arms = {"smollm2": worse, "rejection": numbers}
+    assert [prediction.holds(arms) for prediction in script.PREDICTIONS] == [False] * 4
 
 
 def right(greedy: float, sampled: float) -> dict[str, float]:
-    found = {"greedy": greedy, "sampled": sampled}
+    scores = {"greedy": greedy, "sampled": sampled}
     around = {"": 0.0, "_low": -0.1, "_high": 0.1}
-    return {f"alone/{kind}/accuracy{end}": value + by for kind, value in found.items() for end, by in around.items()}
+    return {f"alone/{kind}/accuracy{end}": value + by for kind, value in scores.items() for end, by in around.items()}

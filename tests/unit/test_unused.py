@@ -57,21 +57,21 @@ def tree_of(path: Path) -> ast.AST:
 def files(names: Iterable[str], *endings: str) -> Iterator[Path]:
     for name in names:
         path = ROOT / name
-        yield from [path] if path.is_file() else (each for each in path.rglob("*") if each.suffix in endings)
+        yield from [path] if path.is_file() else (file for file in path.rglob("*") if file.suffix in endings)
 
 
 def unused(defined: Iterable[Path], callers: Iterable[Path], texts: Iterable[Path]) -> dict[str, str]:
-    """By name, the file of what nothing among the callers and the texts names."""
+    """Definitions that no caller and no text names: name -> file."""
     used = {name for path in callers for name in uses(tree_of(path))}
     used |= {name for path in texts for name in IN_TEXT.findall(path.read_text(encoding="utf-8"))}
     return {name: str(path) for path in defined for name in definitions(tree_of(path)) if name not in used}
 
 
 def test_nothing_is_there_for_tests_alone() -> None:
-    found = unused(files(PACKAGES, ".py"), files(CALLERS, ".py"), files(TEXTS, ".yaml", ".yml", ".sh", ".toml"))
-    known = CALLED_BY_LIBRARIES | ON_PAGES
-    assert {name: file for name, file in found.items() if name not in known} == {}
-    assert set(known) <= set(found), "what is used by now needs no exception"
+    names = unused(files(PACKAGES, ".py"), files(CALLERS, ".py"), files(TEXTS, ".yaml", ".yml", ".sh", ".toml"))
+    exceptions = CALLED_BY_LIBRARIES | ON_PAGES
+    assert {name: file for name, file in names.items() if name not in exceptions} == {}
+    assert set(exceptions) <= set(names), "what is used by now needs no exception"
     assert [name for name, page in ON_PAGES.items() if name not in (ROOT / page).read_text()] == []
 
 

@@ -97,9 +97,9 @@ def execute(state: State, plan: Sequence[Action]) -> Execution:
     return Execution(final=state)
 
 
-def unmet_facts(state: State, wanted: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Those of `wanted` that do not hold, in their order."""
-    return tuple(fact for fact in wanted if fact not in state)
+def unmet_facts(state: State, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Those of `facts` that do not hold, in their order."""
+    return tuple(fact for fact in facts if fact not in state)
 
 
 def solves(state: State, goal: Sequence[Fact], plan: Sequence[Action]) -> bool:
@@ -114,9 +114,9 @@ def contradiction(state: State) -> tuple[Fact, ...]:
     Every block is in one place: on the table, on one block, or in the hand. It is clear if and only if it is not held
     and nothing stands on it. The hand is empty or holds one block. Nothing stands on itself, however indirectly.
     """
-    held = sorted(fact for fact in state if fact.kind is Kind.HOLDING)
-    if len(held) > 1 or bool(held) == (HAND_EMPTY in state):
-        return (*held, HAND_EMPTY)
+    holding = sorted(fact for fact in state if fact.kind is Kind.HOLDING)
+    if len(holding) > 1 or bool(holding) == (HAND_EMPTY in state):
+        return (*holding, HAND_EMPTY)
     places: dict[str, Fact] = {}
     carried: dict[str, Fact] = {}  # what stands on a block
     for fact in sorted(state):

@@ -54,31 +54,31 @@ def generate(count: int, seed: int, *, min_blocks: int, max_blocks: int, held_ou
     A larger count extends a smaller one. Raises BadInput when there are not that many.
     """
     rng = random.Random(derive("blocksworld", seed, min_blocks, max_blocks, held_out))
-    found: dict[Instance, None] = {}
+    instances: dict[Instance, None] = {}
     in_vain = 0  # draws since the last new one
-    while len(found) < count:
+    while len(instances) < count:
         instance = draw(rng, rng.randint(min_blocks, max_blocks))
         in_vain += 1
-        if instance not in found and is_held_out(instance.question) == held_out:
-            found[instance] = None
+        if instance not in instances and is_held_out(instance.question) == held_out:
+            instances[instance] = None
             in_vain = 0
         if in_vain > MAX_IN_VAIN:
             raise BadInput(
                 f"{count} generated Blocksworld instances of {min_blocks} to {max_blocks} blocks asked for: "
-                f"there are about {len(found)} different ones on that side of the split"
+                f"there are about {len(instances)} different ones on that side of the split"
             )
-    return list(found)
+    return list(instances)
 
 
 def draw(rng: random.Random, num_blocks: int) -> Instance:
     """An instance whose goal does not hold at the start. The goal says what stands on what, as PlanBench's do."""
-    chosen = set(rng.sample(COLOURS, num_blocks))
-    blocks = [colour for colour in COLOURS if colour in chosen]
+    colours = set(rng.sample(COLOURS, num_blocks))
+    blocks = [colour for colour in COLOURS if colour in colours]
     initial = arrange(blocks, rng)
     while True:
-        wanted = [fact for fact in sort_facts(arrange(blocks, rng), blocks) if fact.kind is Kind.ON]
-        if unmet_facts(initial, wanted):
-            return Instance(initial=initial, goal=tuple(wanted))
+        goal = [fact for fact in sort_facts(arrange(blocks, rng), blocks) if fact.kind is Kind.ON]
+        if unmet_facts(initial, goal):
+            return Instance(initial=initial, goal=tuple(goal))
 
 
 def arrange(blocks: Sequence[str], rng: random.Random) -> State:
@@ -150,8 +150,8 @@ def make_flawed(instance: Instance, plan: Plan, rng: random.Random) -> Plan:
     """
     every, start, goal = _mistakes(plan, instance.blocks), instance.initial, instance.goal
     mistakes = [(kind, changed) for kind, changed in every if not solves(start, goal, changed)]
-    drawn = rng.choice(sorted({kind for kind, _ in mistakes}))
-    return rng.choice([changed for kind, changed in mistakes if kind == drawn])
+    drawn_kind = rng.choice(sorted({kind for kind, _ in mistakes}))
+    return rng.choice([changed for kind, changed in mistakes if kind == drawn_kind])
 
 
 def _mistakes(plan: Plan, blocks: Sequence[str]) -> Iterator[tuple[str, Plan]]:
@@ -162,8 +162,8 @@ def _mistakes(plan: Plan, blocks: Sequence[str]) -> Iterator[tuple[str, Plan]]:
             yield "order", (*plan[: at - 1], action, plan[at - 1], *plan[at + 1 :])
         if len(plan) > 1:
             yield "left out", (*plan[:at], *plan[at + 1 :])
-        for other in blocks:
-            if other not in (action.block, action.under):
-                yield "block", (*plan[:at], action._replace(block=other), *plan[at + 1 :])
+        for block in blocks:
+            if block not in (action.block, action.under):
+                yield "block", (*plan[:at], action._replace(block=block), *plan[at + 1 :])
                 if action.under:
-                    yield "block", (*plan[:at], action._replace(under=other), *plan[at + 1 :])
+                    yield "block", (*plan[:at], action._replace(under=block), *plan[at + 1 :])

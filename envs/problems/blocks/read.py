@@ -98,11 +98,11 @@ def read_task(fields: Mapping[str, Any], where: str, task_id: str) -> Task:
     actions. The executor says which verdict is right, whatever the file says. Raises BadInput naming `where`.
     """
     words = _question_parts(fields, where)
-    asked = _problem(**words, where=where)
-    question = statement(sort_facts(asked.state, sorted(blocks_of(asked.initial))), sorted(asked.goal))
-    if asked.plan is None:
+    problem = _problem(**words, where=where)
+    question = statement(sort_facts(problem.state, sorted(blocks_of(problem.initial))), sorted(problem.goal))
+    if problem.plan is None:
         return Task(task_id=task_id, question=question, record={**fields, **words})
-    record, verdict = {**fields, **words, "plan_length": len(asked.plan)}, VALID if asked.valid else INVALID
+    record, verdict = {**fields, **words, "plan_length": len(problem.plan)}, VALID if problem.valid else INVALID
     return Task(task_id=task_id, question=question, answers=(verdict,), record=record)
 
 
@@ -134,18 +134,18 @@ def _from_query(query: str, where: str) -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # a group asks for its task's problem once per sibling
 def _problem(*, initial: str, goal: str, plan: str | None = None, where: str) -> Problem:
-    start, wanted = read_facts(initial, f'{where}: "initial"'), read_facts(goal, f'{where}: "goal"')
-    if not start or not wanted:
+    start, goal_facts = read_facts(initial, f'{where}: "initial"'), read_facts(goal, f'{where}: "goal"')
+    if not start or not goal_facts:
         raise BadInput("says nothing", where=where, key=f'''"{("goal" if start else "initial")}"''')
     wrong = contradiction(frozenset(start))
     if wrong:
         raise BadInput(f"cannot be: {', '.join(fact_words(fact) for fact in wrong[:3])}", where=where, key='"initial"')
     if plan is None:
-        return Problem(initial=start, goal=wanted)
+        return Problem(initial=start, goal=goal_facts)
     written = read_plan(plan)
     if written.problem not in (None, NO_ACTION):
         raise BadInput(f'"plan": {written.problem}', where=where, expected="one action per line")
-    return Problem(initial=start, goal=wanted, plan=written.actions)
+    return Problem(initial=start, goal=goal_facts, plan=written.actions)
 
 
 def read_tasks(source: str, *, split: str | None = None) -> list[Task]:
@@ -153,14 +153,14 @@ def read_tasks(source: str, *, split: str | None = None) -> list[Task]:
 
     Raises BadInput: `plans.jsonl line 7: "goal": 'the red block flies' is no fact, ...`.
     """
-    found = [
+    tasks = [
         read_task(record.fields, record.where, record.task_id)
         for record in read_records(source, split=split)
         if record.fields.get("domain", DOMAINS[0]) in DOMAINS
     ]
-    if not found:
+    if not tasks:
         raise BadInput(f"no record with a domain among {', '.join(DOMAINS)}", where=source)
-    return found
+    return tasks
 
 
 def generate_tasks(instances: list[Instance], seed: int, *, verify_share: float) -> Iterator[Task]:
@@ -180,64 +180,64 @@ def rules_of(query: str | None) -> str:
     return query.partition(STATEMENT)[0].rstrip() if query else RULES
 
 
-def planbench_prompt(asked: Problem, query: str | None) -> str:
+def planbench_prompt(problem: Problem, query: str | None) -> str:
     """Zero-shot, as Graph-RL asks it (appendix D). A PlanBench query keeps its own wording of the rules."""
-    ask = ASK_PLAN if asked.plan is None else ASK_VERDICT
+    ask = ASK_PLAN if problem.plan is None else ASK_VERDICT
     lines = [
         rules_of(query),
         "",
         ask,
         "",
         STATEMENT,
-        statement(asked.initial, asked.goal),
+        statement(problem.initial, problem.goal),
         "",
         "My plan is as follows:",
         "",
     ]
-    return "\n".join(lines + _plan_lines(asked))
+    return "\n".join(lines + _plan_lines(problem))
 
 
-def graph_rl_prompt(asked: Problem, query: str | None) -> str:
+def graph_rl_prompt(problem: Problem, query: str | None) -> str:
     """As Graph-RL prints it (table 4); the rules, which it leaves out, are those of the query."""
-    slots = {"rules": rules_of(query), "stated": statement(asked.initial, asked.goal)}
-    if asked.plan is None:
+    slots = {"rules": rules_of(query), "stated": statement(problem.initial, problem.goal)}
+    if problem.plan is None:
         return printed("graph_rl/blocks_plan").fill(NO_TASK, **slots)
-    return printed("graph_rl/blocks_verify").fill(NO_TASK, **slots, judged_plan=plan_words(asked.plan))
+    return printed("graph_rl/blocks_verify").fill(NO_TASK, **slots, judged_plan=plan_words(problem.plan))
 
 
-def short_prompt(asked: Problem, query: str | None) -> str:
+def short_prompt(problem: Problem, query: str | None) -> str:
     """What stands on what; everything else follows from it."""
-    start = [_short(fact) for fact in asked.initial if fact.kind not in (Kind.CLEAR, Kind.HAND_EMPTY)]
-    lines = [", ".join(start), "goal: " + ", ".join(_short(fact) for fact in asked.goal)]
-    return "\n".join(lines + _plan_lines(asked))
+    start = [_short(fact) for fact in problem.initial if fact.kind not in (Kind.CLEAR, Kind.HAND_EMPTY)]
+    lines = [", ".join(start), "goal: " + ", ".join(_short(fact) for fact in problem.goal)]
+    return "\n".join(lines + _plan_lines(problem))
 
 
-def _plan_lines(asked: Problem) -> list[str]:
-    if asked.plan is None:
+def _plan_lines(problem: Problem) -> list[str]:
+    if problem.plan is None:
         return [PLAN]
-    return [PLAN, plan_words(asked.plan), PLAN_END, VERIFICATION]
+    return [PLAN, plan_words(problem.plan), PLAN_END, VERIFICATION]
 
 
 def _short(fact: Fact) -> str:
     return _SHORT[fact.kind].format(fact.block, fact.under)
 
 
-def plan_of(task: Task, asked: Problem, rng: random.Random, *, mistaken: bool) -> str:
+def plan_of(task: Task, problem: Problem, rng: random.Random, *, mistaken: bool) -> str:
     """The stored plan or a shortest one. Raises BadInput for a task that is too large, or that no plan solves."""
-    plan = stored_plan(task.record, f"task {task.task_id}") or shortest_plan(asked.state, asked.goal)
+    plan = stored_plan(task.record, f"task {task.task_id}") or shortest_plan(problem.state, problem.goal)
     if not plan:
         raise BadInput(
             "the goal holds already" if plan == () else "no plan reaches the goal", where=f"task {task.task_id}"
         )
-    plan = make_flawed(Instance(initial=asked.state, goal=asked.goal), plan, rng) if mistaken else plan
+    plan = make_flawed(Instance(initial=problem.state, goal=problem.goal), plan, rng) if mistaken else plan
     return f"{plan_words(plan)}\n{PLAN_END}"
 
 
-def verdict_on(asked: Problem, *, mistaken: bool, reason: bool) -> str:
-    valid = asked.valid != mistaken
+def verdict_on(problem: Problem, *, mistaken: bool, reason: bool) -> str:
+    valid = problem.valid != mistaken
     if mistaken or not reason:  # a wrong verdict has no reason to give
         return f"The above plan is {VALID if valid else INVALID}."
-    return verdict_words(asked.state, asked.goal, asked.plan or ())
+    return verdict_words(problem.state, problem.goal, problem.plan or ())
 
 
 def _to_verify(instance: Instance, rng: random.Random) -> Plan:

@@ -130,8 +130,8 @@ def read_action(line: str) -> Action | None:
     if plain[-1:] in (".", ",", ";"):
         plain = plain[:-1]
     for verb, pattern in _READ_ACTIONS.items():
-        if found := pattern.fullmatch(plain):
-            return Action(verb, *found.groups())
+        if match := pattern.fullmatch(plain):
+            return Action(verb, *match.groups())
     return None
 
 
@@ -148,16 +148,16 @@ def read_plan(text: str) -> PlanText:
     actions: list[Action] = []
     spans: list[tuple[int, int]] = []
     at = start
-    for whole in text[start:end].split("\n"):
-        line = whole.strip()
-        span = (at + whole.find(line), at + whole.find(line) + len(line))
-        at += len(whole) + 1
+    for raw_line in text[start:end].split("\n"):
+        line = raw_line.strip()
+        span = (at + raw_line.find(line), at + raw_line.find(line) + len(line))
+        at += len(raw_line) + 1
         if not line:
             continue
         action = read_action(line)
         if action is None:
-            shown = line if len(line) <= 60 else line[:60] + "..."
-            return PlanText(problem=f"{shown!r} is no action", problem_span=span)
+            excerpt = line if len(line) <= 60 else line[:60] + "..."
+            return PlanText(problem=f"{excerpt!r} is no action", problem_span=span)
         actions.append(action)
         spans.append(span)
     if not actions:
@@ -169,10 +169,10 @@ def read_pddl_plan(text: str, where: str) -> Plan:
     """PlanBench's stored plans: one `(unstack yellow orange)` per line. Raises BadInput."""
     actions: list[Action] = []
     for line in filter(str.strip, text.splitlines()):
-        found = _PDDL.fullmatch(line.strip().casefold())
-        if found is None:
+        match = _PDDL.fullmatch(line.strip().casefold())
+        if match is None:
             raise BadInput(f"{line.strip()[:60]!r} is no action", where=where, expected="one like (stack red blue)")
-        verb, *blocks = filter(None, found.groups())
+        verb, *blocks = filter(None, match.groups())
         actions.append(Action(Verb(verb), *blocks))
     return tuple(actions)
 
@@ -201,8 +201,8 @@ def reason_words(plan: Sequence[Action], execution: Execution) -> str:
 
 def _fact(piece: str, where: str) -> Fact:
     for kind, pattern in _READ_FACTS.items():
-        if found := pattern.fullmatch(piece):
-            return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *found.groups())
+        if match := pattern.fullmatch(piece):
+            return HAND_EMPTY if kind is Kind.HAND_EMPTY else Fact(kind, *match.groups())
     raise BadInput(
         f"{piece[:60]!r} is no fact", where=where, expected="one like 'the red block is on top of the blue block'"
     )
@@ -215,15 +215,15 @@ def read_verdict(text: str) -> tuple[bool, tuple[int, int]] | None:
     `valid if` say nothing. What stands after a `[STATEMENT]`, where the environment stops the model, does not count.
     """
     last = None
-    for found in _VERDICT.finditer(text.partition(STATEMENT)[0]):
-        stated = _says(found)
-        last = last if stated is None else (stated, found.span())
+    for match in _VERDICT.finditer(text.partition(STATEMENT)[0]):
+        stated = _says(match)
+        last = last if stated is None else (stated, match.span())
     return last
 
 
-def _says(found: re.Match[str]) -> bool | None:
+def _says(match: re.Match[str]) -> bool | None:
     """What one of the words says in its sentence; None where it is taken back."""
-    text, (start, end) = found.string, found.span()
+    text, (start, end) = match.string, match.span()
     before, after = text[max(0, start - _NEAR) : start], text[end : end + _NEAR]
     words = [word.strip("*_\"'`()") for word in _SENTENCE.split(before)[-1].lower().replace("’", "'").split()]
     while words and _FILLER.fullmatch(words[-1]):
@@ -234,4 +234,4 @@ def _says(found: re.Match[str]) -> bool | None:
     if _NO.fullmatch(word) and words[-2:-1] in (["may"], ["might"]):
         return None
     turned = bool(_NO.fullmatch(word)) != bool(_NO_AFTER.match(after))
-    return (found[1] is None) != turned
+    return (match[1] is None) != turned

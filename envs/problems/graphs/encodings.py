@@ -81,8 +81,8 @@ def describe(problem: Problem, encoding: Encoding) -> str:
     weighted = problem.kind is Kind.SHORTEST_PATH
     form, between = _EDGES[encoding][weighted]
     weights = problem.weights or (0,) * len(problem.edges)
-    named = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
-    edges = between.join(form.format(*pair, weight) for pair, weight in zip(named, weights, strict=True))
+    pairs = [(label(a, encoding), label(b, encoding)) for a, b in problem.edges]
+    edges = between.join(form.format(*pair, weight) for pair, weight in zip(pairs, weights, strict=True))
     return f"{edges}." if weighted and encoding == "adjacency" else edges
 
 
@@ -90,13 +90,13 @@ def incident_row(problem: Problem, encoding: Encoding, node: int) -> str:
     """`Node 4 is connected to 1, 5.`, with weights `Node 4 is connected to node 1 with weight 3.`; neighbours are
     sorted as texts: 0, 1, 10, 2. `Node 4 is connected to none.` where there are none, which NLGift never writes."""
     weights = problem.weights or (0,) * len(problem.edges)
-    found = sorted(
+    neighbours = sorted(
         (label(edge[edge[0] == node], encoding), weight)
         for edge, weight in zip(problem.edges, weights, strict=True)
         if node in edge
     )
     form = "{}" if problem.kind is Kind.CONNECTIVITY else "node {} with weight {}"
-    listed = ", ".join(form.format(other, weight) for other, weight in found)
+    listed = ", ".join(form.format(neighbour, weight) for neighbour, weight in neighbours)
     return f"Node {label(node, encoding)} is connected to {listed or 'none'}."
 
 

@@ -45,7 +45,7 @@ def generate(
     graph alone decides. Raises BadInput when there are not that many different ones.
     """
     rng = random.Random(derive("graphs", seed))
-    found: dict[tuple[object, ...], Problem] = {}
+    unique: dict[tuple[object, ...], Problem] = {}
     num_paths = 0
     for index in range(count):
         wants_path = int((index + 1) * shortest_path_share + 1e-9) > num_paths
@@ -61,12 +61,12 @@ def generate(
             if problem is None or (held_out is not None and is_held_out(problem.digest.hex()) != held_out):
                 continue
             question = (problem.kind, problem.digest, frozenset((problem.source, problem.target)))
-            if question not in found:
-                found[question] = problem
+            if question not in unique:
+                unique[question] = problem
                 break
         else:
-            raise BadInput(f"{count} graph problems asked for: there are about {len(found)} different ones this small")
-    return list(found.values())
+            raise BadInput(f"{count} graph problems asked for: there are about {len(unique)} different ones this small")
+    return list(unique.values())
 
 
 def connectivity(rng: random.Random, num_nodes: int, *, connected: bool, min_hops: int = 1) -> Problem | None:

@@ -106,8 +106,8 @@ class Labels:
         if not token.isascii():
             return None
         if self.encoding == "friendship":
-            named = token.isalpha() and token.istitle() and token not in _NO_NAMES
-            looks = named or token.rstrip("0123456789") in NAMES
+            is_name = token.isalpha() and token.istitle() and token not in _NO_NAMES
+            looks = is_name or token.rstrip("0123456789") in NAMES
         elif self.encoding in LETTERED:
             looks = token.isalpha() and token.isupper() and len(token) <= 3
         else:
@@ -141,7 +141,7 @@ def sentences(text: str, part: Span) -> Iterator[Span]:
         end = start + len(line)
         marker = _MARKER.match(text, start, end)
         cut = marker.end() if marker else start
-        for stop in (*(found.end() for found in _SENTENCE_END.finditer(text, cut, end)), end):
+        for stop in (*(match.end() for match in _SENTENCE_END.finditer(text, cut, end)), end):
             piece = text[cut:stop]
             if stripped := piece.strip():
                 begin = cut + len(piece) - len(piece.lstrip())
@@ -189,8 +189,8 @@ def _strip_item_numbers(answer: str) -> str:
 
 def _tokens(sentence: str) -> list[str]:
     """Every arrow is `->`; quotes are left out."""
-    found = _TOKEN.findall(sentence) if len(sentence) <= MAX_SENTENCE else []
-    return ["->" if _ARROW.fullmatch(token) else token for token in found if token not in _QUOTES]
+    tokens = _TOKEN.findall(sentence) if len(sentence) <= MAX_SENTENCE else []
+    return ["->" if _ARROW.fullmatch(token) else token for token in tokens if token not in _QUOTES]
 
 
 def _read_edges(tokens: list[str], names: Labels) -> Claim | None:
@@ -202,10 +202,10 @@ def _read_edges(tokens: list[str], names: Labels) -> Claim | None:
     weights: list[float | None] = []
     for piece in _AND.split(claim[2]):
         end = _NEIGHBOUR.fullmatch(piece)
-        other = names.find(end[1]) if end else None
-        if end is None or other is None:
+        neighbour = names.find(end[1]) if end else None
+        if end is None or neighbour is None:
             return None
-        edges.append((subject, other))
+        edges.append((subject, neighbour))
         weights.append(float(end[2]) if end[2] else None)
     return Claim(edges=tuple(edges), weights=tuple(weights), total=None, aligned=True)
 
@@ -224,15 +224,15 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
         if node is None:
             return None
         nodes.append(node)
-    rest = tokens[at:]
-    if "->" in rest:
+    tail = tokens[at:]
+    if "->" in tail:
         return None
-    sums, several = _sums(rest), False
+    sums, several = _sums(tail), False
     if strict and len(sums) > 1:
         return None
     if not strict:
-        lengths, several = _choose(_lengths_before(tokens[: first - 1]) + _lengths_after(rest), len(nodes) - 1)
-        sums = [] if several else [_as_length(said) for said in lengths]
+        lengths, several = _choose(_lengths_before(tokens[: first - 1]) + _lengths_after(tail), len(nodes) - 1)
+        sums = [] if several else [_as_length(length) for length in lengths]
     addends, total = sums[-1] if sums else ([], None)
     edges = tuple(pairwise(nodes))
     if len(addends) == len(edges):
@@ -244,67 +244,67 @@ def _read_path(tokens: list[str], names: Labels, *, strict: bool) -> Claim | Non
     return Claim(edges=edges, weights=weights, total=total, aligned=aligned, several=several)
 
 
-def _choose(found: list[tuple[Sum, bool]], edges: int) -> tuple[list[Sum], bool]:
+def _choose(candidates: list[tuple[Sum, bool]], edges: int) -> tuple[list[Sum], bool]:
     """The lengths, and whether they differ. Where some are called one, other lone numbers are none."""
-    called = any(is_called for _, is_called in found)
-    lengths = [said for said, is_called in found if is_called or not called or len(said[0]) > 1]
+    called = any(is_called for _, is_called in candidates)
+    lengths = [length for length, is_called in candidates if is_called or not called or len(length[0]) > 1]
     differ = len({round(total or 0.0, 6) for _, total in lengths}) > 1
     return lengths, differ and not _adds_up(lengths, edges)
 
 
 def _is_total(words: list[str], before: bool) -> bool:
     """Whether the last name in front of a number is a length's; without a name, what it was before."""
-    named = next((word for word in reversed(words) if word in _TOTAL or word in ("weight", "weights")), None)
-    return before if named is None else named in _TOTAL or (named == "weight" and "total" in words)
+    last_name = next((word for word in reversed(words) if word in _TOTAL or word in ("weight", "weights")), None)
+    return before if last_name is None else last_name in _TOTAL or (last_name == "weight" and "total" in words)
 
 
-def _lengths_after(rest: list[str]) -> list[tuple[Sum, bool]]:
+def _lengths_after(tokens: list[str]) -> list[tuple[Sum, bool]]:
     """Each number or sum behind a path, and whether it is called a length: in `length 4 or 5` both are."""
-    text = _NO_LENGTH.sub(" ", " ".join(rest))
-    found: list[tuple[Sum, bool]] = []
+    text = _NO_LENGTH.sub(" ", " ".join(tokens))
+    lengths: list[tuple[Sum, bool]] = []
     called, end = False, 0
     for match in _SUM.finditer(text):
         words = text[end : match.start()].lower().split()
         if any(word == "." or (word[0].isalpha() and word not in _OR) for word in words):
-            called = called and not found
+            called = called and not lengths
         called, end = _is_total(words, called), match.end()
-        found += [(said, called) for said in _sums([match.group()])]
-    return found
+        lengths += [(length, called) for length in _sums([match.group()])]
+    return lengths
 
 
-def _as_length(said: Sum) -> Sum:
+def _as_length(stated_sum: Sum) -> Sum:
     """In an answer a lone number is a length, and no weight: of a path of one edge it would be both."""
-    addends, total = said
-    return ([], total) if addends == [total] else said
+    addends, total = stated_sum
+    return ([], total) if addends == [total] else stated_sum
 
 
-def _adds_up(said: list[Sum], edges: int) -> bool:
+def _adds_up(lengths: list[Sum], edges: int) -> bool:
     """`weights 3 and 1, length 4`: one number for each edge, and at last their sum."""
-    *weights, (_, length) = said
+    *weights, (_, length) = lengths
     stated = [total or 0.0 for _, total in weights]
     return len(stated) == edges and length is not None and math.isclose(math.fsum(stated), length, abs_tol=1e-6)
 
 
 def _lengths_before(head: list[str]) -> list[tuple[Sum, bool]]:
     """`length 4: 0->3->2`: in front of a path numbers are nodes too, so a length has to be called one."""
-    found: list[tuple[Sum, bool]] = []
+    lengths: list[tuple[Sum, bool]] = []
     lowered = [token.lower() for token in head]
-    named = next((at for at, token in enumerate(lowered) if token in _LENGTH), len(head))
-    for at in range(named + 1, len(head)):
+    keyword_at = next((at for at, token in enumerate(lowered) if token in _LENGTH), len(head))
+    for at in range(keyword_at + 1, len(head)):
         # What says how long stands right before the number: `the length between 0 and 2 is 4`.
         if head[at][0].isdigit() and (lowered[at - 1] in _LENGTH or lowered[at - 1] in ("is", "of", "=", ":")):
             called = _is_total(lowered[max(0, at - MAX_ADDENDS) : at], before=False)
-            found += [(said, called) for said in _sums(head[at : at + MAX_ADDENDS])[:1]]
-    return found
+            lengths += [(length, called) for length in _sums(head[at : at + MAX_ADDENDS])[:1]]
+    return lengths
 
 
 def _sums(tokens: list[str]) -> list[Sum]:
     """Every `4`, `4 + 2`, `4 + 2 = 6` among the tokens: the addends and the stated result, by default their sum."""
-    found: list[Sum] = []
+    sums: list[Sum] = []
     for minus, added, result in _SUM.findall(" ".join(tokens)):
         addends = [float(number) for number in f"{minus}{added}".split(" + ")]
-        found.append((addends, float(result) if result else sum(addends)))
-    return found
+        sums.append((addends, float(result) if result else sum(addends)))
+    return sums
 
 
 def _node(tokens: list[str], at: int, names: Labels) -> tuple[int | None, int]:

@@ -79,21 +79,21 @@ def make_problem(kind: Kind, num_nodes: int, rows: Any, source: int, target: int
     if not 2 <= num_nodes <= MAX_NODES:
         raise BadInput(f"{num_nodes} nodes", where=where, expected=f"2 to {MAX_NODES}")
     width = 3 if kind is Kind.SHORTEST_PATH else 2
-    found: dict[tuple[int, int], Weight] = {}
+    edge_weights: dict[tuple[int, int], Weight] = {}
     edges: list[tuple[int, int]] = []
     for row in rows:
         if wrong := _wrong_row(row, width, num_nodes):
             raise BadInput(f"edge {_shorten(row)}: {wrong}", where=where)
         a, b = row[:2]
         key, weight = (a, b) if a < b else (b, a), row[2] if width == 3 else 0
-        if key not in found:
-            found[key] = weight
+        if key not in edge_weights:
+            edge_weights[key] = weight
             edges.append((a, b))
-        elif found[key] != weight:
-            raise BadInput(f"edge {_shorten(row)}: listed before with weight {found[key]}", where=where)
+        elif edge_weights[key] != weight:
+            raise BadInput(f"edge {_shorten(row)}: listed before with weight {edge_weights[key]}", where=where)
     if wrong := _wrong_nodes(source, target, num_nodes):
         raise BadInput(f"question {_shorten([source, target])}: {wrong}", where=where)
-    weights = tuple(found.values()) if width == 3 else ()
+    weights = tuple(edge_weights.values()) if width == 3 else ()
     return Problem(kind=kind, num_nodes=num_nodes, edges=tuple(edges), weights=weights, source=source, target=target)
 
 
@@ -114,9 +114,9 @@ def _wrong_nodes(a: Any, b: Any, num_nodes: int) -> str:
     return "the same node twice" if a == b else ""
 
 
-def whole(value: Any, what: str) -> int:
+def whole(value: Any, subject: str) -> int:
     if type(value) is not int:
-        raise BadInput(f"{what} is {_shorten(value)}", expected="a whole number")
+        raise BadInput(f"{subject} is {_shorten(value)}", expected="a whole number")
     return value
 
 

@@ -42,11 +42,11 @@ def read_problems(source: str, *, split: str | None = None) -> list[tuple[str, P
     for record in read_records(source, split=split):
         problem, stored = read_record(record.fields, record.where)
         try:
-            found = truth(problem)
+            answer = truth(problem)
         except BadInput as error:
             raise BadInput(error, where=record.where) from error
-        if stored is not None and stored != found:
-            raise BadInput(f"the answer is {stored!r}, but the graph says {found!r}", where=record.where)
+        if stored is not None and stored != answer:
+            raise BadInput(f"the answer is {stored!r}, but the graph says {answer!r}", where=record.where)
         problems.append((record.task_id, problem))
     return problems
 
@@ -78,14 +78,14 @@ def _raw(record: Mapping[str, Any], where: str) -> tuple[Problem, str]:
         if match is None:
             raise BadInput(f"holds {piece[:40]!r}", where=where, key='"graph"', expected=f"the form {form!r}")
         rows.append(_row(*match.groups()))
-    asked = _RAW_QUESTION.fullmatch(question.strip())
-    if asked is None:
+    question_match = _RAW_QUESTION.fullmatch(question.strip())
+    if question_match is None:
         raise BadInput(f"is {question[:40]!r}", where=where, key='"question"', expected="two nodes")
-    shown = number_text(stored) if isinstance(stored, int | float) else str(stored)
+    answer = number_text(stored) if isinstance(stored, int | float) else str(stored)
     count = record["node_number"]  # a column with one that is missing holds 5.0 for 5
     count = int(count) if isinstance(count, float) and count.is_integer() else count
     num_nodes = whole(count, f'{where}: "node_number"')
-    return make_problem(kind, num_nodes, rows, int(asked[1]), int(asked[2]), where), shown
+    return make_problem(kind, num_nodes, rows, int(question_match[1]), int(question_match[2]), where), answer
 
 
 def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | None]:
@@ -101,15 +101,15 @@ def _messages(record: Mapping[str, Any], where: str) -> tuple[Problem, str | Non
     for line in user.split("\n"):
         if match := _LINE.fullmatch(line):
             for piece in match[2].split(", "):
-                other = _NEIGHBOUR.fullmatch(piece)
-                if other is None:
+                neighbour = _NEIGHBOUR.fullmatch(piece)
+                if neighbour is None:
                     raise BadInput(f"{piece[:40]!r} is no neighbour in the incident wording", where=where)
-                row = _row(match[1], other[1] or other[2], *other.groups()[2:3])
+                row = _row(match[1], neighbour[1] or neighbour[2], *neighbour.groups()[2:3])
                 rows.setdefault((int(min(row[:2])), int(max(row[:2]))), row)
-    asked = _QUESTION.search(user)
-    if asked is None:
+    question_match = _QUESTION.search(user)
+    if question_match is None:
         raise BadInput("the user's message asks about no two nodes", where=where)
-    source, target = int(asked[1]), int(asked[2])
+    source, target = int(question_match[1]), int(question_match[2])
     num_nodes = 1 + max((source, target, *(node for pair in rows for node in pair)))
     stored = assistant.rstrip().rpartition(" ")[2].removesuffix(".") or None
     return make_problem(kinds[0], num_nodes, list(rows.values()), source, target, where), stored
@@ -119,10 +119,10 @@ def _content(messages: Any, role: str, where: str) -> str:
     """The last message of a role; "" without one."""
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise BadInput("is expected to be a list of objects", where=where, key='"messages"')
-    found = [message.get("content") for message in messages if message.get("role") == role]
-    if found and not isinstance(found[-1], str):
+    contents = [message.get("content") for message in messages if message.get("role") == role]
+    if contents and not isinstance(contents[-1], str):
         raise BadInput(f"the {role}'s message holds no text", where=where)
-    return found[-1] if found else ""
+    return contents[-1] if contents else ""
 
 
 def _row(first: str, second: str, weight: str | None = None) -> list[Weight]:

@@ -74,8 +74,8 @@ def spoil(
     best = shortest_path(problem)
     assert best is not None
     longer = _other_paths(problem, best, NLGIFT_PATHS)
-    known = ["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer)
-    mistake = "edge" if mistakes == "shortcut" and not direct else rng.choice(known)
+    kinds = ["sum", "weight"] + ["edge"] * (not direct) + ["longer"] * bool(longer)
+    mistake = "edge" if mistakes == "shortcut" and not direct else rng.choice(kinds)
     if mistake == "longer":
         path = rng.choice(longer)
         return _path_solution(problem, encoding, [path], path, weigh(problem, path))
@@ -103,15 +103,15 @@ def _add_shortcut(problem: Problem, encoding: Encoding, rng: random.Random, step
 def edge_steps(problem: Problem, encoding: Encoding) -> str:
     """`1 is connected to 0. 0 is connected to 2.` along a shortest path; "" without one."""
     path = shortest_path(problem) or ()
-    named = [label(node, encoding) for node in path]
-    return " ".join(f"{a} is connected to {b}." for a, b in pairwise(named))
+    names = [label(node, encoding) for node in path]
+    return " ".join(f"{a} is connected to {b}." for a, b in pairwise(names))
 
 
 def path_step(path: tuple[int, ...], weights: list[Weight], encoding: Encoding, *, slip: Weight = 0) -> str:
     """`0 -> 4 -> 2 with a total weight of 4 + 2 = 6.`; `slip` is added to the sum."""
-    named = " -> ".join(label(node, encoding) for node in path)
+    arrows = " -> ".join(label(node, encoding) for node in path)
     added = " + ".join(str(weight) for weight in weights)
-    return f"{named} with a total weight of {added} = {total(sum(weights) + slip)}."
+    return f"{arrows} with a total weight of {added} = {total(sum(weights) + slip)}."
 
 
 def weigh(problem: Problem, path: tuple[int, ...]) -> list[Weight]:
@@ -124,7 +124,7 @@ def _path_solution(
     problem: Problem,
     encoding: Encoding,
     paths: list[tuple[int, ...]],
-    chosen: tuple[int, ...],
+    chosen_path: tuple[int, ...],
     weights: list[Weight],
     *,
     slip: Weight = 0,
@@ -133,9 +133,9 @@ def _path_solution(
     source, target = label(problem.source, encoding), label(problem.target, encoding)
     lines = [f"Some possible paths from node {source} to node {target} are:"]
     for path in paths:
-        written, wrong_by = (weights, slip) if path == chosen else (weigh(problem, path), 0)
+        written, wrong_by = (weights, slip) if path == chosen_path else (weigh(problem, path), 0)
         lines.append(path_step(path, written, encoding, slip=wrong_by))
-    arrows = "->".join(label(node, encoding) for node in chosen)
+    arrows = "->".join(label(node, encoding) for node in chosen_path)
     length = total(sum(weights) + slip)
     # The rows of both ends: a path of two edges goes through a node that stands in both.
     think = " ".join(incident_row(problem, encoding, node) for node in (problem.source, problem.target))
@@ -159,9 +159,9 @@ def _search(problem: Problem, encoding: Encoding) -> str:
     target = label(problem.target, encoding)
     queue, rows = [problem.source], []
     for node in queue:
-        found = problem.target in graph[node]
-        rows.append(f"{incident_row(problem, encoding, node)} Is {target} there? {'Yes' if found else 'No'}.")
-        if found:
+        reached = problem.target in graph[node]
+        rows.append(f"{incident_row(problem, encoding, node)} Is {target} there? {'Yes' if reached else 'No'}.")
+        if reached:
             break
-        queue += [other for other in sorted(graph[node]) if other not in queue]
+        queue += [neighbour for neighbour in sorted(graph[node]) if neighbour not in queue]
     return " ".join(rows)

@@ -70,9 +70,9 @@ class Facts:
 def facts(problem: Problem, encoding: Encoding) -> Facts:
     """Raises BadInput for a shortest path that does not exist."""
     weights = problem.weights or (None,) * len(problem.edges)
-    known = dict(zip(problem.edges, weights, strict=True))
+    edge_weights = dict(zip(problem.edges, weights, strict=True))
     return Facts(
-        weights=known | {(b, a): weight for (a, b), weight in known.items()},
+        weights=edge_weights | {(b, a): weight for (a, b), weight in edge_weights.items()},
         truth=truth(problem),
         names=parse.labels(problem.num_nodes, encoding),
     )
@@ -87,19 +87,19 @@ def check(problem: Problem, response: str, encoding: Encoding = "incident") -> R
     parts = parse.split_parts(response)
     steps: list[StepCheck] = []
     real: list[tuple[int, int]] = []
-    seen = set[object]()  # a second time it is no step: padding would pay for what is made up
+    seen_steps = set[object]()  # a second time it is no step: padding would pay for what is made up
     for span in parse.sentences(response, parts.response) if parts.response else ():
         sentence = span.of(response)
         if parse.frames(sentence):
             continue
         claim = parse.read_step(sentence, key.names)
         verdict, detail = _judge(claim, key)
-        about = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
-        if verdict.hallucinated or (verdict, about) not in seen:
+        subject = _edges(claim) if claim is not None else " ".join(sentence.casefold().split())
+        if verdict.hallucinated or (verdict, subject) not in seen_steps:
             steps.append(StepCheck(verdict=verdict, span=span, detail=detail))
         if claim is not None and verdict is Verdict.CORRECT:
             real += claim.edges
-        seen.add((verdict, about))
+        seen_steps.add((verdict, subject))
     judge = _judge_yes_no if problem.kind is Kind.CONNECTIVITY else _judge_path
     if parts.answer is None:
         verdict, detail = Verdict.MISSING, "no <answer>...</answer>"
@@ -143,10 +143,10 @@ def _judge(claim: parse.Claim | None, key: Facts) -> tuple[Verdict, str]:
 
 
 def _judge_yes_no(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
-    given = parse.read_yes_no(answer)
-    if given is None:
+    stated_answer = parse.read_yes_no(answer)
+    if stated_answer is None:
         return Verdict.MISSING, "neither yes nor no, or both"
-    return (Verdict.CORRECT, "") if given == key.truth else (Verdict.INCORRECT, f"the answer is {key.truth}")
+    return (Verdict.CORRECT, "") if stated_answer == key.truth else (Verdict.INCORRECT, f"the answer is {key.truth}")
 
 
 def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str]:
@@ -168,8 +168,8 @@ def _judge_path(problem: Problem, answer: str, key: Facts) -> tuple[Verdict, str
 def _length(claim: parse.Claim, key: Facts) -> float | None:
     """The true length of what is claimed; None in a graph without weights."""
     weights = [key.weights[edge] for edge in claim.edges]
-    known = [weight for weight in weights if weight is not None]
-    return math.fsum(known) if len(known) == len(weights) else None
+    known_weights = [weight for weight in weights if weight is not None]
+    return math.fsum(known_weights) if len(known_weights) == len(weights) else None
 
 
 def _same(first: float, second: float) -> bool:

@@ -61,17 +61,17 @@ def make_entries(parts: Sequence[Part], seed: int) -> list[tuple[list[Entry], li
     """
     find_library()
     with _program() as ask:
-        seen: set[str] = set()  # a level may make a problem of an easier one
-        return [_make_part(ask, part, seed, seen) for part in parts]
+        used_questions: set[str] = set()  # a level may make a problem of an easier one
+        return [_make_part(ask, part, seed, used_questions) for part in parts]
 
 
 def find_library() -> str:
     """The folder of packages that has reasoning-gym. Raises BadInput where it is not installed."""
-    found = importlib.util.find_spec("reasoning_gym")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("reasoning_gym")
+    if spec is None or spec.origin is None:
         how = "make setup, or pip install -e '.[gym]' in the folder of rlsys, which needs a C compiler"
         raise BadInput("reasoning-gym is not installed", expected=f"{how} (without one: {PAGE})")
-    return str(Path(found.origin).parents[1])
+    return str(Path(spec.origin).parents[1])
 
 
 class Balance:
@@ -89,22 +89,22 @@ class Balance:
         return fits
 
 
-def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[Entry], list[Entry]]:
+def _make_part(ask: Any, part: Part, seed: int, used_questions: set[str]) -> tuple[list[Entry], list[Entry]]:
     sides: tuple[list[Entry], list[Entry]] = ([], [])
     balances = [Balance(FAMILIES[part.family].most) for _ in sides]
-    wanted = (part.train, part.held_out)
-    own: set[str] = set()  # more than is wanted: what is left of a batch stays open to the parts that follow
+    counts = (part.train, part.held_out)
+    part_questions: set[str] = set()  # more than is wanted: what is left of a batch stays open to the parts that follow
     batch = fruitless = 0
     while fruitless < FRUITLESS:
-        if all(len(side) >= count for side, count in zip(sides, wanted, strict=True)):
+        if all(len(side) >= count for side, count in zip(sides, counts, strict=True)):
             train, held_out = sides[0][: part.train], sides[1][: part.held_out]
-            seen.update(entry["question"] for entry in (*train, *held_out))
+            used_questions.update(entry["question"] for entry in (*train, *held_out))
             return train, held_out
         before = sum(map(len, sides))
         batch_seed = derive("reasoning_gym", seed, part.family, part.level, batch)
         for entry in ask(part, batch_seed):
-            if entry["question"] not in seen and entry["question"] not in own:
-                own.add(entry["question"])
+            if entry["question"] not in used_questions and entry["question"] not in part_questions:
+                part_questions.add(entry["question"])
                 side = int(is_held_out(entry["question"]))
                 if balances[side].takes(entry):
                     sides[side].append(entry)
@@ -120,17 +120,17 @@ def _make_part(ask: Any, part: Part, seed: int, seen: set[str]) -> tuple[list[En
 @contextmanager
 def _program() -> Iterator[Any]:
     """What asks the program for a batch: (part, seed) to entries. Ends the program afterwards."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
     one_thread = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    environment = {**kept, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+    environment = {**inherited, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
     command = (sys.executable, "-P", "-s", PROGRAM)
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with (
-        TemporaryFile() as said,  # not a pipe, which would stop the program when nothing reads it
-        subprocess.Popen(command, env=environment, cwd="/", text=True, stderr=said, **pipes) as process,
+        TemporaryFile() as stderr,  # not a pipe, which would stop the program when nothing reads it
+        subprocess.Popen(command, env=environment, cwd="/", text=True, stderr=stderr, **pipes) as process,
     ):
         try:
-            yield lambda part, seed: _ask(process, said, part, seed)
+            yield lambda part, seed: _ask(process, stderr, part, seed)
         finally:
             process.kill()
             with suppress(BrokenPipeError):  # of a request that it no longer read
@@ -138,11 +138,11 @@ def _program() -> Iterator[Any]:
                 process.stdin.close()
 
 
-def _ask(process: subprocess.Popen[str], said: IO[bytes], part: Part, seed: int) -> list[Entry]:
+def _ask(process: subprocess.Popen[str], stderr: IO[bytes], part: Part, seed: int) -> list[Entry]:
     assert process.stdin is not None and process.stdout is not None
     request = {"family": part.family, "level": part.level, "options": dict(part.options), "seed": seed, "count": BATCH}
-    late = threading.Timer(DEADLINE_S, process.kill)
-    late.start()
+    timer = threading.Timer(DEADLINE_S, process.kill)
+    timer.start()
     line, answer = "", None
     try:
         with suppress(BrokenPipeError):  # it has ended, and may have said why
@@ -153,13 +153,13 @@ def _ask(process: subprocess.Popen[str], said: IO[bytes], part: Part, seed: int)
     except ValueError:  # it was ended within a line, or printed something else
         pass
     finally:
-        hung = not late.is_alive()
-        late.cancel()
+        hung = not timer.is_alive()
+        timer.cancel()
     where = f"env.families.{part.family}"
     if not isinstance(answer, dict):
         process.kill()
         process.wait()
-        why = f"not done after {DEADLINE_S:g} s" if hung else _why(said, line)
+        why = f"not done after {DEADLINE_S:g} s" if hung else _why(stderr, line)
         raise BadInput(f"the problems of {part.name} were not made: {why}", key=where)
     if "refused" in answer:
         raise BadInput(answer["refused"][:300], where=part.name, key=where)
@@ -167,10 +167,10 @@ def _ask(process: subprocess.Popen[str], said: IO[bytes], part: Part, seed: int)
     return entries
 
 
-def _why(said: IO[bytes], line: str) -> str:
+def _why(stderr: IO[bytes], line: str) -> str:
     """Why a program gave no answer: what it wrote last among its errors, or in the answer's place."""
-    said.seek(max(0, said.seek(0, os.SEEK_END) - LAST_BYTES))
-    last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - LAST_BYTES))
+    last = stderr.read().decode(errors="replace").strip().splitlines()[-1:]
     if last:
         return last[0][:200]
     return f"it printed {line.strip()[:100]!r}" if line else "it ended without a word"

@@ -99,12 +99,12 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def compare(answer: str, own: str) -> float:
+def compare(answer: str, gold: str) -> float:
     """The library's rule for a family without a scorer: 1 for the task's own answer, word for word; for a longer text
     with that answer inside, the answer's share of its length."""
-    if answer == own:
+    if answer == gold:
         return 1.0
-    return len(own) / len(answer) if own and own in answer else 0.0
+    return len(gold) / len(answer) if gold and gold in answer else 0.0
 
 
 def check_family(name: str, where: str = "") -> None:

@@ -29,22 +29,22 @@ from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 SCORED_WHOLE = ("sokoban", "word_ladder")
 
 
-def make_dataset(asked: dict[str, Any], seed: int) -> Any:
+def make_dataset(request: dict[str, Any], seed: int) -> Any:
     """The data set of a family at a level of its own curriculum (None: its default settings), with options on top.
 
     Raises ValueError and TypeError for what the library does not take.
     """
-    return DATASETS[asked["family"]][0](config=make_settings(asked, seed))
+    return DATASETS[request["family"]][0](config=make_settings(request, seed))
 
 
-def make_settings(asked: dict[str, Any], seed: int) -> Any:
+def make_settings(request: dict[str, Any], seed: int) -> Any:
     """As large as `count`, for some make all their items at once. Raises ValueError and TypeError for what the library
     does not take."""
-    settings = DATASETS[asked["family"]][1]
+    settings = DATASETS[request["family"]][1]
     fields: dict[str, Any] = {}
-    if asked["level"] is not None:
-        fields = curriculum_fields(asked["family"], asked["level"])
-    config = settings(**(fields | asked["options"] | {"seed": seed, "size": asked.get("count", 1)}))
+    if request["level"] is not None:
+        fields = curriculum_fields(request["family"], request["level"])
+    config = settings(**(fields | request["options"] | {"seed": seed, "size": request.get("count", 1)}))
     if hasattr(config, "validate"):
         try:
             config.validate()
@@ -69,7 +69,7 @@ def highest_level(family: str) -> int:
     ends there. Raises ValueError for a family without levels."""
     if not has_curriculum(family):
         raise ValueError("it has no levels")
-    level = max(len(each.levels) for each in create_curriculum(family).attributes.values()) - 1
+    level = max(len(attribute.levels) for attribute in create_curriculum(family).attributes.values()) - 1
     while level and _fields_at(family, level) == _fields_at(family, level - 1):
         level -= 1
     return level
@@ -79,26 +79,26 @@ def _fields_at(family: str, level: int) -> dict[str, Any]:
     curriculum = create_curriculum(family)
     for name, attribute in curriculum.attributes.items():
         curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
-    made = curriculum.generate_configuration({})
-    return {name: getattr(made, name) for name in vars(made) if name not in ("seed", "size")}
+    config = curriculum.generate_configuration({})
+    return {name: getattr(config, name) for name in vars(config) if name not in ("seed", "size")}
 
 
-def entries(asked: dict[str, Any]) -> list[dict[str, Any]]:
+def entries(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The first `count` entries of a seed: question, answer (None where the library gives none), metadata."""
-    random.seed(asked["seed"])  # a few families draw from the module's own generator
-    dataset = make_dataset(asked, asked["seed"])
-    return [dataset[index] for index in range(asked["count"])]
+    random.seed(request["seed"])  # a few families draw from the module's own generator
+    dataset = make_dataset(request, request["seed"])
+    return [dataset[index] for index in range(request["count"])]
 
 
-def score(asked: dict[str, Any]) -> float:
+def score(request: dict[str, Any]) -> float:
     """What the family's scorer gives `answer` for `entry`, as JSON brought both here. Raises what the scorer raises."""
     with contextlib.redirect_stdout(io.StringIO()):
-        if asked["family"] in SCORED_WHOLE:
-            dataset = make_dataset(asked, seed=0)
+        if request["family"] in SCORED_WHOLE:
+            dataset = make_dataset(request, seed=0)
         else:
-            dataset = object.__new__(DATASETS[asked["family"]][0])
-            dataset.config = make_settings(asked, seed=0)
-        return float(dataset.score_answer(asked["answer"], asked["entry"]))
+            dataset = object.__new__(DATASETS[request["family"]][0])
+            dataset.config = make_settings(request, seed=0)
+        return float(dataset.score_answer(request["answer"], request["entry"]))
 
 
 def main() -> None:

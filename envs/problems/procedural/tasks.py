@@ -32,10 +32,10 @@ class FamilyConfig:
 
     def __post_init__(self) -> None:
         require(self.weight >= 0, "env.families: weight", self.weight, "0 or more")
-        known = all(level >= 0 for level in self.levels) and len(set(self.levels)) == len(self.levels)
-        require(known, "env.families: levels", self.levels, "different numbers from 0")
-        own = {"seed", "size"} & self.options.keys()
-        require(not own, "env.families: options", sorted(own), "neither seed nor size: env.seed and env.train_tasks")
+        is_valid = all(level >= 0 for level in self.levels) and len(set(self.levels)) == len(self.levels)
+        require(is_valid, "env.families: levels", self.levels, "different numbers from 0")
+        keys = {"seed", "size"} & self.options.keys()
+        require(not keys, "env.families: options", sorted(keys), "neither seed nor size: env.seed and env.train_tasks")
 
 
 def make_tasks(
@@ -43,33 +43,33 @@ def make_tasks(
 ) -> tuple[list[Task], list[Task]]:
     """(training, held-out) tasks in which the families and levels take turns. Raises BadInput."""
     parts = plan_parts(families, train_tasks, held_out_tasks)
-    made = make_entries(parts, seed)
-    train = [[_to_task(part, each) for each in entries] for part, (entries, _) in zip(parts, made, strict=True)]
-    held_out = [[_to_task(part, each) for each in entries] for part, (_, entries) in zip(parts, made, strict=True)]
+    splits = make_entries(parts, seed)
+    train = [[_to_task(part, entry) for entry in entries] for part, (entries, _) in zip(parts, splits, strict=True)]
+    held_out = [[_to_task(part, entry) for entry in entries] for part, (_, entries) in zip(parts, splits, strict=True)]
     return take_turns(train), take_turns(held_out)
 
 
 def plan_parts(families: Mapping[str, FamilyConfig], train_tasks: int, held_out_tasks: int) -> list[Part]:
     """How many tasks of each family and level there are to be."""
-    chosen = {name: family for name, family in families.items() if family.weight} or {DEFAULT: FamilyConfig()}
+    active = {name: family for name, family in families.items() if family.weight} or {DEFAULT: FamilyConfig()}
     default: list[int | None] = [None]
-    places = [(name, level) for name, family in chosen.items() for level in (family.levels or default)]
-    weights = [chosen[name].weight / max(1, len(chosen[name].levels)) for name, _ in places]
+    places = [(name, level) for name, family in active.items() for level in (family.levels or default)]
+    weights = [active[name].weight / max(1, len(active[name].levels)) for name, _ in places]
     counts = zip(share_out(train_tasks, weights), share_out(held_out_tasks, weights), strict=True)
     return [
-        Part(family=name, level=level, options=chosen[name].options, train=train, held_out=held_out)
+        Part(family=name, level=level, options=active[name].options, train=train, held_out=held_out)
         for (name, level), (train, held_out) in zip(places, counts, strict=True)
     ]
 
 
 def share_out(count: int, weights: Sequence[float]) -> list[int]:
     """Whole numbers in the ratio of the weights that add up to `count`: 10 over 1, 1, 2 is 3, 2, 5."""
-    shares, given, total = [], 0, 0.0
+    shares, so_far, total = [], 0, 0.0
     for weight in weights:
         total += weight
         up_to = round(count * total / sum(weights))
-        shares.append(up_to - given)
-        given = up_to
+        shares.append(up_to - so_far)
+        so_far = up_to
     return shares
 
 
@@ -78,7 +78,7 @@ def take_turns(groups: Sequence[Sequence[Task]]) -> list[Task]:
     placed = [
         ((at + 0.5) / len(group), index, task) for index, group in enumerate(groups) for at, task in enumerate(group)
     ]
-    return [task for *_, task in sorted(placed, key=lambda each: each[:2])]
+    return [task for *_, task in sorted(placed, key=lambda placement: placement[:2])]
 
 
 def _to_task(part: Part, entry: Entry) -> Task:
@@ -115,8 +115,8 @@ def _read(record: Located) -> Task:
         expected = "a text, as the library writes it, or null"
         raise BadInput(where=record.where, key='"answer"', found=kind_of(answer), expected=expected)
     # A file's own "difficulty" and "options" are no settings of ours: its entries are scored by the default ones.
-    own = {"family": family, "metadata": metadata, "difficulty": None, "options": {}}
-    return record.task(question, answers_of(record.fields), own)
+    task_record = {"family": family, "metadata": metadata, "difficulty": None, "options": {}}
+    return record.task(question, answers_of(record.fields), task_record)
 
 
 def asked_of(task: Task) -> dict[str, Any]:

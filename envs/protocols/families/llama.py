@@ -54,10 +54,10 @@ def _python_items(text: str, at: int, closing: str, read_one: ReadOne) -> tuple[
 
 def _python_value(text: str, at: int, depth: int = MAX_NESTED) -> tuple[Any, int]:
     """A text, a number, a constant of Python's or JSON's, a list or a mapping of these. Nothing is evaluated."""
-    if found := _STRING.match(text, at):
-        return _ESCAPE.sub(_unescape, found[0][1:-1]), found.end()
-    if found := _WORD.match(text, at):
-        return _WORDS.get(found[0], BROKEN), found.end()
+    if match := _STRING.match(text, at):
+        return _ESCAPE.sub(_unescape, match[0][1:-1]), match.end()
+    if match := _WORD.match(text, at):
+        return _WORDS.get(match[0], BROKEN), match.end()
     opened = text[at : at + 1]
     if opened and opened in "-0123456789":
         return decode(text, at)
@@ -83,10 +83,10 @@ def _python_pair(text: str, at: int, keys: re.Pattern[str], between: str, read: 
     return (BROKEN if value is BROKEN else (name, value)), end
 
 
-def _unescape(found: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     """As Python reads it: what is no escape stays."""
-    kind = found[1]
-    return chr(int(kind[1:], 16)) if len(kind) > 1 else _ESCAPES.get(kind, found[0])
+    kind = match[1]
+    return chr(int(kind[1:], 16)) if len(kind) > 1 else _ESCAPES.get(kind, match[0])
 
 
 def _python_call(text: str, at: int) -> tuple[Any, int]:
@@ -145,13 +145,13 @@ def _read_llama(text: str) -> tuple[ToolCall, ...]:
     calls, end = _python_calls(text, 0)
     if calls is not BROKEN and end == len(text):
         return tuple(calls[:MAX_CALLS])
-    at, tried = 0, 0
-    while (begun := _BEGINS_LLAMA.search(text, at)) and tried < MAX_CALLS:  # a bound: each may take the whole text
-        end, whole = _end_objects(text, begun.start())
-        if whole and end == len(text):
-            calls = _read_objects(text[begun.start() :])
+    at, attempts = 0, 0
+    while (match := _BEGINS_LLAMA.search(text, at)) and attempts < MAX_CALLS:  # a bound: each may take the whole text
+        end, are_calls = _end_objects(text, match.start())
+        if are_calls and end == len(text):
+            calls = _read_objects(text[match.start() :])
             return () if any(call.problem for call in calls) else calls
-        at, tried = max(end, begun.end()), tried + 1
+        at, attempts = max(end, match.end()), attempts + 1
     return ()
 
 
@@ -173,13 +173,13 @@ def _read_objects(text: str) -> tuple[ToolCall, ...]:
 
 def _end_objects(text: str, at: int) -> tuple[int, bool]:
     """Of the objects from there on: where they end, and whether each has arguments, as a call's has."""
-    whole = True
+    are_calls = True
     while True:
         value, end = decode(text, at)
-        whole = whole and isinstance(value, dict) and ("parameters" in value or "arguments" in value)
+        are_calls = are_calls and isinstance(value, dict) and ("parameters" in value or "arguments" in value)
         at = skip_space(text, end)
-        if not whole or not text.startswith(";", at):
-            return end, whole
+        if not are_calls or not text.startswith(";", at):
+            return end, are_calls
         at = skip_space(text, at + 1)
 
 

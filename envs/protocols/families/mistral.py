@@ -19,14 +19,14 @@ def _read_mistral(text: str) -> tuple[ToolCall, ...]:
     calls: list[ToolCall] = []
     at = text.find(TOOL_CALLS)
     while at >= 0 and len(calls) < MAX_CALLS:
-        begun, name, call_id = _open_mistral(text, at)
-        value, end = decode(text, begun)
+        start, name, call_id = _open_mistral(text, at)
+        value, end = decode(text, start)
         end = skip_space(text, end)
-        whole = value is not BROKEN and (end == len(text) or text.startswith(TOOL_CALLS, end))
-        if not whole:
+        complete = value is not BROKEN and (end == len(text) or text.startswith(TOOL_CALLS, end))
+        if not complete:
             calls.append(call_of(BROKEN))
         elif isinstance(value, list) and not name:
-            calls += [call_of(each, "arguments") for each in value] or [call_of(BROKEN)]
+            calls += [call_of(entry, "arguments") for entry in value] or [call_of(BROKEN)]
         else:
             calls.append(call_of({"name": name, "arguments": value, "id": call_id}, "arguments"))
         at = text.find(TOOL_CALLS, max(end, at + len(TOOL_CALLS)))
@@ -35,22 +35,22 @@ def _read_mistral(text: str) -> tuple[ToolCall, ...]:
 
 def _open_mistral(text: str, at: int) -> tuple[int, str, str]:
     """Of the call with its mark there: where its JSON begins, the name before it, and the id of Mistral Small 3.x."""
-    begun = skip_space(text, at + len(TOOL_CALLS))
-    if text.startswith("[", begun) and not text.startswith((CALL_ID_MARK, ARGS), begun):
-        return begun, "", ""
-    opened = text.find("{", begun, begun + MAX_HEAD)
+    start = skip_space(text, at + len(TOOL_CALLS))
+    if text.startswith("[", start) and not text.startswith((CALL_ID_MARK, ARGS), start):
+        return start, "", ""
+    opened = text.find("{", start, start + MAX_HEAD)
     if opened < 0:
-        return begun, "", ""
-    name, _, call_id = text[begun:opened].strip().removesuffix(ARGS).partition(CALL_ID_MARK)
+        return start, "", ""
+    name, _, call_id = text[start:opened].strip().removesuffix(ARGS).partition(CALL_ID_MARK)
     return opened, name.strip(), call_id.strip()
 
 
 def _end_mistral(text: str, at: int) -> int:
-    begun, _, _ = _open_mistral(text, at)
-    before = text[at + len(TOOL_CALLS) : begun]
+    start, _, _ = _open_mistral(text, at)
+    before = text[at + len(TOOL_CALLS) : start]
     if TOOL_CALLS in before or THOUGHT_CLOSE in before or THINK_CLOSE in before:
         return at  # a mention of the mark, and not a call
-    value, end = decode(text, begun)
+    value, end = decode(text, start)
     return at if value is BROKEN else end
 
 

@@ -75,11 +75,11 @@ def _read_functions(text: str) -> tuple[ToolCall, ...]:
     if CALL_OPEN in text:
         return _read_tagged(text, _read_function)
     calls: list[ToolCall] = []
-    at, tried = text.find(FUNCTION), 0
-    while at >= 0 and tried < MAX_CALLS:
+    at, attempts = text.find(FUNCTION), 0
+    while at >= 0 and attempts < MAX_CALLS:
         call, end = _read_function(text, at)
         calls += [call] * (not call.problem)
-        at, tried = text.find(FUNCTION, max(end, at + 1)), tried + 1
+        at, attempts = text.find(FUNCTION, max(end, at + 1)), attempts + 1
     return tuple(calls)
 
 

@@ -55,13 +55,13 @@ def call_of(value: Any, *keys: str) -> ToolCall:
     own_keys = value.keys() - {"name", "id", "type", *keys}
     if own_keys and not any(key in value for key in keys):
         return ToolCall(name=name, problem=f'the call has {sorted(own_keys)[0][:MAX_NAME]!r} and no "{keys[0]}"')
-    given: Any = next((value[key] for key in keys if key in value), {})
-    arguments = read_json(given) if isinstance(given, str) else given  # some models write them as a text
+    raw: Any = next((value[key] for key in keys if key in value), {})
+    arguments = read_json(raw) if isinstance(raw, str) else raw  # some models write them as a text
     if not isinstance(arguments, dict):
         return ToolCall(name=name, problem=f'"{keys[0]}" is no JSON object')
     call_id = value.get("id")
-    own = isinstance(call_id, str) and CALL_ID.fullmatch(call_id)
-    return ToolCall(name=name, arguments=arguments, call_id=call_id if own else "")
+    valid_id = isinstance(call_id, str) and CALL_ID.fullmatch(call_id)
+    return ToolCall(name=name, arguments=arguments, call_id=call_id if valid_id else "")
 
 
 def dump(value: Any) -> str:

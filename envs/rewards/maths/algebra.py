@@ -50,18 +50,18 @@ _FUNCTION_NAMES = frozenset((*"fghuFGHPQ", "delta", "zeta", r"\zeta", "Gamma", r
 _RELATIONS = {"<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne, "=": sympy.Eq}
 
 
-def is_same_statement(given: str, gold: str) -> bool:
+def is_same_statement(answer: str, gold: str) -> bool:
     """Whether two cleaned texts say the same. What cannot be read as mathematics says nothing."""
     try:
-        if _SET_MARKS.search(given) or _SET_MARKS.search(gold):
-            return _same_region(given, gold)
-        ours, theirs = relation(given), relation(gold)
+        if _SET_MARKS.search(answer) or _SET_MARKS.search(gold):
+            return _same_region(answer, gold)
+        ours, theirs = relation(answer), relation(gold)
         if (ours is None) is not (theirs is None):
             return False
         if ours is not None and theirs is not None:
             equations = _equation(ours.sides), _equation(theirs.sides)
             return None not in equations and _ratio(*equations) is not None
-        return _same_expression(given, gold)
+        return _same_expression(answer, gold)
     except MemoryError:
         raise
     except Exception:  # SymPy's errors share no type; RecursionError is one of them
@@ -80,12 +80,12 @@ def _rational(value: Fraction) -> Any:
     return sympy.Rational(value.numerator, value.denominator)
 
 
-def _same_expression(given: str, gold: str) -> bool:
-    if _CONSTANT.search(given) and _CONSTANT.search(gold):
-        given, gold = _CONSTANT.sub("+C", given), _CONSTANT.sub("+C", gold)
+def _same_expression(answer: str, gold: str) -> bool:
+    if _CONSTANT.search(answer) and _CONSTANT.search(gold):
+        answer, gold = _CONSTANT.sub("+C", answer), _CONSTANT.sub("+C", gold)
     theirs = _parse(gold)
-    ours = _parse(given) if theirs is not None else None
-    return ours is not None and any(_equal(named, theirs) for named in _name_constants(ours, theirs))
+    ours = _parse(answer) if theirs is not None else None
+    return ours is not None and any(_equal(variant, theirs) for variant in _name_constants(ours, theirs))
 
 
 def _name_constants(ours: Any, theirs: Any) -> Iterable[Any]:
@@ -93,11 +93,11 @@ def _name_constants(ours: Any, theirs: Any) -> Iterable[Any]:
     yield ours
     if not (isinstance(ours, sympy.Expr) and isinstance(theirs, sympy.Expr)):
         return
-    asked = [symbol for symbol in theirs.free_symbols if _ARBITRARY.fullmatch(str(symbol))]
-    named = sorted(ours.free_symbols - (theirs.free_symbols - {*asked}), key=str)
-    if 0 < len(asked) == len(named) <= MAX_CONSTANTS and all(_A_CONSTANT.fullmatch(str(symbol)) for symbol in named):
-        for order in permutations(asked):
-            yield ours.xreplace(dict(zip(named, order, strict=True)))
+    consts = [symbol for symbol in theirs.free_symbols if _ARBITRARY.fullmatch(str(symbol))]
+    free = sorted(ours.free_symbols - (theirs.free_symbols - {*consts}), key=str)
+    if 0 < len(consts) == len(free) <= MAX_CONSTANTS and all(_A_CONSTANT.fullmatch(str(symbol)) for symbol in free):
+        for order in permutations(consts):
+            yield ours.xreplace(dict(zip(free, order, strict=True)))
 
 
 def _equal(ours: Any, theirs: Any) -> bool:
@@ -114,10 +114,10 @@ def _equal(ours: Any, theirs: Any) -> bool:
     difference = ours - theirs
     if difference.is_Rational or ours.has(sympy.oo, sympy.S.NegativeInfinity) or theirs.has(sympy.oo):
         return bool(difference == 0)
-    tried = [_agree(difference, ours, theirs, point) for point in _points(difference)]
-    if False in tried:
+    verdicts = [_agree(difference, ours, theirs, point) for point in _points(difference)]
+    if False in verdicts:
         return False
-    return True in tried or sympy.simplify(difference) == 0
+    return True in verdicts or sympy.simplify(difference) == 0
 
 
 def _points(expression: Any) -> Iterable[dict[Any, Any]]:
@@ -130,12 +130,12 @@ def _points(expression: Any) -> Iterable[dict[Any, Any]]:
 
 def _agree(difference: Any, ours: Any, theirs: Any, point: dict[Any, Any]) -> bool | None:
     """Whether the two are equal at a point; None where one is not defined, or not real though it should be."""
-    apart, size, other = (_number(each.subs(point)) for each in (difference, ours, theirs))
-    if not all(number.is_number and number.is_finite for number in (apart, size, other)):
+    apart, size, gold_size = (_number(expression.subs(point)) for expression in (difference, ours, theirs))
+    if not all(number.is_number and number.is_finite for number in (apart, size, gold_size)):
         return None
     if point and not difference.has(sympy.I) and abs(sympy.im(size)) > ZERO:
         return None
-    apart, scale = abs(apart), max(abs(size), abs(other))
+    apart, scale = abs(apart), max(abs(size), abs(gold_size))
     if scale < NOTHING or apart == 0:
         return True
     return bool(apart <= ZERO * scale and (apart <= ZERO or scale > HUGE))
@@ -165,38 +165,38 @@ def _ratio(ours: Any, theirs: Any) -> Any:
     return ratio if not ratio.free_symbols and ratio.is_finite and ratio.is_nonzero else None
 
 
-def _same_region(given: str, gold: str) -> bool:
-    names = {name for name in map(_variable, (given, gold)) if name is not None}
+def _same_region(answer: str, gold: str) -> bool:
+    names = {name for name in map(_variable, (answer, gold)) if name is not None}
     if len(names) > 1:
-        return _same_half_space(given, gold)
+        return _same_half_space(answer, gold)
     variable = sympy.Symbol(next(iter(names), "x"), real=True)
-    ours, theirs = _region(given, variable), _region(gold, variable)
+    ours, theirs = _region(answer, variable), _region(gold, variable)
     if ours is None or theirs is None:
-        return _same_half_space(given, gold)
+        return _same_half_space(answer, gold)
     return bool(ours == theirs or ours.symmetric_difference(theirs).is_empty)
 
 
 def _variable(text: str) -> str | None:
     """The only variable of an inequality, "" where it has more; None without one."""
-    found: set[str] = set()
+    symbols: set[str] = set()
     for part in re.split(r"\\(?:cup|cap|setminus|mathbb\{R\})|,", text):
         statement = relation(part.strip())
         for side in statement.sides if statement is not None else ():
-            found |= {str(symbol) for symbol in getattr(_parse(side), "free_symbols", ())}
-    return None if not found else found.pop() if len(found) == 1 else ""
+            symbols |= {str(symbol) for symbol in getattr(_parse(side), "free_symbols", ())}
+    return None if not symbols else symbols.pop() if len(symbols) == 1 else ""
 
 
-def _same_half_space(given: str, gold: str) -> bool:
+def _same_half_space(answer: str, gold: str) -> bool:
     """Two inequalities in several variables: `y > 2x` and `2x - y < 0`."""
     zeros = []
-    for text in (given, gold):
-        found = relation(text)
-        if found is None or len(found.sides) != 2 or found.operators[0] not in ("<", ">", r"\le", r"\ge"):
+    for text in (answer, gold):
+        claim = relation(text)
+        if claim is None or len(claim.sides) != 2 or claim.operators[0] not in ("<", ">", r"\le", r"\ge"):
             return False
-        left, right = (_parse(side) for side in found.sides)
+        left, right = (_parse(side) for side in claim.sides)
         if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
             return False
-        zeros.append((left - right if found.operators[0] in (">", r"\ge") else right - left, "e" in found.operators[0]))
+        zeros.append((left - right if claim.operators[0] in (">", r"\ge") else right - left, "e" in claim.operators[0]))
     (ours, open_), (theirs, closed) = zeros
     ratio = _ratio(ours, theirs)
     return open_ is closed and ratio is not None and bool(ratio.is_positive)
@@ -212,30 +212,30 @@ def _region(text: str, variable: Any) -> Any:
         if len(parts) > 1:
             sets = [_region(part, variable) for part in parts]
             return None if None in sets else joined(*sets)
-    found = relation(text)
-    if found is not None:
-        sides = [_parse(side) for side in found.sides]
+    claim = relation(text)
+    if claim is not None:
+        sides = [_parse(side) for side in claim.sides]
         if not all(isinstance(side, sympy.Expr) and side.free_symbols <= {variable} for side in sides):
             return None
-        pairs = zip(sides, found.operators, sides[1:], strict=False)
+        pairs = zip(sides, claim.operators, sides[1:], strict=False)
         statements = (_RELATIONS[operator](left, right) for left, operator, right in pairs)
         return sympy.Intersection(*(_solve(statement, variable) for statement in statements))
-    held = collection(text)
-    if held is None:
+    container = collection(text)
+    if container is None:
         return None
-    if held.kind == "list":
-        sets = [_region(part, variable) if relation(part) is not None else None for part in held.elements]
+    if container.kind == "list":
+        sets = [_region(part, variable) if relation(part) is not None else None for part in container.elements]
         # Inequalities in one list both hold, unless that is impossible: x < 1, x > 3.
-        both = None if None in sets else sympy.Intersection(*sets)
-        return sympy.Union(*sets) if both is not None and both.is_empty else both
-    ends = [_parse(element) for element in held.elements]
+        intersection = None if None in sets else sympy.Intersection(*sets)
+        return sympy.Union(*sets) if intersection is not None and intersection.is_empty else intersection
+    ends = [_parse(element) for element in container.elements]
     if not all(isinstance(end, sympy.Expr) and not end.free_symbols for end in ends):
         return None
-    if held.kind == "set":
+    if container.kind == "set":
         return sympy.FiniteSet(*ends)
-    if held.kind not in ("()", "(]", "[)", "[]") or len(ends) != 2:
+    if container.kind not in ("()", "(]", "[)", "[]") or len(ends) != 2:
         return None
-    return sympy.Interval(*ends, left_open=held.kind[0] == "(", right_open=held.kind[1] == ")")
+    return sympy.Interval(*ends, left_open=container.kind[0] == "(", right_open=container.kind[1] == ")")
 
 
 def _solve(statement: Any, variable: Any) -> Any:
@@ -266,8 +266,8 @@ def _parse(text: str) -> Any:
 
 
 def _fraction(decimal: re.Match[str]) -> str:
-    power, whole, places = decimal.groups()
-    fraction = rf"\frac{{{whole}{places}}}{{1{'0' * len(places)}}}"
+    power, integer, places = decimal.groups()
+    fraction = rf"\frac{{{integer}{places}}}{{1{'0' * len(places)}}}"
     return f"^{{{fraction}}}" if power else fraction
 
 

@@ -134,10 +134,10 @@ def _numerals(text: str) -> str:
     match = _NUMERAL.match(text)
     if match is None:
         return text
-    rest = text[match.end() :].strip("。 ")
+    noun = text[match.end() :].strip("。 ")
     number = _numeral(match.group())
-    counted = rest in _UNITS or rest in ("", *"个只人名次种条本张件位道辆倍组")
-    return f"{number}{rest}" if number is not None and counted else text
+    counted = noun in _UNITS or noun in ("", *"个只人名次种条本张件位道辆倍组")
+    return f"{number}{noun}" if number is not None and counted else text
 
 
 def _numeral(text: str) -> int | None:

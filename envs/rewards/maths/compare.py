@@ -61,32 +61,32 @@ _OTHER = re.compile(r"max|min|'|\\frac\{d[^{}]*\}\{d[^{}]*\}")  # what makes ano
 _DERIVED = re.compile(r"\\frac\{d([a-z])\}\{d[xt]\}")  # y'
 
 
-def decide(given: str, golds: Sequence[str], question: str = "") -> Verdict:
-    """Whether `given` is one of `golds`; None where only algebra can tell. Raises nothing.
+def decide(answer: str, golds: Sequence[str], question: str = "") -> Verdict:
+    """Whether `answer` is one of `golds`; None where only algebra can tell. Raises nothing.
 
-    What stands in `question` already is none of them where a number was to be converted, or where only algebra would
-    find the key in it.
+    A text copied from `question` is wrong where the question asks to rewrite it (a number converted, a quotient
+    worked out), or where only algebra would match it.
     """
-    return any_of(_decide(given, gold, question) for gold in golds)
+    return any_of(_decide(answer, gold, question) for gold in golds)
 
 
-def _decide(given: str, gold: str, question: str) -> Verdict:
-    verdict = _compare(given, gold, PLAIN)
-    if verdict is False and question and len(given) <= MAX_ANSWER:
-        return is_in_asked_base(_value(clean(given)), clean(gold), question)
-    if verdict is False or not question or given.strip() == gold.strip() or not is_copied(given, question):
+def _decide(answer: str, gold: str, question: str) -> Verdict:
+    verdict = _compare(answer, gold, PLAIN)
+    if verdict is False and question and len(answer) <= MAX_ANSWER:
+        return is_in_asked_base(_value(clean(answer)), clean(gold), question)
+    if verdict is False or not question or answer.strip() == gold.strip() or not is_copied(answer, question):
         return verdict
     if verdict:
-        return not is_rewritten(given, gold, question)
-    return None if is_reordered(given, gold) else False
+        return not is_rewritten(answer, gold, question)
+    return None if is_reordered(answer, gold) else False
 
 
-def equivalent(given: str, gold: str) -> bool:
-    """Whether `given` answers a question whose answer is `gold`. Not symmetric: `x = 5` is given for 5, `5 cm` for 5.
+def equivalent(answer: str, gold: str) -> bool:
+    """Whether `answer` answers a question whose answer is `gold`. Not symmetric: `x = 5` is given for 5, `5 cm` for 5.
 
     May take for ever, or all memory, on a hostile text.
     """
-    return bool(_compare(given, gold, ALGEBRA))
+    return bool(_compare(answer, gold, ALGEBRA))
 
 
 def read(gold: str) -> bool:
@@ -97,87 +97,87 @@ def read(gold: str) -> bool:
 
 
 def _read(text: str, depth: int) -> None:
-    found, held = relation(text), collection(text)
-    if found is None and (held is None or depth == 0):
+    claim, container = relation(text), collection(text)
+    if claim is None and (container is None or depth == 0):
         ALGEBRA.equal("1", split_unit(text)[0])
         return
-    for part in found.sides if found is not None else held.elements if held is not None else ():
+    for part in claim.sides if claim is not None else container.elements if container is not None else ():
         if part != text:
             _read(part, depth - 1)
 
 
-def _compare(given: str, gold: str, means: Means) -> Verdict:
-    if given.strip() == gold.strip():
+def _compare(answer: str, gold: str, means: Means) -> Verdict:
+    if answer.strip() == gold.strip():
         return bool(gold.strip())
-    if len(given) > MAX_ANSWER or len(gold) > MAX_ANSWER:
+    if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return False
-    either = _EITHER.search(given) is not None
-    given, gold = clean(given), clean(gold)
-    if not given or not gold:
+    either = _EITHER.search(answer) is not None
+    answer, gold = clean(answer), clean(gold)
+    if not answer or not gold:
         return False
-    if _DECIMAL_COMMA.match(given) and _DECIMAL.match(gold):
-        given = given.replace(",", ".")
+    if _DECIMAL_COMMA.match(answer) and _DECIMAL.match(gold):
+        answer = answer.replace(",", ".")
     if gold[-1:].isalpha() or gold[-1:] in ")]}.:" or gold[:1] in "([\\ABCDEFGHIJ":
-        picked, key = choice(given), choice(gold)
-        if picked is not None and key is not None:
-            return picked[0] == key[0]
-        several = same_choices(given, gold)
+        option, key = choice(answer), choice(gold)
+        if option is not None and key is not None:
+            return option[0] == key[0]
+        several = same_choices(answer, gold)
         if several is not None:
             return several and not either
-    if is_prose(given) and is_prose(gold) and same_words(given, gold):
-        return ratio(split_unit(given)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
-    if r"\ln" in gold and r"\log" not in gold and r"\ln" not in given:
-        given = _NATURAL.sub(r"\\ln ", given)
-    if r"\cap" in given and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
-        given = given.replace(r" \cap ", ", ")
-    given, gold = rename_counter(given, gold)
-    (given, modulus), (gold, asked) = split_modulus(given), split_modulus(gold)
-    if modulus and modulus != asked and (asked or not (given.isdecimal() and int(given) < int(modulus))):
+    if is_prose(answer) and is_prose(gold) and same_words(answer, gold):
+        return ratio(split_unit(answer)[1], split_unit(gold)[1]) in (None, 1)  # MHz and mHz are the same letters
+    if r"\ln" in gold and r"\log" not in gold and r"\ln" not in answer:
+        answer = _NATURAL.sub(r"\\ln ", answer)
+    if r"\cap" in answer and "," in gold and r"\cap" not in gold and _SETS.search(gold):  # a > 0 and b < 0
+        answer = answer.replace(r" \cap ", ", ")
+    answer, gold = rename_counter(answer, gold)
+    (answer, modulus), (gold, key_modulus) = split_modulus(answer), split_modulus(gold)
+    if modulus and modulus != key_modulus and (key_modulus or not (answer.isdecimal() and int(answer) < int(modulus))):
         return False
-    verdict = same_moment(given, gold)
+    verdict = same_moment(answer, gold)
     if verdict is None:
-        verdict = same_based(_value(given), _value(gold))
+        verdict = same_based(_value(answer), _value(gold))
     if verdict is not None:
         return verdict
-    cases = r"{cases}" in given or r"{cases}" in gold
-    given = write_cases(given) if cases else given
-    if cases or parse_labelled(given) is not None or parse_labelled(gold) is not None:
-        return _same(given, gold, means, MAX_DEPTH)
-    verdict = _statement(given, gold, means, MAX_DEPTH)
-    said = verdict is False and (is_prose(given) or given[:3].lower() == "it ") and not extract_statement(gold)
-    what = extract_statement(given) if said else ""
-    return _compare(what, gold, means) if what else verdict
+    cases = r"{cases}" in answer or r"{cases}" in gold
+    answer = write_cases(answer) if cases else answer
+    if cases or parse_labelled(answer) is not None or parse_labelled(gold) is not None:
+        return _same(answer, gold, means, MAX_DEPTH)
+    verdict = _statement(answer, gold, means, MAX_DEPTH)
+    in_words = verdict is False and (is_prose(answer) or answer[:3].lower() == "it ") and not extract_statement(gold)
+    statement = extract_statement(answer) if in_words else ""
+    return _compare(statement, gold, means) if statement else verdict
 
 
-def _statement(given: str, gold: str, means: Means, depth: int) -> Verdict:
+def _statement(answer: str, gold: str, means: Means, depth: int) -> Verdict:
     """Two texts that may be equations, inequalities or approximations; `x \\in S` is S."""
-    ours, theirs = relation(given), relation(gold)
+    ours, theirs = relation(answer), relation(gold)
     if theirs is not None and theirs.kind == r"\approx":
-        return any_of(_statement(given, side, means, depth) for side in _values(theirs))
+        return any_of(_statement(answer, side, means, depth) for side in _values(theirs))
     if ours is not None and ours.kind == r"\approx":
         return _compare_approximation(ours, gold, means, depth)
     if "<" in (ours and ours.kind, theirs and theirs.kind):
-        return _same_region(given, gold, means, depth)
+        return _same_region(answer, gold, means, depth)
     if ours is not None or theirs is not None:
-        return _same_equation((given, ours), (gold, theirs), means, depth)
-    (name, value), (key, target) = split_name(given), split_name(gold)
+        return _same_equation((answer, ours), (gold, theirs), means, depth)
+    (name, value), (key, target) = split_name(answer), split_name(gold)
     if name == key or not (name and key):
-        given, gold = value, target
-    return _same(given, gold, means, depth)
+        answer, gold = value, target
+    return _same(answer, gold, means, depth)
 
 
-def _values(found: Relation) -> tuple[str, ...]:
+def _values(claim: Relation) -> tuple[str, ...]:
     """The sides of an approximation without what stands first to be named, `x` or nothing."""
-    return tuple(side for at, side in enumerate(found.sides) if side and not (at == 0 and is_variable(side)))
+    return tuple(side for at, side in enumerate(claim.sides) if side and not (at == 0 and is_variable(side)))
 
 
-def _compare_approximation(given: Relation, gold: str, means: Means, depth: int) -> Verdict:
+def _compare_approximation(approximation: Relation, gold: str, means: Means, depth: int) -> Verdict:
     """`\\sqrt2 \\approx 1.414` is given for the one and for the other side, if the second is the first one rounded."""
-    sides = _values(given)
-    pairs = zip(sides, sides[1:], given.operators[-len(sides) + 1 :], strict=False)
+    sides = _values(approximation)
+    pairs = zip(sides, sides[1:], approximation.operators[-len(sides) + 1 :], strict=False)
     right = (
-        _same(other, side, means, depth - 1) if operator == "=" else means.rounds(side, other)
-        for side, other, operator in pairs
+        _same(next_side, side, means, depth - 1) if operator == "=" else means.rounds(side, next_side)
+        for side, next_side, operator in pairs
     )
     return all_of([any_of(_same(side, _value(gold), means, depth - 1) for side in sides), *right])
 
@@ -187,10 +187,10 @@ def _value(text: str) -> str:
 
 
 def _same_equation(
-    given: tuple[str, Relation | None], gold: tuple[str, Relation | None], means: Means, depth: int
+    answer: tuple[str, Relation | None], gold: tuple[str, Relation | None], means: Means, depth: int
 ) -> Verdict:
     """`x = 5` and `5 = x` are 5 with a name; `2x = 4` is x = 2 scaled, which only algebra sees."""
-    name, values = _named_values(*given)
+    name, values = _named_values(*answer)
     key, targets = _named_values(*gold)
     ours, theirs = _ARGUMENT.fullmatch(name), _ARGUMENT.fullmatch(key)
     if ours is not None and theirs is not None and ours[1] == theirs[1] and ours[2] != theirs[2]:
@@ -203,19 +203,19 @@ def _same_equation(
         name, key = (_DERIVED.sub(r"\1'", side) for side in (name, key))
     if name and key and _OTHER.findall(name) != _OTHER.findall(key):
         return False
-    if given[1] is None or gold[1] is None:
+    if answer[1] is None or gold[1] is None:
         if gold[1] is not None and not key:
             return False
         return _same_chain(values, targets, means, depth)
     if name and key and (name == key or _WORD.search(name) or _WORD.search(key)):
         return _same_chain(values, targets, means, depth)
     if (
-        len(given[1].sides) != 2
+        len(answer[1].sides) != 2
         or len(gold[1].sides) != 2
-        or (is_solved(gold[0]) and name != key and not is_solved(given[0]))
+        or (is_solved(gold[0]) and name != key and not is_solved(answer[0]))
     ):
         return False
-    return flat(given[0]) == flat(gold[0]) or means.equal(given[0], gold[0])
+    return flat(answer[0]) == flat(gold[0]) or means.equal(answer[0], gold[0])
 
 
 def _same_chain(values: Sequence[str], targets: Sequence[str], means: Means, depth: int) -> Verdict:
@@ -225,10 +225,10 @@ def _same_chain(values: Sequence[str], targets: Sequence[str], means: Means, dep
     return all_of([*right, any_of(_same(value, target, means, depth) for target in targets for value in values)])
 
 
-def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ...]]:
-    if found is None:
+def _named_values(text: str, claim: Relation | None) -> tuple[str, tuple[str, ...]]:
+    if claim is None:
         return "", (_value(text),)
-    sides = found.sides
+    sides = claim.sides
     if len(sides) == 2 and is_variable(sides[1]) and not _LABEL.fullmatch(sides[0]):
         sides = sides[::-1]
     if _LABEL.fullmatch(sides[0]):
@@ -236,58 +236,58 @@ def _named_values(text: str, found: Relation | None) -> tuple[str, tuple[str, ..
     return "", sides
 
 
-def _same_region(given: str, gold: str, means: Means, depth: int) -> Verdict:
+def _same_region(answer: str, gold: str, means: Means, depth: int) -> Verdict:
     """Inequalities, each against another one, an interval or a union."""
-    if is_solved(gold) and not is_solved(given):
+    if is_solved(gold) and not is_solved(answer):
         return False
-    ours, theirs = named_interval(given), named_interval(gold)
+    ours, theirs = named_interval(answer), named_interval(gold)
     if ours is not None and theirs is not None and ours[0] != theirs[0]:
         return False
-    held, asked = spans(given), spans(gold)
-    if held is not None and asked is not None:
-        return held == asked
+    answer_spans, gold_spans = spans(answer), spans(gold)
+    if answer_spans is not None and gold_spans is not None:
+        return answer_spans == gold_spans
     if ours is not None and theirs is not None:
         return _same_collection(ours[1], theirs[1], means, depth - 1)
-    for simple, text in ((ours, gold), (theirs, given)):
-        other = collection(_value(text)) if simple is not None else None
+    for simple, text in ((ours, gold), (theirs, answer)):
+        container = collection(_value(text)) if simple is not None else None
         if simple is not None and not _SETS.search(text):
-            if other is None:
+            if container is None:
                 return False
-            pair = (simple[1], other) if simple is ours else (other, simple[1])
+            pair = (simple[1], container) if simple is ours else (container, simple[1])
             return _same_collection(*pair, means, depth - 1)
-    return means.same(given, gold)
+    return means.same(answer, gold)
 
 
-def _same(given: str, gold: str, means: Means, depth: int) -> Verdict:
-    a, b = flat(given), flat(gold)
+def _same(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+    a, b = flat(answer), flat(gold)
     if a == b:
         return bool(a)
     if depth <= 0:
         return False
-    if quantity(given) is None or quantity(gold) is None:  # 1,000 is a number, not a list
-        verdict = _same_sets(given, gold)
+    if quantity(answer) is None or quantity(gold) is None:  # 1,000 is a number, not a list
+        verdict = _same_sets(answer, gold)
         if verdict is not None:
             return verdict
-        ours, theirs = collection(given), collection(gold)
-        if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _is_components(given):
-            ours = collection(_UNIT.sub(r"\\unitvector{\1}", given))
+        ours, theirs = collection(answer), collection(gold)
+        if ours is None and theirs is not None and len(theirs.elements) in (2, 3) and _is_components(answer):
+            ours = collection(_UNIT.sub(r"\\unitvector{\1}", answer))
         if ours is not None and theirs is None and ours.kind.startswith("matrix"):
             theirs = named_matrix(gold, ours.kind)
         elif theirs is not None and ours is None and theirs.kind.startswith("matrix"):
-            ours = named_matrix(given, theirs.kind)
+            ours = named_matrix(answer, theirs.kind)
         if ours is not None and theirs is not None:
             return _same_collection(ours, theirs, means, depth - 1)
-        for mine, text, other in ((ours, given, gold), (theirs, gold, given)):
+        for mine, text, other in ((ours, answer, gold), (theirs, gold, answer)):
             if mine is not None and mine.kind == "parts":
                 return False
             inside = _inside(mine)
             if inside is not None and (mine is None or mine.kind != "set" or depth == MAX_DEPTH):
-                pair = (inside, other) if text is given else (other, inside)
+                pair = (inside, other) if text is answer else (other, inside)
                 return _same(*pair, means, depth - (inside[:1] not in "(["))
             if mine is not None and not mine.kind.startswith("matrix") and quantity(other) is not None:
                 return False
-        return _same_but_units(given, gold, means, depth)
-    return means.same(given, gold)
+        return _same_but_units(answer, gold, means, depth)
+    return means.same(answer, gold)
 
 
 def _is_components(text: str) -> bool:
@@ -295,81 +295,81 @@ def _is_components(text: str) -> bool:
     return _COMPONENTS.fullmatch(text) is not None and len(set(units)) == len(units)
 
 
-def _same_sets(given: str, gold: str) -> Verdict:
+def _same_sets(answer: str, gold: str) -> Verdict:
     """Two sets of numbers, one of them a union or all reals; None where they are anything else."""
-    if not any(mark in text for mark in (r"\cup", REALS) for text in (given, gold)):
+    if not any(mark in text for mark in (r"\cup", REALS) for text in (answer, gold)):
         return None
-    ours, theirs = spans(given), spans(gold)
+    ours, theirs = spans(answer), spans(gold)
     return None if ours is None or theirs is None else ours == theirs
 
 
-def _inside(held: Collection | None) -> str | None:
-    """What `(5)`, `\\{5\\}` and `3:2` are where a single thing is expected."""
-    if held is None or (len(held.elements) == 1 and held.kind not in ("()", "set")):
+def _inside(container: Collection | None) -> str | None:
+    """The single value of `(5)`, `\\{5\\}` or `3:2` (a fraction); None for every other collection."""
+    if container is None or (len(container.elements) == 1 and container.kind not in ("()", "set")):
         return None
-    if held.kind == "ratio" and len(held.elements) == 2:
-        return rf"\frac{{{held.elements[0]}}}{{{held.elements[1]}}}"
-    return held.elements[0] if len(held.elements) == 1 else None
+    if container.kind == "ratio" and len(container.elements) == 2:
+        return rf"\frac{{{container.elements[0]}}}{{{container.elements[1]}}}"
+    return container.elements[0] if len(container.elements) == 1 else None
 
 
-def _same_but_units(given: str, gold: str, means: Means, depth: int) -> Verdict:
-    (value, unit), (target, asked) = split_unit(given), split_unit(gold)
-    for body, mark, angle, other in ((value, unit, target, asked), (target, asked, value, unit)):
-        if mark == "deg" and other in ("", "rad") and r"\pi" in angle:
+def _same_but_units(answer: str, gold: str, means: Means, depth: int) -> Verdict:
+    (value, unit), (target, gold_unit) = split_unit(answer), split_unit(gold)
+    for body, mark, angle, other_unit in ((value, unit, target, gold_unit), (target, gold_unit, value, unit)):
+        if mark == "deg" and other_unit in ("", "rad") and r"\pi" in angle:
             turned = rf"\frac{{({body})\pi}}{{180}}"
             return means.same(turned, target) if body is value else means.same(value, turned)
     if unit and target.endswith(f" {unit}"):  # a bare `5 m` is a product, unless the other one says that it is metres
         target = target.removesuffix(unit)
-    elif asked and value.endswith(f" {asked}"):
-        value = value.removesuffix(asked)
-    elif unit and not asked and infer_unit(unit, gold) != gold:
-        return _same(given, infer_unit(unit, gold), means, depth - 1)
-    elif asked and not unit and infer_unit(asked, given) != given:
-        return _same(infer_unit(asked, given), gold, means, depth - 1)
-    if not unit and not asked:
-        return means.same(given, gold)
-    return same_unit(unit, asked) and _same(value.strip(), target.strip(), means, depth - 1)
+    elif gold_unit and value.endswith(f" {gold_unit}"):
+        value = value.removesuffix(gold_unit)
+    elif unit and not gold_unit and infer_unit(unit, gold) != gold:
+        return _same(answer, infer_unit(unit, gold), means, depth - 1)
+    elif gold_unit and not unit and infer_unit(gold_unit, answer) != answer:
+        return _same(infer_unit(gold_unit, answer), gold, means, depth - 1)
+    if not unit and not gold_unit:
+        return means.same(answer, gold)
+    return same_unit(unit, gold_unit) and _same(value.strip(), target.strip(), means, depth - 1)
 
 
-def _same_collection(given: Collection, gold: Collection, means: Means, depth: int) -> Verdict:
-    given, gold = as_tuple(given, gold.kind), as_tuple(gold, given.kind)
-    kinds = {given.kind, gold.kind}
-    if max(len(given.elements), len(gold.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
+def _same_collection(answer: Collection, key: Collection, means: Means, depth: int) -> Verdict:
+    answer, key = as_tuple(answer, key.kind), as_tuple(key, answer.kind)
+    kinds = {answer.kind, key.kind}
+    if max(len(answer.elements), len(key.elements)) > MAX_ELEMENTS or not (len(kinds) == 1 or kinds == {"set", "list"}):
         return False
     if kinds <= {"set", "union"}:
-        held = [any_of(_member(each, other, means, depth) for other in gold.elements) for each in given.elements]
-        asked = [any_of(_member(other, each, means, depth) for other in given.elements) for each in gold.elements]
-        return all_of(held + asked)
-    if len(given.elements) != len(gold.elements):
+        correct = [any_of(_member(ours, theirs, means, depth) for theirs in key.elements) for ours in answer.elements]
+        covered = [any_of(_member(ours, theirs, means, depth) for ours in answer.elements) for theirs in key.elements]
+        return all_of(correct + covered)
+    if len(answer.elements) != len(key.elements):
         return False
     if "cases" in kinds:
-        return _pair_cases(given.elements, gold.elements, means, depth)
+        return _pair_cases(answer.elements, key.elements, means, depth)
     if "list" in kinds:
-        return _pair_members(given.elements, gold.elements, means, depth)
-    pairs = list(zip(given.elements, gold.elements, strict=True))
+        return _pair_members(answer.elements, key.elements, means, depth)
+    pairs = list(zip(answer.elements, key.elements, strict=True))
     verdict = all_of(_same(_value(ours), _value(theirs), means, depth) for ours, theirs in pairs)
-    if verdict or given.kind != "ratio":
+    if verdict or answer.kind != "ratio":
         return verdict
-    first, target = f"({given.elements[0]})", f"({gold.elements[0]})"  # 4:10 is 2:5: the cross products agree
+    first, target = f"({answer.elements[0]})", f"({key.elements[0]})"  # 4:10 is 2:5: the cross products agree
     return all_of(means.equal(rf"{first}\cdot ({theirs})", rf"{target}\cdot ({ours})") for ours, theirs in pairs[1:])
 
 
-def _pair_members(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+def _pair_members(answers: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
-    if _name_all(golds) and not any(map(_left, given)):  # the names that were left out are an order
-        return all_of(_same(value, _named(gold), means, depth) for value, gold in zip(given, golds, strict=True))
-    return match_members(given, golds, lambda one, other: _member(one, other, means, depth))
+    if _name_all(golds) and not any(map(_left, answers)):  # the names that were left out are an order
+        return all_of(_same(value, _named(gold), means, depth) for value, gold in zip(answers, golds, strict=True))
+    return match_members(answers, golds, lambda ours, theirs: _member(ours, theirs, means, depth))
 
 
 def _left(member: str) -> str:
     """What an equation names by its left side, `x_1` as `x`; "" where it names nothing."""
-    found = relation(member)
-    return found.sides[0].partition("_")[0].strip() if found is not None and found.operators == ("=",) else ""
+    claim = relation(member)
+    return claim.sides[0].partition("_")[0].strip() if claim is not None and claim.operators == ("=",) else ""
 
 
 def _named(member: str) -> str:
-    found = relation(member)
-    return found.sides[1] if found is not None else member
+    claim = relation(member)
+    return claim.sides[1] if claim is not None else member
 
 
 def _name_all(members: Sequence[str]) -> bool:
@@ -377,21 +377,21 @@ def _name_all(members: Sequence[str]) -> bool:
     return len(names) > 1 and all(names) and len(set(names)) == len(names)
 
 
-def _pair_cases(given: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
+def _pair_cases(answers: Sequence[str], golds: Sequence[str], means: Means, depth: int) -> Verdict:
     """The same values under the same conditions; `otherwise` is what the others leave."""
-    ours, theirs = (list(zip(cells[::2], cells[1::2], strict=True)) for cells in (given, golds))
+    ours, theirs = (list(zip(cells[::2], cells[1::2], strict=True)) for cells in (answers, golds))
 
-    def same(one: tuple[str, str], other: tuple[str, str]) -> Verdict:
-        conditions = [_OTHERWISE.match(case[1]) is not None for case in (one, other)]
-        holds = True if any(conditions) else _statement(one[1], other[1], means, depth)
-        return all_of([_same(one[0], other[0], means, depth), holds])
+    def same(our_case: tuple[str, str], their_case: tuple[str, str]) -> Verdict:
+        conditions = [_OTHERWISE.match(case[1]) is not None for case in (our_case, their_case)]
+        holds = True if any(conditions) else _statement(our_case[1], their_case[1], means, depth)
+        return all_of([_same(our_case[0], their_case[0], means, depth), holds])
 
     return match_members(sorted(ours, key=lambda case: _OTHERWISE.match(case[1]) is not None), theirs, same)
 
 
-def _member(given: str, gold: str, means: Means, depth: int) -> Verdict:
+def _member(answer: str, gold: str, means: Means, depth: int) -> Verdict:
     """Two members of a list: `x = 1` is 1 and is `x_1 = 1`, but not `y = 1`."""
-    (name, value), (key, target) = split_name(given), split_name(gold)
+    (name, value), (key, target) = split_name(answer), split_name(gold)
     if name and key and name.partition("_")[0] != key.partition("_")[0]:
         return False
     return _statement(value, target, means, depth)

@@ -13,14 +13,14 @@ _CLAUSE_WORD = re.compile(
 )
 
 
-def rename_counter(given: str, gold: str) -> tuple[str, str]:
-    """Without `k \\in \\mathbb{Z}` behind them, and with the letter of `gold` in `given`, where one of them says that
+def rename_counter(answer: str, gold: str) -> tuple[str, str]:
+    """Without `k \\in \\mathbb{Z}` behind them, and with the letter of `gold` in `answer`, where one of them says that
     its letter stands for any integer."""
-    if not any(mark in text for mark in ("integer", "Z") for text in (given, gold)):
-        return given, gold
-    (value, letter), (target, asked) = _split_counter(given), _split_counter(gold)
-    if not letter and not asked:
-        return given, gold
+    if not any(mark in text for mark in ("integer", "Z") for text in (answer, gold)):
+        return answer, gold
+    (value, letter), (target, gold_letter) = _split_counter(answer), _split_counter(gold)
+    if not letter and not gold_letter:
+        return answer, gold
     ours, theirs = set(_COUNTER.findall(value)), set(_COUNTER.findall(target))
     if len(ours) == len(theirs) == 1:
         value = _COUNTER.sub(theirs.pop(), value)

@@ -57,8 +57,8 @@ def date(text: str) -> tuple[int, int, str] | None:
         match = form.fullmatch(words)
         if match is None:
             continue
-        named, group = match["month"][:3].lower(), match.groupdict()
-        month = int(named) if named.isdigit() else next(at for at, m in enumerate(_MONTHS, 1) if m.startswith(named))
+        prefix, group = match["month"][:3].lower(), match.groupdict()
+        month = int(prefix) if prefix.isdigit() else next(at for at, m in enumerate(_MONTHS, 1) if m.startswith(prefix))
         day = int(group.get("day") or 0)
         if month > 12 and day <= 12 and group.get("mark"):
             month, day = day, month
@@ -107,16 +107,16 @@ def is_no_arithmetic(text: str) -> bool:
     return date(words) is not None and not _UNCERTAIN.fullmatch(words)
 
 
-def same_moment(given: str, gold: str) -> Verdict:
+def same_moment(answer: str, gold: str) -> Verdict:
     """Two dates, times or scores, of which nothing is computed; None where it takes other rules."""
-    if not _MOMENT.search(given) and not _MOMENT.search(gold):
+    if not _MOMENT.search(answer) and not _MOMENT.search(gold):
         return None
-    ours, theirs = time(given), time(gold)
+    ours, theirs = time(answer), time(gold)
     if ours is not None and theirs is not None:
         return same_time(ours, theirs)
     day = date(gold)
-    if day is not None and date(given) == day:
+    if day is not None and date(answer) == day:
         return True
-    if (is_no_arithmetic(given) or is_no_arithmetic(gold)) and not (":" in given and ":" in gold):
-        return flat(given).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
+    if (is_no_arithmetic(answer) or is_no_arithmetic(gold)) and not (":" in answer and ":" in gold):
+        return flat(answer).replace(" ", "").replace("-", ":") == flat(gold).replace(" ", "").replace("-", ":")
     return None

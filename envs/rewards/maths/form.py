@@ -81,45 +81,45 @@ _REWRITE = re.compile(
 )
 
 
-def is_unevaluated(given: str, gold: str) -> bool:
-    """Whether `given` leaves arithmetic to others, or a sum, an integral, ..: `17 \\times 23` for 391."""
-    if any(kind.search(given) and not kind.search(gold) for kind in _KINDS):
+def is_unevaluated(answer: str, gold: str) -> bool:
+    """Whether `answer` leaves arithmetic to others, or a sum, an integral, ..: `17 \\times 23` for 391."""
+    if any(kind.search(answer) and not kind.search(gold) for kind in _KINDS):
         return True
     if quantity(gold) is None:
         return False
-    given = _NOT_IMAGINARY.sub("", _EXPONENT.sub("^1", given))
-    return any(left.search(given) for left in _ARITHMETIC)
+    answer = _NOT_IMAGINARY.sub("", _EXPONENT.sub("^1", answer))
+    return any(pattern.search(answer) for pattern in _ARITHMETIC)
 
 
-def is_copied(given: str, question: str) -> bool:
+def is_copied(answer: str, question: str) -> bool:
     """Whether the formula that is given stands in the question, however it is set; not a part of a longer number."""
-    sides = given.split("=")
+    sides = answer.split("=")
     if 1 < len(sides) <= MAX_SIDES and all(side.strip() and is_copied(side, question) for side in sides):
         return True
-    asked = _squash(_CODE.sub(" ", question))
-    texts = {_squash(text).lstrip("+") for text in (given, split_name(clean(given))[1])} - {""}
-    if any(_stands_in(text, asked) for text in texts):
+    squashed_question = _squash(_CODE.sub(" ", question))
+    texts = {_squash(text).lstrip("+") for text in (answer, split_name(clean(answer))[1])} - {""}
+    if any(_stands_in(text, squashed_question) for text in texts):
         return True
-    signs = [_sort_signs(given), _sort_signs(split_name(clean(given))[1])]
+    signs = [_sort_signs(answer), _sort_signs(split_name(clean(answer))[1])]
     formulas = (formula[1] or formula[2] or formula[0] for formula in _FORMULA.finditer(question))
     return any(_sort_signs(formula) in signs for formula in formulas)
 
 
-def _stands_in(text: str, asked: str) -> bool:
-    at = asked.find(text)
+def _stands_in(text: str, question: str) -> bool:
+    at = question.find(text)
     while at >= 0:
         end = at + len(text)
-        before, after = at > 0 and asked[at - 1].isdigit(), end < len(asked) and asked[end].isdigit()
+        before, after = at > 0 and question[at - 1].isdigit(), end < len(question) and question[end].isdigit()
         if not ((before and text[0].isdigit()) or (after and text[-1].isdigit())):
             return True
-        at = asked.find(text, at + 1)
+        at = question.find(text, at + 1)
     return False
 
 
-def is_rewritten(given: str, gold: str, question: str) -> bool:
+def is_rewritten(answer: str, gold: str, question: str) -> bool:
     """Whether two texts that are equal without algebra differ by what the question asks for: a quotient worked out, a
     fraction reduced, a number converted or rounded, a region as an interval; no other order, spelling or unit."""
-    text, key = split_name(clean(given))[1], split_name(clean(gold))[1]
+    text, key = split_name(clean(answer))[1], split_name(clean(gold))[1]
     if r"\approx" in key:
         return r"\approx" not in text
     asks = _REWRITE.search(question) is not None
@@ -131,9 +131,9 @@ def is_rewritten(given: str, gold: str, question: str) -> bool:
     return asks and (ours.value != theirs.value or (ours.decimals is None) != (theirs.decimals is None))
 
 
-def is_reordered(given: str, gold: str) -> bool:
+def is_reordered(answer: str, gold: str) -> bool:
     """Whether they are the same signs in another order or notation: x + 1 and 1 + x, a/b and a fraction."""
-    ours, theirs = (_squash(split_name(clean(text))[1]) for text in (given, gold))
+    ours, theirs = (_squash(split_name(clean(text))[1]) for text in (answer, gold))
     return sorted(_sign(ours)) == sorted(_sign(theirs))
 
 
@@ -165,14 +165,14 @@ def is_solved(text: str) -> bool:
     """
     for part in re.split(r"\\cup|\\cap|\\setminus", text):
         for member in split(part.strip(), ","):
-            held = relation(member)
-            if held is None:
+            claim = relation(member)
+            if claim is None:
                 continue
-            if held.kind == "<":
-                named = named_interval(member)
-                if named is None or not all(_is_constant(end) for end in named[1].elements if "," not in end):
+            if claim.kind == "<":
+                interval = named_interval(member)
+                if interval is None or not all(_is_constant(end) for end in interval[1].elements if "," not in end):
                     return False
-            elif not _is_explicit(held.sides):
+            elif not _is_explicit(claim.sides):
                 return False
     return True
 

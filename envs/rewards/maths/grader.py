@@ -88,18 +88,18 @@ class Grader:
         self.hopeless = 0  # answers that are wrong because they cannot be graded
         self.respawns = 0
 
-    async def grade(self, given: str, gold: str) -> bool:
-        """Whether `given` answers a question whose answer is `gold`. Raises GraderTimeout, GraderFailed and
+    async def grade(self, answer: str, gold: str) -> bool:
+        """Whether `answer` answers a question whose answer is `gold`. Raises GraderTimeout, GraderFailed and
         GoldUngradable."""
-        verdict = self._at_once(given, gold)
+        verdict = self._at_once(answer, gold)
         if verdict is None:
-            verdict = await asyncio.wrap_future(self._submit(given, gold))
+            verdict = await asyncio.wrap_future(self._submit(answer, gold))
         return verdict
 
-    def grade_blocking(self, given: str, gold: str) -> bool:
+    def grade_blocking(self, answer: str, gold: str) -> bool:
         """`grade` for scripts and threads."""
-        verdict = self._at_once(given, gold)
-        return self._submit(given, gold).result() if verdict is None else verdict
+        verdict = self._at_once(answer, gold)
+        return self._submit(answer, gold).result() if verdict is None else verdict
 
     async def grade_any(self, given: str, golds: Sequence[str]) -> bool:
         """Whether one of `golds` is matched. A gold that could not be graded counts only when no other is matched."""
@@ -142,33 +142,33 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _at_once(self, given: str, gold: str) -> bool | None:
-        verdict = decide(given, (gold,))
+    def _at_once(self, answer: str, gold: str) -> bool | None:
+        verdict = decide(answer, (gold,))
         if verdict is None:
             with self._lock:
-                verdict = self._known.get((given, gold))
+                verdict = self._known.get((answer, gold))
         return verdict
 
-    def _submit(self, given: str, gold: str) -> Future[bool]:
+    def _submit(self, answer: str, gold: str) -> Future[bool]:
         if self._closed:
             raise GraderFailed("the grader is closed")
-        return self._threads.submit(self._ask, given, gold)
+        return self._threads.submit(self._ask, answer, gold)
 
-    def _ask(self, given: str, gold: str) -> bool:
+    def _ask(self, answer: str, gold: str) -> bool:
         self.asked += 1
         try:
-            answer = self._verdict(given, gold)
+            verdict = self._verdict(answer, gold)
         except (GraderTimeout, GraderFailed) as error:
             self.timeouts += isinstance(error, GraderTimeout)
-            raise type(error)(f"{error} while grading {_short(given)} against {_short(gold)}") from error
+            raise type(error)(f"{error} while grading {_short(answer)} against {_short(gold)}") from error
         with self._lock:
-            self._known[given, gold] = answer
-        return answer
+            self._known[answer, gold] = verdict
+        return verdict
 
-    def _verdict(self, given: str, gold: str) -> bool:
+    def _verdict(self, answer: str, gold: str) -> bool:
         """What is too much for a worker is a wrong answer, if the worker gets to the end of `gold` by itself."""
         try:
-            return self.ask_worker([given, gold])
+            return self.ask_worker([answer, gold])
         except LimitReached as spent:
             with self._lock:
                 readable = gold in self._read
@@ -176,7 +176,7 @@ class Grader:
                 try:
                     self.ask_worker([gold])
                 except LimitReached:
-                    raise GoldUngradable(f"{spent} while grading {_short(given)} against {_short(gold)}") from spent
+                    raise GoldUngradable(f"{spent} while grading {_short(answer)} against {_short(gold)}") from spent
                 with self._lock:
                     self._read[gold] = True
             self.hopeless += 1

@@ -26,20 +26,20 @@ class Means:
 def _finished(equal: Callable[[str, str], Verdict]) -> Callable[[str, str], Verdict]:
     """`equal`, of an answer in the form that the key has."""
 
-    def same(given: str, gold: str) -> Verdict:
-        verdict = _plain(given, gold)
-        return verdict if verdict is not None else not is_unevaluated(given, gold) and equal(given, gold)
+    def same(answer: str, gold: str) -> Verdict:
+        verdict = _plain(answer, gold)
+        return verdict if verdict is not None else not is_unevaluated(answer, gold) and equal(answer, gold)
 
     return same
 
 
-def _plain(given: str, gold: str) -> Verdict:
+def _plain(answer: str, gold: str) -> Verdict:
     """Two texts without structure, as numbers or as words."""
-    ours, theirs = quantity(given), quantity(gold)
+    ours, theirs = quantity(answer), quantity(gold)
     if ours is not None and theirs is not None:
         return same_quantity(ours, theirs)
-    if is_prose(given) or is_prose(gold) or ordinal(flat(gold)) is not None:
-        return same_words(given, gold)
+    if is_prose(answer) or is_prose(gold) or ordinal(flat(gold)) is not None:
+        return same_words(answer, gold)
     return None
 
 
@@ -52,12 +52,12 @@ def _plainly_rounds(exact: str, decimal: str) -> Verdict:
     return 2 * abs(ours.value - theirs.value) <= Fraction(1, 10**theirs.decimals)
 
 
-def _with_algebra(given: str, gold: str) -> Verdict:
-    verdict = _plain(given, gold)
+def _with_algebra(answer: str, gold: str) -> Verdict:
+    verdict = _plain(answer, gold)
     if verdict is None:
         from envs.rewards.maths.algebra import is_same_statement  # sympy behind it
 
-        verdict = is_same_statement(given, gold)
+        verdict = is_same_statement(answer, gold)
     return verdict
 
 

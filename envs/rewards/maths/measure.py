@@ -101,9 +101,9 @@ def _make_measure(factor: Fraction, powers: dict[str, int]) -> Measure:
 def _find_unit(name: str) -> Measure | None:
     if name in _PLAIN:
         return _define(_PLAIN[name])
-    for size, rest in ((0, name), *((_PREFIXES[p], name[1:]) for p in _PREFIXES if name[:1] == p)):
-        if rest in _SYMBOLS and not (size and name in ("cd", "Pa")):
-            return _scale_unit(rest, size)
+    for size, symbol in ((0, name), *((_PREFIXES[p], name[1:]) for p in _PREFIXES if name[:1] == p)):
+        if symbol in _SYMBOLS and not (size and name in ("cd", "Pa")):
+            return _scale_unit(symbol, size)
     low = name if name in _FULL else name.lower().removesuffix("s") if len(name) > 3 else ""
     for word, size in (("", 0), *_LONG.items()):
         if low.startswith(word) and low[len(word) :] in _FULL:
@@ -114,8 +114,8 @@ def _find_unit(name: str) -> Measure | None:
 
 
 def _scale_unit(symbol: str, size: int) -> Measure:
-    found = _define(_SYMBOLS[symbol])
-    return Measure(found.factor * Fraction(10) ** size, found.powers)
+    definition = _define(_SYMBOLS[symbol])
+    return Measure(definition.factor * Fraction(10) ** size, definition.powers)
 
 
 def _define(text: str) -> Measure:

@@ -58,9 +58,9 @@ def in_digits(text: str) -> str:
     """A text that begins with a number in words, or is `5 sevenths`, with that number in digits; any other as it is."""
     if len(text) > 100:
         return text
-    some = _SOME_PARTS.fullmatch(text)
-    if some is not None and some[2].lower() in PARTS and (some[1].lstrip("+-") == "1" or some[2][-1] in "sS"):
-        return rf"\frac{{{some[1]}}}{{{PARTS[some[2].lower()]}}}"
+    phrase = _SOME_PARTS.fullmatch(text)
+    if phrase is not None and phrase[2].lower() in PARTS and (phrase[1].lstrip("+-") == "1" or phrase[2][-1] in "sS"):
+        return rf"\frac{{{phrase[1]}}}{{{PARTS[phrase[2].lower()]}}}"
     mixed = _MIXED.fullmatch(text)
     if mixed is not None and mixed[2].lower() in PARTS:
         return rf"{mixed[1]}\frac{{1}}{{{PARTS[mixed[2].lower()]}}}"
@@ -157,27 +157,27 @@ def parse_based(text: str) -> tuple[str, int] | None:
     return None
 
 
-def same_based(given: str, gold: str) -> bool | None:
-    """Whether they are the same digits, and the same base, which may be left out of `given` alone; None where neither
+def same_based(answer: str, gold: str) -> bool | None:
+    """Whether they are the same digits, and the same base, which may be left out of `answer` alone; None where neither
     names one."""
-    ours, theirs = parse_based(given), parse_based(gold)
+    ours, theirs = parse_based(answer), parse_based(gold)
     if ours is None and theirs is None:
         return None
     if ours is not None and theirs is not None:
         return ours == theirs
     if theirs is None:  # a base that no key names is another number, unless its digits are no decimal ones
         return ours is not None and ours[0] == gold.upper() and (ours[1] == 10 or not gold.isdecimal())
-    digits = re.sub(r"\\text\s?\{(.*)\}", r"\1", given).strip("() ").upper()
+    digits = re.sub(r"\\text\s?\{(.*)\}", r"\1", answer).strip("() ").upper()
     return digits.lstrip("0") == theirs[0].lstrip("0")
 
 
-def is_in_asked_base(given: str, gold: str, question: str) -> bool:
-    """Whether `given` is `2516_8` for 2516, and the question names that base."""
-    ours = parse_based(given)
+def is_in_asked_base(answer: str, gold: str, question: str) -> bool:
+    """Whether `answer` is `2516_8` for 2516, and the question names that base."""
+    ours = parse_based(answer)
     if ours is None or ours[0] != gold.upper():
         return False
-    named = {in_digits(name) for name in _NAMED_BASE.findall(question)}
-    return str(ours[1]) in named or any(word in question.lower() for word in _BASE_WORDS.get(ours[1], ()))
+    bases = {in_digits(name) for name in _NAMED_BASE.findall(question)}
+    return str(ours[1]) in bases or any(word in question.lower() for word in _BASE_WORDS.get(ours[1], ()))
 
 
 def _valid(digits: str, base: int) -> tuple[str, int] | None:

@@ -95,28 +95,28 @@ def _together(text: str) -> Quantity | None:
     return Quantity(total, None, parts[-1][1])
 
 
-def same_quantity(given: Quantity, gold: Quantity) -> bool:
+def same_quantity(answer: Quantity, gold: Quantity) -> bool:
     """Whether they are the same amount, converted where both units are known; a unit may be left out on either side."""
-    if "%" in (given.unit, gold.unit) and given.unit != gold.unit:
-        percent, plain = (given, gold) if given.unit == "%" else (gold, given)
+    if "%" in (answer.unit, gold.unit) and answer.unit != gold.unit:
+        percent, plain = (answer, gold) if answer.unit == "%" else (gold, answer)
         if plain.unit:
             return False
         if percent.value / 100 == plain.value:
             return True
         # A unit may be left out, or added: 50 for 50%, and 50% for 50. But 0.5% is not 0.5: there the sign is a factor.
         return percent.value == plain.value and (abs(plain.value) >= 1 if percent is gold else abs(plain.value) > 1)
-    if not same_unit(given.unit, gold.unit):
-        step = ratio(given.unit, gold.unit)
-        return step is not None and given.value * step == gold.value
-    return given.value == gold.value or _is_rounding(given, gold) or _is_rounding(gold, given)
+    if not same_unit(answer.unit, gold.unit):
+        step = ratio(answer.unit, gold.unit)
+        return step is not None and answer.value * step == gold.value
+    return answer.value == gold.value or _is_rounding(answer, gold) or _is_rounding(gold, answer)
 
 
 def _is_rounding(decimal: Quantity, exact: Quantity) -> bool:
     """Whether 0.333333 is written for 1/3: correctly rounded, and only where no finite decimal would be exact."""
     if decimal.decimals is None or decimal.decimals < ROUNDED_FROM or exact.decimals is not None:
         return False
-    rest = exact.value.denominator
+    denominator = exact.value.denominator
     for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest > 1 and abs(decimal.value - exact.value) <= Fraction(1, 2 * 10**decimal.decimals)
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator > 1 and abs(decimal.value - exact.value) <= Fraction(1, 2 * 10**decimal.decimals)

@@ -92,8 +92,8 @@ def collection(text: str) -> Collection | None:
         parts = split(text, ":")
         if len(parts) > 1 and all(parts):
             return Collection("ratio", parts)
-    named = _POINT.match(text)
-    text = text[named.end() :] if named is not None else text
+    point = _POINT.match(text)
+    text = text[point.end() :] if point is not None else text
     if text[:1] in _BRACKETS and text[-1:] in (")", "]") and _closes(text, 0) == len(text) - 1:
         return Collection(text[0] + text[-1], split(text[1:-1], ","))
     return None
@@ -145,13 +145,13 @@ def _matrix(text: str) -> Collection | None:
 
 def _transpose(body: str) -> Collection | None:
     """Of a matrix, and of a row such as `(1, 2, 3)`, which becomes a column."""
-    held = collection(body)
-    if held is None or not ((held.kind in ("()", "[]") and len(held.elements) > 1) or held.kind.startswith("matrix")):
+    grid = collection(body)
+    if grid is None or not ((grid.kind in ("()", "[]") and len(grid.elements) > 1) or grid.kind.startswith("matrix")):
         return None
-    if held.kind in ("()", "[]"):
-        return _cells([[element] for element in held.elements])
-    columns = int(held.kind.rpartition("x")[2])
-    return _cells([list(held.elements[at::columns]) for at in range(columns)])
+    if grid.kind in ("()", "[]"):
+        return _cells([[element] for element in grid.elements])
+    columns = int(grid.kind.rpartition("x")[2])
+    return _cells([list(grid.elements[at::columns]) for at in range(columns)])
 
 
 def named_matrix(text: str, kind: str) -> Collection | None:
@@ -199,28 +199,28 @@ def _components(text: str) -> Collection | None:
     return Collection(f"matrix {len(cells)}x1", tuple(cells.values()))
 
 
-def as_tuple(given: Collection, kind: str) -> Collection:
+def as_tuple(group: Collection, kind: str) -> Collection:
     """A vector as a tuple, and `x = 1, y = 2` as the tuple (1, 2), where `kind` is "()"; else as it is.
 
     A list, tuple or vector is in the order of the parts where `kind` is "parts". `[2, 3, 5]` can be no interval,
     and `[2, 3]`, which can, is no list: its ends have an order.
     """
-    if given.kind == "[]" and len(given.elements) > 2 and kind in ("()", "set", "list", "parts", "ratio"):
-        given = Collection("list" if kind in ("set", "list") else "()", given.elements)
-    if kind == "parts" and given.kind in ("list", "()"):
-        return Collection("parts", given.elements)
-    if kind in ("()", "[]") and given.kind.startswith("matrix") and (given.kind.endswith("x1") or " 1x" in given.kind):
-        return Collection(kind, given.elements)
+    if group.kind == "[]" and len(group.elements) > 2 and kind in ("()", "set", "list", "parts", "ratio"):
+        group = Collection("list" if kind in ("set", "list") else "()", group.elements)
+    if kind == "parts" and group.kind in ("list", "()"):
+        return Collection("parts", group.elements)
+    if kind in ("()", "[]") and group.kind.startswith("matrix") and (group.kind.endswith("x1") or " 1x" in group.kind):
+        return Collection(kind, group.elements)
     if kind != "()":
-        return given
-    if given.kind == "list":
-        named = sorted(split_name(element) for element in given.elements)
-        names = [name for name, _ in named]
+        return group
+    if group.kind == "list":
+        pairs = sorted(split_name(element) for element in group.elements)
+        names = [name for name, _ in pairs]
         if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
-            return Collection("()", tuple(value for _, value in named))
-        if len(given.elements) > 2 and not any(names):  # two could be an interval's
-            return Collection("()", given.elements)
-    return given
+            return Collection("()", tuple(value for _, value in pairs))
+        if len(group.elements) > 2 and not any(names):  # two could be an interval's
+            return Collection("()", group.elements)
+    return group
 
 
 def _members(parts: Iterable[str]) -> tuple[str, ...]:
@@ -262,14 +262,14 @@ def relation(text: str) -> Relation | None:
     operators: list[str] = []
     start = depth = 0
     for mark in _MARK.finditer(text):
-        found = mark.group()
-        if found in _OPEN or found in _CLOSE:
-            depth += 1 if found in _OPEN else -1
+        symbol = mark.group()
+        if symbol in _OPEN or symbol in _CLOSE:
+            depth += 1 if symbol in _OPEN else -1
         elif depth == 0:
-            if found == "," or len(operators) == MAX_SIDES:
+            if symbol == "," or len(operators) == MAX_SIDES:
                 return None
             sides.append(text[start : mark.start()].strip())
-            operators.append(found)
+            operators.append(symbol)
             start = mark.end()
     sides.append(text[start:].strip())
     if not operators or not all(sides[1:]) or not (sides[0] or operators == [r"\approx"]):
@@ -284,10 +284,10 @@ def is_variable(text: str) -> bool:
 def named_interval(text: str) -> tuple[str, Collection] | None:
     """`x > 3` is ("x", the interval (3, oo)), `1 < x \\le 2` ("x", (1, 2]), `x \\ne 3` a union; None where it takes
     algebra to tell."""
-    found = relation(text)
-    if found is None or found.kind != "<":
+    claim = relation(text)
+    if claim is None or claim.kind != "<":
         return None
-    sides, operators = found.sides, found.operators
+    sides, operators = claim.sides, claim.operators
     if len(sides) == 2:
         left, right, operator = sides[0], sides[1], operators[0]
         if not is_variable(left) or (is_variable(right) and right < left):
@@ -318,24 +318,24 @@ def spans(text: str) -> tuple[Span, ...] | None:
     text = split_name(text)[1]
     if text == REALS:
         return ((float("-inf"), False, float("inf"), False),)
-    named = named_interval(text)
-    held = named[1] if named is not None else collection(text)
-    if held is None:
+    interval = named_interval(text)
+    container = interval[1] if interval is not None else collection(text)
+    if container is None:
         return None
-    if held.kind == "union":
-        parts = [spans(part) for part in held.elements]
+    if container.kind == "union":
+        parts = [spans(part) for part in container.elements]
         return None if any(part is None for part in parts) else _merge(span for part in parts for span in part or ())
-    if held.kind not in ("()", "(]", "[)", "[]", "set"):
+    if container.kind not in ("()", "(]", "[)", "[]", "set"):
         return None
-    ends = [_end(element) for element in held.elements]
-    known = [end for end in ends if end is not None]
-    if len(known) != len(ends):
+    ends = [_end(element) for element in container.elements]
+    numbers = [end for end in ends if end is not None]
+    if len(numbers) != len(ends):
         return None
-    if held.kind == "set":
-        return _merge((point, True, point, True) for point in known)
-    if len(known) != 2 or not known[0] < known[1]:
+    if container.kind == "set":
+        return _merge((point, True, point, True) for point in numbers)
+    if len(numbers) != 2 or not numbers[0] < numbers[1]:
         return None
-    return ((known[0], held.kind[0] == "[", known[1], held.kind[1] == "]"),)
+    return ((numbers[0], container.kind[0] == "[", numbers[1], container.kind[1] == "]"),)
 
 
 def _end(text: str) -> Fraction | float | None:

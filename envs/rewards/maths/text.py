@@ -268,9 +268,9 @@ def _words(text: str) -> str:
     text = _CLOCK.sub(lambda match: rf" \text{{{match[1].lower()}m}}", _SIZE.sub(_size, _DOZENS.sub(_count, text)))
     joins = {"and": r" \cap ", "or": r" \cup "} if _INEQUALITY.search(text) else {"and": ", ", "or": ", "}
     text = _AND_OR.sub(lambda match: joins[match[1] or match[2] or match[3]], text)
-    whole = _ALL_TEXT.fullmatch(text.strip())
-    if whole is not None:
-        text = whole[1]
+    text_match = _ALL_TEXT.fullmatch(text.strip())
+    if text_match is not None:
+        text = text_match[1]
     if len(text) < 60:
         phrase = flat(text).rstrip(".!")
         for pattern, by in _PHRASES:

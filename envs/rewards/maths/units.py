@@ -93,12 +93,12 @@ def split_unit(text: str) -> tuple[str, str]:
     measured = _parse_measured(text)
     if measured is not None:
         return measured
-    sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
-    if rest[:1] and rest[0] in _CURRENCIES:
-        body, unit = _split_words(rest[1:].strip())
-        currency = _UNITS[rest[0]]
-        known = not unit or unit[0] == "/" or unit.partition("/")[0] == currency
-        return (sign + body, currency + unit.removeprefix(currency)) if known else (text, "")
+    sign, unsigned = (text[0], text[1:].lstrip()) if text[:1] in ("-", "+") else ("", text)
+    if unsigned[:1] and unsigned[0] in _CURRENCIES:
+        body, unit = _split_words(unsigned[1:].strip())
+        currency = _UNITS[unsigned[0]]
+        same_currency = not unit or unit[0] == "/" or unit.partition("/")[0] == currency
+        return (sign + body, currency + unit.removeprefix(currency)) if same_currency else (text, "")
     if text.endswith(r"^\circ") and not _TRIGONOMETRY.search(text):
         return text[: -len(r"^\circ")].strip(), "deg"
     if text[-1:] and text[-1] in _CURRENCIES:
@@ -169,7 +169,7 @@ def _unit(name: str, *, bare: bool) -> str:
     power_of_next = ""
     for word in _WORDS.findall(name.replace(".", " ").replace("-", " ")):
         low = word.lower()
-        known = _resolve_unit(word)
+        unit = _resolve_unit(word)
         if word[0] == "^" or (low in ("squared", "cubed") and words):
             words[-1:] = [last + _POWERS.get(low, word[-1]) for last in words[-1:]]
         elif low in _POWERS and not words and not power_of_next:
@@ -178,13 +178,13 @@ def _unit(name: str, *, bare: bool) -> str:
             words.append("/")
         elif (
             low in _NO_NOUN
-            or (not words and low in _FIRST and not known and len(name.split()) > 1)
-            or (known is None and len(word) < 3 and low not in _INSIDE and word.isascii())
+            or (not words and low in _FIRST and not unit and len(name.split()) > 1)
+            or (unit is None and len(word) < 3 and low not in _INSIDE and word.isascii())
             or (bare and len(word) == 1 and not words and "/" not in name)
         ):
             return ""
         else:
-            words.append((known or _singular(low)) + power_of_next)
+            words.append((unit or _singular(low)) + power_of_next)
             power_of_next = ""
     if name.strip() in _SCALES:
         return name.strip()
@@ -218,15 +218,15 @@ def _singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
 
 
-def same_unit(given: str, gold: str) -> bool:
+def same_unit(unit: str, gold: str) -> bool:
     """Whether they may stand for each other: one of them left out, the same, or one with fewer adjectives."""
-    if not given or not gold or given == gold or ratio(given, gold) == 1:
+    if not unit or not gold or unit == gold or ratio(unit, gold) == 1:
         return True
-    if _SCALES.get(given) == gold.removeprefix("deg ") or _SCALES.get(gold) == given.removeprefix("deg "):
+    if _SCALES.get(unit) == gold.removeprefix("deg ") or _SCALES.get(gold) == unit.removeprefix("deg "):
         return True
-    if "$" in (given, gold):  # 15 dollars per hour are $15
-        return given.partition("/")[0] == gold.partition("/")[0]
-    if " of " in given or " of " in gold:
-        return given.partition(" of ")[0] == gold or gold.partition(" of ")[0] == given
-    ours, theirs = set(given.split()), set(gold.split())
+    if "$" in (unit, gold):  # 15 dollars per hour are $15
+        return unit.partition("/")[0] == gold.partition("/")[0]
+    if " of " in unit or " of " in gold:
+        return unit.partition(" of ")[0] == gold or gold.partition(" of ")[0] == unit
+    ours, theirs = set(unit.split()), set(gold.split())
     return ours < theirs or theirs < ours

@@ -9,14 +9,14 @@ Verdict = bool | None
 T = TypeVar("T")
 
 
-def match_members(given: Sequence[T], golds: Sequence[T], same: Callable[[T, T], Verdict]) -> Verdict:
+def match_members(answers: Sequence[T], golds: Sequence[T], same: Callable[[T, T], Verdict]) -> Verdict:
     """Whether each given member has a gold one for itself: `1, 1, 2` is not `1, 2, 2`."""
-    left = list(range(len(golds)))
+    unmatched = list(range(len(golds)))
     unknown = False
-    for each in given:
-        verdicts = [same(each, golds[at]) for at in left]
+    for answer in answers:
+        verdicts = [same(answer, golds[at]) for at in unmatched]
         if True in verdicts:
-            del left[verdicts.index(True)]
+            del unmatched[verdicts.index(True)]
         elif None in verdicts:
             unknown = True
         else:

@@ -55,12 +55,12 @@ def choice(text: str) -> tuple[str, bool] | None:
     return (letter.upper(), marked) if marked or letter.isupper() else None
 
 
-def same_choices(given: str, gold: str) -> bool | None:
+def same_choices(answer: str, gold: str) -> bool | None:
     """Several choices, of which one side parts the letters: `A, C` is AC; None where it takes other rules."""
-    ours, theirs = _CHOICES.fullmatch(given), _CHOICES.fullmatch(gold)
-    if ours is None or theirs is None or not ("," in given or "," in gold):
+    ours, theirs = _CHOICES.fullmatch(answer), _CHOICES.fullmatch(gold)
+    if ours is None or theirs is None or not ("," in answer or "," in gold):
         return None
-    return sorted(_CAPITAL.findall(given)) == sorted(_CAPITAL.findall(gold))
+    return sorted(_CAPITAL.findall(answer)) == sorted(_CAPITAL.findall(gold))
 
 
 def truth(text: str) -> bool | None:
@@ -71,17 +71,17 @@ def truth(text: str) -> bool | None:
     return None if _UNSURE.search(rest) or (value and _DENIED.search(rest)) else value
 
 
-def same_words(given: str, gold: str) -> bool:
+def same_words(answer: str, gold: str) -> bool:
     """Whether two texts, one of them prose, are the same but for case and punctuation."""
     place = ordinal(flat(gold))
-    if place is not None and ordinal(flat(given)) == place:
+    if place is not None and ordinal(flat(answer)) == place:
         return True
-    if not (is_prose(given) or is_prose(gold)):
+    if not (is_prose(answer) or is_prose(gold)):
         return False
     right = truth(gold)
-    if right is not None and truth(given) is right:
+    if right is not None and truth(answer) is right:
         return True
-    return _spell(given) == _spell(gold)
+    return _spell(answer) == _spell(gold)
 
 
 def _spell(text: str) -> str:

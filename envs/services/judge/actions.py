@@ -54,7 +54,7 @@ class Thinking:
             "parent_goal": self.parent_goal,
             "solution": "\n\n".join(self.thoughts) or NONE,
             "prior_step": self.thoughts[-1] if self.thoughts else NONE,
-            "goals": "\n".join(f"[{'solved' if done else 'given up'}] {goal}" for goal, done in self.goals) or NONE,
+            "goals": "\n".join(f"[{'solved' if solved else 'given up'}] {goal}" for goal, solved in self.goals) or NONE,
             "format": self.format,
         }
         kind = f"action_{self.state}"
@@ -105,15 +105,15 @@ async def construct(teacher: Teacher, prompts: Prompts, problem: str, question: 
 
 async def _step(teacher: Teacher, prompts: Prompts, thinking: Thinking, question: Question) -> Thinking:
     request, state = thinking.request, thinking.state
-    asked = replace(
+    action_question = replace(
         question,
         messages=(Message(role="user", content=prompts.render(request)),),
         max_tokens=KINDS[request.kind].max_tokens,
     )
     for attempt in range(TRIES):
-        about = {"chain": question.seed, "step": thinking.steps, "state": state, "attempt": attempt}
-        seeded = replace(asked, seed=derive(question.seed, thinking.steps, attempt))
-        choice = await teacher.answer(seeded, about, reflecting=state == "reflection")
+        notes = {"chain": question.seed, "step": thinking.steps, "state": state, "attempt": attempt}
+        seeded = replace(action_question, seed=derive(question.seed, thinking.steps, attempt))
+        choice = await teacher.answer(seeded, notes, reflecting=state == "reflection")
         after = advance(thinking, choice.text)
         if after is not None:
             return after

@@ -72,10 +72,10 @@ class JudgeConfig(GuardConfig):
         check_address("judge.service", self.service, key, plain_http=self.plain_http)
         addressed = self.key_env is None or self.endpoint is not None or self.service is not None
         require(addressed, "judge.key_env", self.key_env, "null without judge.endpoint and judge.service")
-        one = self.endpoint is None or self.service is None
-        require(one, "judge.service", self.service, "null with judge.endpoint")
-        named = self.endpoint is None or bool(self.model)
-        require(named, "judge.model", self.model, "the name of the model at judge.endpoint")
+        at_most_one = self.endpoint is None or self.service is None
+        require(at_most_one, "judge.service", self.service, "null with judge.endpoint")
+        has_model = self.endpoint is None or bool(self.model)
+        require(has_model, "judge.model", self.model, "the name of the model at judge.endpoint")
         unnamed = self.service is None or self.model is None
         require(unnamed, "judge.model", self.model, "null with judge.service, which has its own")
         require(0 < self.retry_temperature <= 2, "judge.retry_temperature", self.retry_temperature, "above 0, up to 2")

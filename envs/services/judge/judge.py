@@ -67,10 +67,10 @@ class Judge(Asks):
         kind = KINDS[request.kind]
         max_tokens = self.config.max_tokens or kind.max_tokens
         temperature = self.config.retry_temperature if seed else 0.0
-        asked = [self._chat.where, self._chat.model, request.kind, prompt, max_tokens, temperature, seed]
-        key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        key_parts = [self._chat.where, self._chat.model, request.kind, prompt, max_tokens, temperature, seed]
+        key = hashlib.sha256(json.dumps(key_parts).encode()).hexdigest()
         text, cut = await self._cache.get(key), False
-        known = text is not None
+        cached = text is not None
         if text is None:
             messages = (Message(role="user", content=prompt),)
             question = Question(messages=messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
@@ -83,7 +83,7 @@ class Judge(Asks):
         free = not kind.values  # a free-text answer
         value = "cut" if cut else "unparsable" if verdict is None else "read" if free else verdict.value
         self.verdicts[f"{request.kind} {value}"] += 1
-        return Judged(verdict=verdict, text=text, cached=known, cut=cut, first=first)
+        return Judged(verdict=verdict, text=text, cached=cached, cut=cut, first=first)
 
     async def _call(self, question: Question) -> Choice:
         return await self._chat.complete(question)
@@ -114,8 +114,8 @@ class JudgeClient(Asks):
         return judged
 
     async def _call(self, body: str) -> Judged:
-        asked = json.loads(body)
-        return read_answer(asked["kind"], await self._clients[-1].post("/judge", asked))
+        request = json.loads(body)
+        return read_answer(request["kind"], await self._clients[-1].post("/judge", request))
 
 
 def read_answer(kind: str, answer: Any) -> Judged:
@@ -152,9 +152,9 @@ class Cache:
         self._disk = self._open(file) if file is not None else None
 
     async def get(self, key: str) -> str | None:
-        known: str | None = self._texts.get(key)
-        if known is not None:
-            return known
+        cached: str | None = self._texts.get(key)
+        if cached is not None:
+            return cached
         text = await self._on_disk("SELECT text FROM answers WHERE key = ?", key)
         if text is not None:
             self._remember(key, text)
@@ -211,7 +211,7 @@ def journal_mode(system: str) -> str:
 
 def file_system(file: str) -> str:
     """The type of the file system that a file lies on, or will lie on: "ext4", "nfs4"; "" where it is unknown."""
-    mounts = [(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True)]
+    mounts = [(partition.mountpoint, partition.fstype) for partition in psutil.disk_partitions(all=True)]
     folder = Path(file).resolve().parent
     around = [(mount, kind) for mount, kind in mounts if folder.is_relative_to(mount)]
-    return max(around, key=lambda found: len(found[0]), default=("", ""))[1]
+    return max(around, key=lambda entry: len(entry[0]), default=("", ""))[1]

@@ -65,8 +65,8 @@ def reference(text: str) -> Verdict | None:
 
     The prompt asks for this line at the end: the judge's reasoning, and a form that it repeats, come before it.
     """
-    found = _JUDGEMENT.findall(text)
-    return _make_verdict(found[-1].lower() if found else None, "correct")
+    matches = _JUDGEMENT.findall(text)
+    return _make_verdict(matches[-1].lower() if matches else None, "correct")
 
 
 def first_reference(text: str) -> Verdict | None:
@@ -87,8 +87,8 @@ def words(values: Sequence[str]) -> Parse:
 
     def parse(text: str) -> Verdict | None:
         alone = text.strip(_AROUND).upper()
-        found = [alone] if alone in values else pattern.findall(text)
-        return Verdict(value=found[-1]) if found else None
+        matches = [alone] if alone in values else pattern.findall(text)
+        return Verdict(value=matches[-1]) if matches else None
 
     return parse
 
@@ -96,14 +96,14 @@ def words(values: Sequence[str]) -> Parse:
 def parse_starred(text: str) -> Verdict | None:
     """Graph-RL, Knowledge Crosswords: the last **A**, .. **D** or **UNKNOWN**; without asterisks where it is alone."""
     alone = text.strip(_AROUND)
-    found = [alone] if alone in ("A", "B", "C", "D", "UNKNOWN") else _STARRED.findall(text)
-    return Verdict(value=found[-1]) if found else None
+    matches = [alone] if alone in ("A", "B", "C", "D", "UNKNOWN") else _STARRED.findall(text)
+    return Verdict(value=matches[-1]) if matches else None
 
 
 def order(text: str) -> Verdict | None:
     """Graph-RL, ProScript: the last chain `step3->step0->step1`, or UNKNOWN."""
-    found = _ORDER.findall(text)
-    return Verdict(value=found[-1].replace(" ", "")) if found else None
+    matches = _ORDER.findall(text)
+    return Verdict(value=matches[-1].replace(" ", "")) if matches else None
 
 
 # -- action prompting (Long CoT, appendix K.8) ----------------------------------------------------------------------
@@ -138,15 +138,15 @@ def reflection(text: str) -> Verdict | None:
 def parse_tagged(text: str, tag: str) -> list[str]:
     """What stands in each `<tag>..</tag>`, on one line, without the empty ones."""
     opening, closing = f"<{tag}>", f"</{tag}>"
-    found: list[str] = []
+    contents: list[str] = []
     start = text.find(opening)
     while start >= 0:
         end = text.find(closing, start)
         if end < 0:
             break
-        found.append(" ".join(text[start + len(opening) : end].split()))
+        contents.append(" ".join(text[start + len(opening) : end].split()))
         start = text.find(opening, end)
-    return [content for content in found if content]
+    return [content for content in contents if content]
 
 
 def _flag(text: str, tag: str) -> bool | None:

@@ -81,8 +81,8 @@ class Asks(ABC):
     def stats(self) -> ToolStats:
         """With what the guard does not see: the cache in front of it, and, as errors, answers without a verdict."""
         stats = self._guard.stats()
-        own = {"unparsable": self._unparsable, "cut": self._cut}
-        errors = dict(stats.errors) | {name: count for name, count in own.items() if count}
+        counts = {"unparsable": self._unparsable, "cut": self._cut}
+        errors = dict(stats.errors) | {name: count for name, count in counts.items() if count}
         return replace(stats, calls=self._asked, cache_hits=self._cached, errors=errors)
 
     @abstractmethod
@@ -103,7 +103,7 @@ async def ask_each(
     ask: Callable[[T], Awaitable[None]],
     at_once: int,
     show: Callable[[str, int, int], None],
-    what: str,
+    subject: str,
 ) -> list[T]:
     """`ask` about each item, so many at a time, then close the judge. Returns those whose question it refused.
 
@@ -121,14 +121,14 @@ async def ask_each(
                     raise
                 refused.append(item)  # too long for the model
             done += 1
-            show(what, done, len(items))
+            show(subject, done, len(items))
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(at_once, len(items))):
                 group.create_task(work())
     except* ToolFailed as failures:
-        so_far = f"{done} of {len(items)} {what}: the same command continues from there"
+        so_far = f"{done} of {len(items)} {subject}: the same command continues from there"
         raise RunFailed(f"{failures.exceptions[0]}; {so_far}") from failures
     finally:
         await judge.close()

@@ -86,19 +86,19 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
         finally:
             inside -= count
 
-    async def judge_one(asked: SingleRequest) -> bytes:
-        request = _request(asked)
+    async def judge_one(body: SingleRequest) -> bytes:
+        request = _request(body)
         with load(1):
             try:
-                return json.dumps(make_answer(await judge.ask(request, asked.seed))).encode()
+                return json.dumps(make_answer(await judge.ask(request, body.seed))).encode()
             except ToolFailed as failed:
                 if failed.failure.kind is FailureKind.DATA:
                     raise HttpRefusal(400, failed.failure.detail) from failed
                 raise unavailable(failed.failure.detail, RETRY_AFTER_S) from failed
 
-    async def judge_many(asked: BatchRequest) -> bytes:
-        check("requests", len(asked.requests), 0, config.max_batch)
-        requests = [_request(one, "requests", index) for index, one in enumerate(asked.requests)]
+    async def judge_many(body: BatchRequest) -> bytes:
+        check("requests", len(body.requests), 0, config.max_batch)
+        requests = [_request(single, "requests", index) for index, single in enumerate(body.requests)]
 
         async def ask(request: JudgeRequest, seed: int) -> dict[str, Any]:
             try:
@@ -107,7 +107,7 @@ def make_judge_app(judge: Judge, config: JudgeServerConfig, token: str | None) -
                 return {"error": failed.failure.detail, "kind": str(failed.failure.kind)}
 
         with load(len(requests)):
-            asks = (ask(request, one.seed) for request, one in zip(requests, asked.requests, strict=True))
+            asks = (ask(request, single.seed) for request, single in zip(requests, body.requests, strict=True))
             return json.dumps({"results": await asyncio.gather(*asks)}).encode()
 
     def health() -> Response:
@@ -135,9 +135,9 @@ class _Counts:
         yield verdicts
 
 
-def _request(asked: SingleRequest, *where: str | int) -> JudgeRequest:
-    check("seed", asked.seed, 0, MAX_SEED, *where)
-    request = JudgeRequest(kind=asked.kind, fields=asked.fields)
+def _request(body: SingleRequest, *where: str | int) -> JudgeRequest:
+    check("seed", body.seed, 0, MAX_SEED, *where)
+    request = JudgeRequest(kind=body.kind, fields=body.fields)
     try:
         check_request(request)
     except BadRequest as error:
@@ -147,7 +147,7 @@ def _request(asked: SingleRequest, *where: str | int) -> JudgeRequest:
 
 def make_answer(judged: Judged) -> dict[str, Any]:
     verdict = judged.verdict
-    shown: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "verdict": verdict.value if verdict is not None else None,
         "accepted": verdict.accepted if verdict is not None else None,
         "text": judged.text,
@@ -155,5 +155,5 @@ def make_answer(judged: Judged) -> dict[str, Any]:
         "cut": judged.cut,
         "seconds": round(judged.seconds, 4),
     }
-    shown |= {"first": True} if judged.first else {}
-    return shown | ({"parts": dict(verdict.parts)} if verdict is not None and verdict.parts else {})
+    answer |= {"first": True} if judged.first else {}
+    return answer | ({"parts": dict(verdict.parts)} if verdict is not None and verdict.parts else {})

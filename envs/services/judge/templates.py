@@ -59,8 +59,8 @@ class Prompts:
         check(request)
         fields = KINDS[request.kind].fields
         labels = self._labels[request.kind]
-        shown = {name: prepare_field(request.fields[name], field, labels) for name, field in fields.items()}
-        return _SLOT.sub(lambda slot: shown[slot[1]], self._templates[request.kind])
+        slots = {name: prepare_field(request.fields[name], field, labels) for name, field in fields.items()}
+        return _SLOT.sub(lambda slot: slots[slot[1]], self._templates[request.kind])
 
 
 def check(request: JudgeRequest) -> None:
@@ -84,15 +84,15 @@ def check_kind(kind: str) -> None:
 def prepare_field(text: str, field: Field, labels: re.Pattern[str]) -> str:
     """A field's text as it stands in the prompt, in which nothing that a model wrote has a label of the prompt."""
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be sent
-    kept = text.strip()
+    content = text.strip()
     if field.last_lines is not None:
-        kept = "\n".join(kept.split("\n")[-field.last_lines :])
-    kept = kept[-field.max_chars :]
+        content = "\n".join(content.split("\n")[-field.last_lines :])
+    content = content[-field.max_chars :]
     if not field.hostile:
-        return _WHOLE_MARK.sub(_break_mark, kept)
-    kept = (CUT if len(kept) < len(text.strip()) else "") + labels.sub(r"\1", _MARK.sub(_break_mark, kept))
-    fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(kept))]))
-    return f"{fence}\n{kept}\n{fence}"
+        return _WHOLE_MARK.sub(_break_mark, content)
+    content = (CUT if len(content) < len(text.strip()) else "") + labels.sub(r"\1", _MARK.sub(_break_mark, content))
+    fence = "~" * (1 + max([3, *(len(run) for run in _TILDES.findall(content))]))
+    return f"{fence}\n{content}\n{fence}"
 
 
 def _break_mark(mark: re.Match[str]) -> str:
@@ -101,12 +101,12 @@ def _break_mark(mark: re.Match[str]) -> str:
 
 def _labels(template: str) -> re.Pattern[str]:
     """What says which field comes next, such as `The answer key says:` before {answers}; its words are a group."""
-    found = set()
+    texts = set()
     for slot in _SLOT.finditer(template):
         label = template[: slot.start()].rstrip().rpartition("\n")[2].rpartition("}")[2].strip(" *#>`")
         if label.endswith(":"):
-            found.add(r"\W{1,4}".join(map(re.escape, re.findall(r"\w+", label)[-LABEL_WORDS:])))
-    return re.compile(rf"\b({'|'.join(sorted(found))})[^\w:\n]{{0,4}}[:\uff1a]" if found else r"(?!)()", re.IGNORECASE)
+            texts.add(r"\W{1,4}".join(map(re.escape, re.findall(r"\w+", label)[-LABEL_WORDS:])))
+    return re.compile(rf"\b({'|'.join(sorted(texts))})[^\w:\n]{{0,4}}[:\uff1a]" if texts else r"(?!)()", re.IGNORECASE)
 
 
 def _own_files(folder: str | None) -> dict[str, Path]:

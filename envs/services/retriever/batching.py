@@ -107,7 +107,7 @@ class Batcher(Generic[Answer]):
         self._deadline_s = deadline_s
         self._waiting: deque[_Asked[Answer]] = deque()
         self._under_way: dict[Key, _Asked[Answer]] = {}
-        self._cache: LRUCache[Key, tuple[Answer, int]] = LRUCache(cache_bytes, getsizeof=lambda kept: kept[1])
+        self._cache: LRUCache[Key, tuple[Answer, int]] = LRUCache(cache_bytes, getsizeof=lambda entry: entry[1])
         self._size = size
         self._some = asyncio.Event()
         self._closing = False
@@ -147,11 +147,11 @@ class Batcher(Generic[Answer]):
         return any(now - since > self._deadline_s for _, since in self._searched.values())
 
     async def search(self, queries: Sequence[str], k: int) -> list[Answer]:
-        """Answers in the order of `queries`. Raises Busy, Late or SearchFailed."""
-        found = {query: self._cache.get((query, k), (None,))[0] for query in queries}
-        unknown = [query for query, answer in found.items() if answer is None]
+        """Answers in the order of `queries`. Raises Busy, DeadlineExceeded or SearchFailed."""
+        answers = {query: self._cache.get((query, k), (None,))[0] for query in queries}
+        unknown = [query for query, answer in answers.items() if answer is None]
         new = sum((query, k) not in self._under_way for query in unknown)
-        hits = sum(found[query] is not None for query in queries) if unknown else len(queries)
+        hits = sum(answers[query] is not None for query in queries) if unknown else len(queries)
         self._metrics.queries.inc(len(queries))
         if self._closing or len(self._waiting) + new > self._max_queue:
             raise Busy
@@ -165,17 +165,17 @@ class Batcher(Generic[Answer]):
                     await request.found
             except TimeoutError:
                 raise DeadlineExceeded from None
-            found |= {asked.key[0]: asked.answer for asked in waited}
-        return [found[query] for query in queries]  # type: ignore[misc]  # none is missing any more
+            answers |= {job.key[0]: job.answer for job in waited}
+        return [answers[query] for query in queries]  # type: ignore[misc]  # none is missing any more
 
     def _ask(self, key: Key, request: _Request) -> _Asked[Answer]:
-        asked = self._under_way.get(key)
-        if asked is None:
-            asked = self._under_way[key] = _Asked(key)
-            self._waiting.append(asked)
+        job = self._under_way.get(key)
+        if job is None:
+            job = self._under_way[key] = _Asked(key)
+            self._waiting.append(job)
             self._some.set()
-        asked.requests.append(request)
-        return asked
+        job.requests.append(request)
+        return job
 
     async def _run(self) -> None:
         while self._waiting or not self._closing:
@@ -192,17 +192,17 @@ class Batcher(Generic[Answer]):
         most = min(self._max_batch, -(-outstanding // self._searchers))
         batch: list[_Asked[Answer]] = []
         while self._waiting and len(batch) < most:
-            asked = self._waiting.popleft()
-            if all(request.found.done() for request in asked.requests):
-                del self._under_way[asked.key]
+            job = self._waiting.popleft()
+            if all(request.found.done() for request in job.requests):
+                del self._under_way[job.key]
             else:
-                batch.append(asked)
+                batch.append(job)
         return batch
 
     async def _answer(self, batch: list[_Asked[Answer]]) -> None:
         by_k: dict[int, list[_Asked[Answer]]] = {}  # one k per search: what is found does not depend on who else asks
-        for asked in batch:
-            by_k.setdefault(asked.key[1], []).append(asked)
+        for job in batch:
+            by_k.setdefault(job.key[1], []).append(job)
         task = asyncio.current_task()
         assert task is not None
         for k, group in by_k.items():
@@ -210,23 +210,23 @@ class Batcher(Generic[Answer]):
             started = time.monotonic()
             self._searched[task] = len(group), started
             try:
-                queries = [asked.key[0] for asked in group]
-                found = await self._run_search(queries, k)
-                if len(found) != len(group):
-                    raise ValueError(f"{len(found)} answers to {len(group)} queries")
+                queries = [member.key[0] for member in group]
+                answers = await self._run_search(queries, k)
+                if len(answers) != len(group):
+                    raise ValueError(f"{len(answers)} answers to {len(group)} queries")
                 self._pace_s = (time.monotonic() - started) / max(_length(queries), 1)
             except Exception as error:  # the fault boundary: a failed search fails its requests, not the server
                 log.exception("search of %d queries failed", len(group))
-                for asked in group:
-                    self._settle(asked, SearchFailed(f"{type(error).__name__}: {error}"))
+                for job in group:
+                    self._settle(job, SearchFailed(f"{type(error).__name__}: {error}"))
                 continue
             finally:
                 del self._searched[task]
                 self._metrics.search.observe(time.monotonic() - started)
-            for asked, answer in zip(group, found, strict=True):
-                self._keep(asked.key, answer)
-                asked.answer = answer
-                self._settle(asked)
+            for job, answer in zip(group, answers, strict=True):
+                self._keep(job.key, answer)
+                job.answer = answer
+                self._settle(job)
 
     def _keep(self, key: Key, answer: Answer) -> None:
         size = ENTRY_BYTES + len(key[0]) * CHARACTER_BYTES + self._size(answer)
@@ -239,9 +239,9 @@ class Batcher(Generic[Answer]):
             return self._search(queries, k)
         return await self._loop.run_in_executor(self._threads, self._search, queries, k)
 
-    def _settle(self, asked: _Asked[Answer], failure: SearchFailed | None = None) -> None:
-        del self._under_way[asked.key]
-        for request in asked.requests:
+    def _settle(self, job: _Asked[Answer], failure: SearchFailed | None = None) -> None:
+        del self._under_way[job.key]
+        for request in job.requests:
             request.missing -= 1
             if request.found.done():
                 continue  # late, or cancelled, or another of its queries failed

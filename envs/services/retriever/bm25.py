@@ -55,20 +55,20 @@ def rules(config: RetrieverConfig) -> dict[str, str | float]:
 
 def _facts(config: RetrieverConfig, corpus: Corpus, folder: Path) -> Facts:
     """What the index in the folder, if there is one, has to hold to."""
-    found = rules(config)
+    facts = rules(config)
     try:
         stored = json.loads((folder / COMPLETE).read_text())["bm25"]["words"]
         if stored == WORDS_BEFORE and not any(map(CJK.search, json.loads((folder / "vocab.index.json").read_text()))):
-            found["words"] = WORDS_BEFORE
+            facts["words"] = WORDS_BEFORE
     except (OSError, ValueError, KeyError, TypeError):
         pass  # opening the index raises the error
-    return facts_of(corpus, bm25=found)
+    return facts_of(corpus, bm25=facts)
 
 
 def words(text: str) -> list[str]:
     """words("the 東京都 of 2020年") == ["東京", "京都", "2020", "年"]"""
-    found = WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-    return [part for word in found if word not in STOP_WORDS for part in _parts(word)]
+    tokens = WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return [part for word in tokens if word not in STOP_WORDS for part in _parts(word)]
 
 
 def _parts(word: str) -> Iterable[str]:
@@ -96,7 +96,7 @@ class BM25Ranker(Ranker):
     @classmethod
     def open(cls, config: RetrieverConfig, corpus: Corpus, progress: Progress) -> BM25Ranker:
         if config.index is None:
-            return cls(build(corpus, lambda done: progress("BM25", done, len(corpus)), config))
+            return cls(build(corpus, lambda num_done: progress("BM25", num_done, len(corpus)), config))
         directory = Path(config.index)
         check_facts(directory / "bm25" / COMPLETE, _facts(config, corpus, directory / "bm25"))
         with readable(directory, "bm25"):
@@ -114,19 +114,19 @@ class BM25Ranker(Ranker):
                     f"index {directory}: its folder bm25 is not one that `rlsys index` made; give another --index"
                 )
             shutil.rmtree(part, ignore_errors=True)  # a build that was killed: it takes minutes at most, so begin again
-            model = build(corpus, lambda done: progress("BM25", done, len(corpus)), config)
+            model = build(corpus, lambda num_done: progress("BM25", num_done, len(corpus)), config)
             model.save(str(part), show_progress=False)
             write_facts(part / COMPLETE, facts)
             os.replace(part, folder)
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         vocabulary = self._model.vocab_dict
-        known = [[i for word in words(query) if (i := vocabulary.get(word)) is not None] for query in queries]
+        word_ids = [[i for word in words(query) if (i := vocabulary.get(word)) is not None] for query in queries]
         index = self._model.scores
         num_documents = int(index["num_docs"])
         rows_QK, scores_QK, counts_Q = self._rank(
-            np.fromiter(chain.from_iterable(known), np.int64),
-            np.cumsum([len(ids) for ids in known], dtype=np.int64),
+            np.fromiter(chain.from_iterable(word_ids), np.int64),
+            np.cumsum([len(ids) for ids in word_ids], dtype=np.int64),
             np.asarray(index["indptr"], np.int64),
             np.asarray(index["indices"], np.int32),
             np.asarray(index["data"], np.float32),
@@ -142,8 +142,8 @@ def build(corpus: Corpus, progress: Callable[[int], None], config: RetrieverConf
     vocabulary: dict[str, int] = {}
     rows: list[array[int]] = []
     for row in range(len(corpus)):
-        found = words(corpus[row].contents)
-        rows.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in found]))
+        tokens = words(corpus[row].contents)
+        rows.append(array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in tokens]))
         if row % 256 == 255 or row + 1 == len(corpus):
             progress(row + 1)
     if not vocabulary:

@@ -161,8 +161,8 @@ def document(record: Any) -> Document:
         raise BadInput(f"found {type(record).__name__}", expected="a JSON object")
     identity = record.get("id")
     if isinstance(identity, bool) or not isinstance(identity, (str, int)):
-        found = "missing" if identity is None else repr(identity)
-        raise BadInput(key='"id"', found=found, expected="a text or a number")
+        description = "missing" if identity is None else repr(identity)
+        raise BadInput(key='"id"', found=description, expected="a text or a number")
     if "contents" not in record and "text" in record:
         title = record.get("title")
         if not isinstance(title, str | None):
@@ -183,8 +183,8 @@ def _scan(descriptor: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], 
     stops = np.concatenate([*ends, np.array([size])])
     starts = np.concatenate([np.array([0]), stops[:-1] + 1])
     lengths = (stops - starts).astype(np.uint32)
-    kept = lengths > 0
-    for row in np.flatnonzero(kept & (lengths <= SHORT)):
-        kept[row] = bool(os.pread(descriptor, int(lengths[row]), int(starts[row])).strip())
-    starts, lengths = starts[kept], lengths[kept]
+    mask = lengths > 0
+    for row in np.flatnonzero(mask & (lengths <= SHORT)):
+        mask[row] = bool(os.pread(descriptor, int(lengths[row]), int(starts[row])).strip())
+    starts, lengths = starts[mask], lengths[mask]
     return starts, lengths, Fingerprint(documents=len(starts), bytes=size, digest=digest.hexdigest())

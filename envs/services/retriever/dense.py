@@ -50,10 +50,10 @@ def check_key(key: str, *, dimension: int, documents: int) -> None:
     lists, codes = match["lists"], match["codes"]
     if codes and dimension % int(codes):
         raise BadInput(f"PQ{codes} does not divide the encoder's dimension {dimension}", key="faiss", found=key)
-    needed = max(int(lists or 0), CENTROIDS if codes else 0)
-    if documents < needed:
+    min_documents = max(int(lists or 0), CENTROIDS if codes else 0)
+    if documents < min_documents:
         raise BadInput(
-            f"needs at least {needed} passages to train on, the corpus has {documents}", key="faiss", found=key
+            f"needs at least {min_documents} passages to train on, the corpus has {documents}", key="faiss", found=key
         )
 
 
@@ -65,8 +65,8 @@ def build(vectors_ND: np.ndarray[Any, Any], key: str, progress: Callable[[int], 
     check_key(key, dimension=dimension, documents=rows)
     index = faiss.index_factory(dimension, key, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
-        wanted = max(TRAIN_ROWS_PER_LIST * faiss.extract_index_ivf(index).nlist, 64 * CENTROIDS)
-        sample = np.random.default_rng(0).choice(rows, size=min(rows, wanted), replace=False)
+        sample_size = max(TRAIN_ROWS_PER_LIST * faiss.extract_index_ivf(index).nlist, 64 * CENTROIDS)
+        sample = np.random.default_rng(0).choice(rows, size=min(rows, sample_size), replace=False)
         index.train(np.ascontiguousarray(vectors_ND[np.sort(sample)]))
     for start in range(0, rows, ROWS_AT_ONCE):
         index.add(np.ascontiguousarray(vectors_ND[start : start + ROWS_AT_ONCE]))
@@ -133,13 +133,13 @@ class DenseRanker(Ranker):
         if config.index is None:
             check_key(config.faiss, dimension=encoder.dimension, documents=len(corpus))
             vectors_ND = np.concatenate(list(_blocks(corpus, encoder, 0, progress)))
-            found = build(vectors_ND, config.faiss, lambda done: None)
+            index = build(vectors_ND, config.faiss, lambda num_done: None)
         else:
             directory = Path(config.index)
             check_facts(directory / "dense" / COMPLETE, _facts(corpus, encoder))
             with readable(directory, f"dense/{COMPLETE}"):  # the vectors can stay
-                found = load(directory / "dense" / "index.faiss")
-        return cls(encoder, prepare(found, nprobe=config.nprobe, ef_search=config.ef_search, device=config.device))
+                index = load(directory / "dense" / "index.faiss")
+        return cls(encoder, prepare(index, nprobe=config.nprobe, ef_search=config.ef_search, device=config.device))
 
     @classmethod
     def build_index(cls, config: RetrieverConfig, corpus: Corpus, directory: Path, progress: Progress) -> None:
@@ -149,23 +149,23 @@ class DenseRanker(Ranker):
         folder, facts = directory / "dense", _facts(corpus, encoder)
         with alone(directory):
             folder.mkdir(exist_ok=True)
-            whole = folder / COMPLETE
-            if whole.exists():  # and perhaps no vectors: they may be deleted
-                check_facts(whole, facts)
+            marker = folder / COMPLETE
+            if marker.exists():  # and perhaps no vectors: they may be deleted
+                check_facts(marker, facts)
             if (folder / "vectors.json").exists():
                 check_facts(folder / "vectors.json", facts)
             else:
                 (folder / "vectors.f32").unlink(missing_ok=True)  # whose they are is not known
                 write_facts(folder / "vectors.json", facts)
-            if whole.exists() and json.loads(whole.read_text()).get("faiss") == key:
+            if marker.exists() and json.loads(marker.read_text()).get("faiss") == key:
                 return
             encode(corpus, encoder, folder / "vectors.f32", progress)
             vectors_ND = np.memmap(folder / "vectors.f32", np.float32, "r", shape=(len(corpus), encoder.dimension))
-            found = build(vectors_ND, key, lambda done: progress(f"faiss {key}", done, len(corpus)))
-            whole.unlink(missing_ok=True)
-            save(found, folder / "index.part")
+            index = build(vectors_ND, key, lambda num_done: progress(f"faiss {key}", num_done, len(corpus)))
+            marker.unlink(missing_ok=True)
+            save(index, folder / "index.part")
             os.replace(folder / "index.part", folder / "index.faiss")
-            write_facts(whole, facts | {"faiss": key})
+            write_facts(marker, facts | {"faiss": key})
 
     def enter_thread(self) -> None:
         """Give the calling thread its share of the cores."""
@@ -174,16 +174,16 @@ class DenseRanker(Ranker):
             limit_threads(self._encoder.threads // self.searchers)
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        asked = [place for place, query in enumerate(queries) if query.strip()]
-        found: list[list[Hit]] = [[] for _ in queries]
-        if not asked:
-            return found
-        vectors_QD = self._encoder.queries([queries[place] for place in asked])
+        places = [place for place, query in enumerate(queries) if query.strip()]
+        hits: list[list[Hit]] = [[] for _ in queries]
+        if not places:
+            return hits
+        vectors_QD = self._encoder.queries([queries[place] for place in places])
         scores_QK, rows_QK = self._index.search(vectors_QD, min(k, self._index.ntotal))
-        for place, scores, rows in zip(asked, scores_QK.tolist(), rows_QK.tolist(), strict=True):
+        for place, scores, rows in zip(places, scores_QK.tolist(), rows_QK.tolist(), strict=True):
             # faiss fills up with row -1 where inverted lists held too few
-            found[place] = [(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0]
-        return found
+            hits[place] = [(row, score) for row, score in zip(rows, scores, strict=True) if row >= 0]
+        return hits
 
 
 def make_encoder(config: RetrieverConfig) -> Encoder:
@@ -203,9 +203,9 @@ def encode(corpus: Corpus, encoder: Encoder, path: Path, progress: Progress) -> 
     """Append the vectors that `path` lacks. A row that a kill cut short is cut off first."""
     row_bytes = encoder.dimension * np.dtype(np.float32).itemsize
     with open(path, "ab") as file:
-        done = min(file.tell() // row_bytes, len(corpus))
-        file.truncate(done * row_bytes)
-        for block in _blocks(corpus, encoder, done, progress):
+        num_done = min(file.tell() // row_bytes, len(corpus))
+        file.truncate(num_done * row_bytes)
+        for block in _blocks(corpus, encoder, num_done, progress):
             file.write(block.tobytes())
             file.flush()
             os.fsync(file.fileno())
@@ -219,5 +219,5 @@ def _blocks(corpus: Corpus, encoder: Encoder, start: int, progress: Progress) ->
 
 
 def _facts(corpus: Corpus, encoder: Encoder) -> Facts:
-    known = {"identity": encoder.identity, "dimension": encoder.dimension, "name": encoder.spec.path}
-    return facts_of(corpus, encoder=known)
+    encoder_facts = {"identity": encoder.identity, "dimension": encoder.dimension, "name": encoder.spec.path}
+    return facts_of(corpus, encoder=encoder_facts)

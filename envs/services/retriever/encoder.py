@@ -87,8 +87,8 @@ class Encoder:
 
     def _forward(self, ids: list[list[int]]) -> np.ndarray[Any, Any]:
         length = -(-max(len(row) for row in ids) // STEP) * STEP
-        wanted = len(ids)
-        ids = ids + ids[:1] * (padded_rows(wanted) - wanted)
+        num_rows = len(ids)
+        ids = ids + ids[:1] * (padded_rows(num_rows) - num_rows)
         pad = self._tokenizer.pad_token_id or 0
         tokens_BT = torch.tensor([row + [pad] * (length - len(row)) for row in ids], device=self._device)
         mask_BT = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in ids], device=self._device)
@@ -101,7 +101,7 @@ class Encoder:
             else:
                 pooled_BD = (hidden_BTD * mask_BT[..., None]).sum(1) / mask_BT.sum(1, keepdim=True)
             result: np.ndarray[Any, Any] = torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
-        return result[:wanted]
+        return result[:num_rows]
 
 
 def padded_rows(rows: int) -> int:

@@ -75,14 +75,14 @@ def _names(path: str) -> tuple[list[str], list[str]]:
         return [Path(path).name.lower()], []
     places = [Path(path).absolute(), Path(path).resolve()]
     # models--intfloat--e5-base-v2/snapshots/HASH is the hub's cache
-    found = [place.parents[1] if place.parent.name == "snapshots" else place for place in places]
-    return [place.name.lower() for place in found], [place.parent.name.lower() for place in found]
+    folders = [place.parents[1] if place.parent.name == "snapshots" else place for place in places]
+    return [place.name.lower() for place in folders], [place.parent.name.lower() for place in folders]
 
 
 def _prompts(path: str, stated: Any) -> dict[str, str]:
     """By the kind of text; null is none."""
     prompts = {} if stated is None else stated
-    texts = isinstance(prompts, dict) and all(each is None or isinstance(each, str) for each in prompts.values())
+    texts = isinstance(prompts, dict) and all(text is None or isinstance(text, str) for text in prompts.values())
     if not texts:
         raise BadInput(f"its prompts are {str(prompts)[:80]}", key="encoder", found=path, expected="a text by name")
     if prompts and "query" not in prompts:
@@ -102,12 +102,12 @@ def _pooling(path: str) -> Pooling:
             found=path,
         )
     modes = {mode for mode, on in stated.items() if mode.startswith("pooling_mode_") and on is True}
-    named = stated.get("pooling_mode")  # newer files have one key
-    found = {POOLINGS.get(mode, mode) for mode in modes} | ({named} if isinstance(named, str) else set())
+    pooling_mode = stated.get("pooling_mode")  # newer files have one key
+    pools = {POOLINGS.get(mode, mode) for mode in modes} | ({pooling_mode} if isinstance(pooling_mode, str) else set())
     for pooling in get_args(Pooling):
-        if found == {pooling}:
+        if pools == {pooling}:
             return pooling  # type: ignore[no-any-return]
-    poolings = ", ".join(sorted(found)) or "nothing"
+    poolings = ", ".join(sorted(pools)) or "nothing"
     raise BadInput(f"pools by {poolings}", key="encoder", found=path, expected=f"one of {', '.join(get_args(Pooling))}")
 
 
@@ -122,12 +122,12 @@ def _check_modules(path: str) -> None:
 
 
 def _record(path: str, file: str) -> dict[str, Any] | None:
-    found = _read_json(path, file)
-    if found is not None and not isinstance(found, dict):
+    record = _read_json(path, file)
+    if record is not None and not isinstance(record, dict):
         raise BadInput(
-            f"its {file} holds a {type(found).__name__}", key="encoder", found=path, expected="keys and values"
+            f"its {file} holds a {type(record).__name__}", key="encoder", found=path, expected="keys and values"
         )
-    return found
+    return record
 
 
 def _read_json(path: str, file: str) -> Any:

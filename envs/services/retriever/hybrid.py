@@ -35,8 +35,8 @@ class HybridRanker(Ranker):
 
     def rank(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         depth = max(k, FUSION_DEPTH)
-        both = zip(self._words.rank(queries, depth), self._vectors.rank(queries, depth), strict=True)
-        return [fuse(lists)[:k] for lists in both]
+        rankings = zip(self._words.rank(queries, depth), self._vectors.rank(queries, depth), strict=True)
+        return [fuse(lists)[:k] for lists in rankings]
 
     def enter_thread(self) -> None:
         self._vectors.enter_thread()

@@ -34,7 +34,7 @@ def facts_of(corpus: Corpus, **more: Any) -> Facts:
     return {"format": FORMAT, "corpus": asdict(corpus.fingerprint), **more}
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def no_progress(subject: str, num_done: int, total: int) -> None:
     """For callers that show no progress."""
 
 
@@ -50,19 +50,19 @@ def check_facts(path: Path, expected: Facts) -> None:
     try:
         stored = json.loads(path.read_text())
     except FileNotFoundError as error:
-        begun = path.parent.exists() or path.parent.with_suffix(".part").exists()
+        partial = path.parent.exists() or path.parent.with_suffix(".part").exists()
         detail = (
-            "is not finished: run the same `rlsys index` again" if begun else "does not exist: `rlsys index` makes it"
+            "is not finished: run the same `rlsys index` again" if partial else "does not exist: `rlsys index` makes it"
         )
         raise BadInput(f"{where} {detail}") from error
     except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} cannot be read ({error})", where=where) from error
     for key, value in expected.items():
-        found = stored.get(key) if isinstance(stored, dict) else None
-        if key == "encoder" and isinstance(found, dict) and found.get("identity") == value["identity"]:
+        stored_value = stored.get(key) if isinstance(stored, dict) else None
+        if key == "encoder" and isinstance(stored_value, dict) and stored_value.get("identity") == value["identity"]:
             continue  # the same weights from another folder
-        if found != value:
-            built, expected_one = _format_facts(key, found), _format_facts(key, value)
+        if stored_value != value:
+            built, expected_one = _format_facts(key, stored_value), _format_facts(key, value)
             raise BadInput(f"{where} was built with {key} {built}", expected=f"{expected_one}; give another --index")
 
 

@@ -60,24 +60,24 @@ def rank(
                 met[num_met] = row
                 num_met += (before == 0.0) & (weight > 0.0)  # no branch, which the processor would guess wrongly
         first = ends[query]
-        kept = 0
+        num_kept = 0
         worst = float32(0.0)  # of those kept
         for number in range(num_met):
             row = met[number]
             score = total[row]
             total[row] = 0.0
-            if kept == k and score < worst:
+            if num_kept == k and score < worst:
                 continue
-            rank = kept  # it moves up while it is better than the one above
+            rank = num_kept  # it moves up while it is better than the one above
             while rank > 0 and (
                 score > scores[query, rank - 1] or (score == scores[query, rank - 1] and row < rows[query, rank - 1])
             ):
                 rank -= 1
             if rank < k:
-                kept = min(kept + 1, k)
-                for below in range(kept - 1, rank, -1):
+                num_kept = min(num_kept + 1, k)
+                for below in range(num_kept - 1, rank, -1):
                     rows[query, below], scores[query, below] = rows[query, below - 1], scores[query, below - 1]
                 rows[query, rank], scores[query, rank] = row, score
-                worst = scores[query, kept - 1]
-        counts[query] = kept
+                worst = scores[query, num_kept - 1]
+        counts[query] = num_kept
     return rows, scores, counts

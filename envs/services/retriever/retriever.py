@@ -48,8 +48,8 @@ class Ranker(ABC):
 
 
 def kind_of(config: RetrieverConfig) -> type[Ranker]:
-    found: type[Ranker] = load(KINDS[config.kind])
-    return found
+    ranker: type[Ranker] = load(KINDS[config.kind])
+    return ranker
 
 
 class Retriever:
@@ -58,7 +58,7 @@ class Retriever:
     def __init__(self, corpus: Corpus, ranker: Ranker, *, cache_bytes: int = 0) -> None:
         """`cache_bytes` of passages are kept encoded."""
         self.corpus = corpus
-        self._passages: LRUCache[int, bytes] = LRUCache(cache_bytes, getsizeof=lambda kept: PASSAGE_BYTES + len(kept))
+        self._passages: LRUCache[int, bytes] = LRUCache(cache_bytes, getsizeof=lambda entry: PASSAGE_BYTES + len(entry))
         self._lock = threading.Lock()  # of the passages
         self._ranker = ranker
         self.searchers = ranker.searchers

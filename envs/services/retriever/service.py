@@ -91,30 +91,30 @@ class RetrieverApp:
     async def __aexit__(self, *_: object) -> None:
         self.hangs = not await self.batcher.close()
 
-    async def _retrieve(self, asked: Retrieve) -> bytes:
-        check("topk", asked.topk or 0, 0, self._config.max_topk)
-        k = asked.topk or self._config.topk
-        check("queries", len(asked.queries), 0, self._most_queries(k))
-        found = await self._find(asked.queries, k)
-        if asked.return_scores:
+    async def _retrieve(self, body: Retrieve) -> bytes:
+        check("topk", body.topk or 0, 0, self._config.max_topk)
+        k = body.topk or self._config.topk
+        check("queries", len(body.queries), 0, self._most_queries(k))
+        results = await self._find(body.queries, k)
+        if body.return_scores:
             return b'{"result":%b}' % _list(
-                _list(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in found
+                _list(b'{"document":%b,"score":%b}' % hit for hit in hits) for hits in results
             )
-        return b'{"result":%b}' % _list(map(_documents, found))
+        return b'{"result":%b}' % _list(map(_documents, results))
 
-    async def _search(self, asked: SearchOne) -> bytes:
-        if not asked.query.strip():
+    async def _search(self, body: SearchOne) -> bytes:
+        if not body.query.strip():
             raise HttpRefusal(400, "Query content cannot be empty")
-        check("top_n", asked.top_n, 1, self._config.max_topk)
-        (hits,) = await self._find([asked.query], asked.top_n)
-        return _list([_documents(hits), _scores(hits)]) if asked.return_score else _documents(hits)
+        check("top_n", body.top_n, 1, self._config.max_topk)
+        (hits,) = await self._find([body.query], body.top_n)
+        return _list([_documents(hits), _scores(hits)]) if body.return_score else _documents(hits)
 
-    async def _batch_search(self, asked: SearchMany) -> bytes:
-        check("top_n", asked.top_n, 1, self._config.max_topk)
-        check("query", len(asked.query), 0, self._most_queries(asked.top_n))
-        found = await self._find(asked.query, asked.top_n)
-        documents = _list(map(_documents, found))
-        return _list([documents, _list(map(_scores, found))]) if asked.return_score else documents
+    async def _batch_search(self, body: SearchMany) -> bytes:
+        check("top_n", body.top_n, 1, self._config.max_topk)
+        check("query", len(body.query), 0, self._most_queries(body.top_n))
+        results = await self._find(body.query, body.top_n)
+        documents = _list(map(_documents, results))
+        return _list([documents, _list(map(_scores, results))]) if body.return_score else documents
 
     def _health(self) -> Response:
         stuck = self.batcher.stuck

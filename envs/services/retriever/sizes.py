@@ -108,8 +108,8 @@ def index_size(config: RankingConfig, corpus: str | None) -> IndexSize | None:
 
 def encoder_size(name: str) -> EncoderSize | None:
     """By its name, or by config.json in a folder."""
-    found = _facts(Path(name) / "config.json")
-    dimension, layers = found.get("hidden_size"), found.get("num_hidden_layers")
+    facts = _facts(Path(name) / "config.json")
+    dimension, layers = facts.get("hidden_size"), facts.get("num_hidden_layers")
     if isinstance(dimension, int) and isinstance(layers, int):
         return EncoderSize(dimension=dimension, layers=layers)
     return ENCODERS.get(name)
@@ -122,17 +122,17 @@ def count_passages(corpus: str | None) -> int | None:
     try:
         with open(corpus, "rb") as file:
             first = file.read(SAMPLE)
-            whole = file.seek(0, 2)
+            size = file.seek(0, 2)
     except OSError:
         return PASSAGES.get(corpus)
     lines = first.count(b"\n") or 1
-    return lines if len(first) == whole else round(whole * lines / (first.rfind(b"\n") + 1 or len(first)))
+    return lines if len(first) == size else round(size * lines / (first.rfind(b"\n") + 1 or len(first)))
 
 
 def _facts(path: Path) -> dict[str, Any]:
     """Of a file that another part checks when it is opened: here it may be anything."""
     try:
-        found = json.loads(path.read_text())
+        facts = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}

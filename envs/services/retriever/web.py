@@ -58,11 +58,11 @@ class WebSearch:
         """Raises ToolRefused for a blank query, else what `JsonClient` does; ValueError for no search answer too."""
         if not query.strip():
             raise ToolRefused("empty query")
-        asked: dict[str, Any] = {"q": query[:MAX_QUERY], "num": self._topk}
+        params: dict[str, Any] = {"q": query[:MAX_QUERY], "num": self._topk}
         if self._by_get:
-            answer = await self._client.get("", {"engine": "google", **asked})
+            answer = await self._client.get("", {"engine": "google", **params})
         else:
-            answer = await self._client.post("", asked)
+            answer = await self._client.post("", params)
         try:
             return parse_results(answer, self._topk)
         except ValueError as error:
@@ -93,8 +93,8 @@ def parse_results(payload: object, limit: int) -> tuple[Document, ...]:
 
 def _document(entry: Mapping[str, Any], number: int) -> Document | None:
     attributes = entry.get("attributes")
-    named = attributes.items() if isinstance(attributes, dict) else ()
-    facts = [f"{key}: {value}" for key, value in named if isinstance(value, (str, int, float))]
+    pairs = attributes.items() if isinstance(attributes, dict) else ()
+    facts = [f"{key}: {value}" for key, value in pairs if isinstance(value, (str, int, float))]
     texts = [entry.get(key) for key in ("answer", "snippet", "description")]
     text = _join([*texts, *facts], MAX_TEXT)
     if not text:

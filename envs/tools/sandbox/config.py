@@ -63,8 +63,8 @@ class SandboxConfig:
     def __post_init__(self) -> None:
         require_bounds(self, "sandbox.", "at least 1, or null", "workers")
         require_bounds(self, "sandbox.", "above 0, or null", "episode_s")
-        whole = ("total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes", "code_kb")
-        require_bounds(self, "sandbox.", "at least 1", *whole)
+        keys = ("total_memory_mb", "output_kb", "file_kb", "disk_kb", "processes", "code_kb")
+        require_bounds(self, "sandbox.", "at least 1", *keys)
         require(self.memory_mb >= 16, "sandbox.memory_mb", self.memory_mb, "at least 16")
         require(0.1 <= self.timeout_s <= 3600, "sandbox.timeout_s", self.timeout_s, "between 0.1 and 3600")
         require_bounds(self, "sandbox.", "above 0", "start_timeout_s", "queue_timeout_s")

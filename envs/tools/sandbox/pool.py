@@ -87,8 +87,8 @@ class Sandbox:
         ]
         try:
             await workers[0].start()  # one alone finds out whether the host allows it
-            others = await asyncio.gather(*(worker.start() for worker in workers[1:]), return_exceptions=True)
-            for failed in filter(None, others):  # after all: none may come up behind the end below
+            results = await asyncio.gather(*(worker.start() for worker in workers[1:]), return_exceptions=True)
+            for failed in filter(None, results):  # after all: none may come up behind the end below
                 raise failed
         except BaseException as error:
             await asyncio.gather(*(worker.end() for worker in workers))

@@ -152,6 +152,6 @@ class Worker:
 
 def _environment() -> dict[str, str]:
     """Nothing of ours but where libraries lie. One thread: a process with more cannot be forked safely."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     one_thread = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    return {**kept, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**inherited, **one_thread, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -8,13 +8,13 @@ from launch.data.sets.open_domain import OPEN_DOMAIN
 from launch.data.sets.reasoning import CHOICE, GRAPHS, PLANS, STATEMENTS
 from rlsys.errors import BadInput, nearest
 
-SETS = {each.name: each for table in (OPEN_DOMAIN, MATHS, CHOICE, GRAPHS, STATEMENTS, PLANS) for each in table}
+SETS = {entry.name: entry for table in (OPEN_DOMAIN, MATHS, CHOICE, GRAPHS, STATEMENTS, PLANS) for entry in table}
 
 
 def split_of(source: str) -> tuple[PublicSet, Files]:
     """`musique.train` is the set and its split. Raises BadInput with the nearest name."""
     name, _, split = source.partition(".")
-    known = [f"{each.name}.{split}" for each in SETS.values() for split in each.splits]
-    if source not in known:
-        raise BadInput(f"no such split of a public set{nearest(source, known, otherwise='')}", where=source)
+    names = [f"{public_set.name}.{split}" for public_set in SETS.values() for split in public_set.splits]
+    if source not in names:
+        raise BadInput(f"no such split of a public set{nearest(source, names, otherwise='')}", where=source)
     return SETS[name], SETS[name].splits[split]

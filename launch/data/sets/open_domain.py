@@ -15,12 +15,12 @@ NO_OTHERS: Mapping[str, tuple[str, ...]] = {}
 
 
 def _flash_rag(
-    folder: str, counts: Mapping[str, int | None], others: Mapping[str, tuple[str, ...]] = NO_OTHERS
+    folder: str, counts: Mapping[str, int | None], alternatives: Mapping[str, tuple[str, ...]] = NO_OTHERS
 ) -> dict[str, Files]:
-    """The splits of FlashRAG's copy of a set; `others` are names of files that do as well."""
+    """The splits of FlashRAG's copy of a set; `alternatives` are names of files that do as well."""
     return {
         split: Files(
-            names=(f"{folder}/{split}.jsonl", *others.get(split, ())),
+            names=(f"{folder}/{split}.jsonl", *alternatives.get(split, ())),
             hub=(f"{FLASH_RAG}:{folder}",),
             split=split,
             count=count,
@@ -29,8 +29,8 @@ def _flash_rag(
     }
 
 
-def _hotpotqa(split: str, others: tuple[str, ...], count: int) -> Files:
-    names = (f"hotpot_qa/distractor/{split}-*.parquet", *others)
+def _hotpotqa(split: str, alternatives: tuple[str, ...], count: int) -> Files:
+    names = (f"hotpot_qa/distractor/{split}-*.parquet", *alternatives)
     return Files(names=names, hub=("hotpotqa/hotpot_qa:distractor",), split=split, count=count)
 
 
@@ -42,10 +42,10 @@ def _musique_paragraphs(split: str, count: int) -> Files:
 
 def stored_passages(record: Located) -> Iterable[Passage]:
     try:
-        found = document(dict(record.fields))
+        passage = document(dict(record.fields))
     except BadInput as error:
         raise BadInput(error, where=record.where) from error
-    yield found.title, found.text
+    yield passage.title, passage.text
 
 
 OPEN_DOMAIN = (

@@ -32,9 +32,9 @@ DOMAIN = "blocksworld"  # the file has other domains too; records without the fi
 
 def puzzle(record: Located) -> Iterable[Row]:
     task, fields = knowledge_crosswords(record), record.lower
-    kept = {key: fields[key] for key in ("source", "relation", "target", "blanks", "golds")}
-    kept |= {key: task.record[key] for key in ("options", "edges", "num_blanks", "filled")}
-    yield {"id": identity(record), "question": task.question, "answers": list(task.answers), **kept}
+    extra = {key: fields[key] for key in ("source", "relation", "target", "blanks", "golds")}
+    extra |= {key: task.record[key] for key in ("options", "edges", "num_blanks", "filled")}
+    yield {"id": identity(record), "question": task.question, "answers": list(task.answers), **extra}
 
 
 CHOICE = (
@@ -128,13 +128,13 @@ def make_reader(way: str) -> Callable[[Located], Iterable[Row]]:
             ways = None
         if not isinstance(ways, Mapping):
             raise BadInput("is no object of questions", where=record.where, key='"eval"')
-        found = ways.get(way)
-        if not isinstance(found, Mapping):
+        case = ways.get(way)
+        if not isinstance(case, Mapping):
             return
-        answer = record.value_text(_truth(found.get("answer")), f"eval.{way}.answer")
+        answer = record.value_text(_truth(case.get("answer")), f"eval.{way}.answer")
         if way == "factual" and (answer := TRUTHS.get(answer.casefold().rstrip("."), "")) == "":
             raise BadInput("is neither true nor false", where=record.where, key='"eval.factual.answer"')
-        question = record.value_text(found.get("prompt"), f"eval.{way}.prompt")
+        question = record.value_text(case.get("prompt"), f"eval.{way}.prompt")
         row = {"id": record.task_id, "question": question, "answers": [answer], "fact": record.text("fact")}
         yield row | ({"statement": ASKED.sub("", question)} if way == "factual" else {})
 

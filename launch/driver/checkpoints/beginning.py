@@ -68,23 +68,23 @@ def start_of(run: Path, stage: StageConfig, saved: str, first: str) -> tuple[str
     saved: the newest checkpoint's model or, where there is none, `first`, which the run began with. The weights that an
     adapter is put on are kept as long as the run directory. Raises BadInput where the checkpoint does not fit.
     """
-    lora, found = stage.config.model.lora, read_adapter(saved)
+    lora, adapter = stage.config.model.lora, read_adapter(saved)
     if not lora.rank:
-        if found is not None:
+        if adapter is not None:
             raise BadInput("an adapter", where=saved, expected=f"all weights: stage {stage.name} trains no adapter")
         return saved, None
-    if found is None:
+    if adapter is None:
         base = first if saved == first else str(keep_base(run, Path(saved)))
         return base, AdapterStart(adapter=Adapter.on(base, lora))
-    if found != Adapter.on(found.base, lora):
+    if adapter != Adapter.on(adapter.base, lora):
         raise BadInput("an adapter of another model.lora", where=saved, expected=f"rank {lora.rank}, as configured")
-    return found.base, AdapterStart(adapter=found, folder=saved)
+    return adapter.base, AdapterStart(adapter=adapter, folder=saved)
 
 
 def keep_base(run: Path, model: Path) -> Path:
     """A checkpoint's model, so that it is not removed: its links, under a name that no other weights ever have."""
     saved = read_digests(model.parent)
-    files = {name: each for name, each in (saved or {}).items() if name.startswith("hf/")}
+    files = {name: entry for name, entry in (saved or {}).items() if name.startswith("hf/")}
     name = base_name(files) if files else model.parent.name
     folder = run / BASES / name
     if not folder.is_dir():

@@ -21,21 +21,21 @@ ABOUT = "best.json"
 
 def best_of(run: Path) -> Path | None:
     """The folder of the best model of a run directory. None where none was kept."""
-    found = [path for path in (run / "checkpoints").glob("best-step-*") if (path / ABOUT).is_file()]
-    return max(found, key=lambda path: (about(path)["value"], step_of(path)), default=None)
+    folders = [path for path in (run / "checkpoints").glob("best-step-*") if (path / ABOUT).is_file()]
+    return max(folders, key=lambda path: (about(path)["value"], step_of(path)), default=None)
 
 
 def about(best: Path) -> dict[str, Any]:
     """{"number": "greedy/accuracy", "value": 0.72, "step": 40}"""
-    read: dict[str, Any] = json.loads((best / ABOUT).read_text())
-    return read
+    content: dict[str, Any] = json.loads((best / ABOUT).read_text())
+    return content
 
 
 def copy_best(run: Path, step: int) -> Path | None:
     """The model of a checkpoint, so that it is not removed. None where this step has none."""
     checkpoint, apart = run / "checkpoints" / f"step-{step:06d}", run / "checkpoints" / f".candidate-step-{step:06d}"
-    for left in (run / "checkpoints").glob(".candidate-*"):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in (run / "checkpoints").glob(".candidate-*"):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     if not checkpoint.is_dir():
         return None
     shutil.copytree(checkpoint / "hf", apart / "hf", copy_function=link_or_copy)
@@ -45,8 +45,8 @@ def copy_best(run: Path, step: int) -> Path | None:
 
 def offer(run: Path, apart: Path, number: str, value: float) -> bool:
     """Make what was set apart the best, if it is; else remove it. The larger number is the better one."""
-    held = best_of(run)
-    if held is not None and about(held)["number"] == number and about(held)["value"] >= value:
+    current = best_of(run)
+    if current is not None and about(current)["number"] == number and about(current)["value"] >= value:
         shutil.rmtree(apart)
         return False
     replace_file(apart / ABOUT, json.dumps({"number": number, "value": value, "step": step_of(apart)}) + "\n")
@@ -65,6 +65,6 @@ def drop(apart: Path) -> None:
 
 
 def forget_after(run: Path, step: int) -> list[Path]:
-    """Of a run that went back to `step`: a later best is no model of it any more. It is kept, under another name."""
+    """Rename the best models of steps after `step`, to which the run went back. Kept, but no longer the best."""
     later = [path for path in (run / "checkpoints").glob("best-step-*") if step_of(path) > step]
     return [set_aside(path) for path in later]

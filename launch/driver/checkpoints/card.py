@@ -75,7 +75,7 @@ Prompt = tuple[Sequence[Mapping[str, str]], Sequence[str] | None]  # messages, a
 
 def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Sequence[str] | None) -> None:
     """For programs, into a model's folder: nothing that loads the model reads it. It has a digest, as the weights."""
-    about = {
+    metadata = {
         "recipe": config.recipe.name,
         "stage": stage.name,
         "environment": stage.config.env.name,
@@ -83,7 +83,7 @@ def write_about(folder: Path, config: RunConfig, stage: StageConfig, stop: Seque
         "template_args": template_args(stage),
         "stop_strings": None if stop is None else list(stop),
     }
-    replace_file(folder / ABOUT, json.dumps(about, indent=1) + "\n")
+    replace_file(folder / ABOUT, json.dumps(metadata, indent=1) + "\n")
 
 
 def read_args(folder: Path) -> dict[str, dict[str, Any]] | None:
@@ -92,16 +92,16 @@ def read_args(folder: Path) -> dict[str, dict[str, Any]] | None:
     file = folder / ABOUT
     if not file.is_file():
         return None
-    about = json_object(file.read_bytes(), str(file))
-    found, names = about.get("template_args"), str(about.get("environment")).split(", ")
-    if found is None:  # of an earlier rlsys
+    metadata = json_object(file.read_bytes(), str(file))
+    args, names = metadata.get("template_args"), str(metadata.get("environment")).split(", ")
+    if args is None:  # of an earlier rlsys
         return None
-    if not isinstance(found, dict):
-        raise BadInput(where=file, key="template_args", found=found, expected="keys and values")
+    if not isinstance(args, dict):
+        raise BadInput(where=file, key="template_args", found=args, expected="keys and values")
     of_several = (
-        len(names) > 1 and found.keys() == set(names) and all(isinstance(each, dict) for each in found.values())
+        len(names) > 1 and args.keys() == set(names) and all(isinstance(value, dict) for value in args.values())
     )
-    return found if of_several else {"": found}
+    return args if of_several else {"": args}
 
 
 def write_card(
@@ -116,7 +116,7 @@ def write_card(
     messages, stop = prompt
     adapter = read_adapter(folder)
     of, protocol, args = stage.config, _protocol(stage), template_args(stage)
-    shared = args if all(args_of(one.env) == args for one in of.by_env.values()) else {}
+    shared = args if all(args_of(recipe.env) == args for recipe in of.by_env.values()) else {}
     text = HEAD.format(
         name=config.recipe.name,
         step=step,
@@ -128,9 +128,9 @@ def write_card(
         rlsys=versions()["rlsys"],
         env=of.env.name,
         protocol=f", protocol `{protocol}`" if protocol is not None else "",
-        reward=", ".join(one.reward.name for one in of.by_env.values()),
+        reward=", ".join(recipe.reward.name for recipe in of.by_env.values()),
         algorithm=of.algorithm.name if stage.kind == "rl" else stage.kind,
-        stop=UNKNOWN if stop is None else ", ".join(f"`{each}`" for each in stop) or "its end token",
+        stop=UNKNOWN if stop is None else ", ".join(f"`{string}`" for string in stop) or "its end token",
     )
     stops = STOPS.format(stop=json.dumps(list(stop))) if stop else ""
     ends = f"tokenizer=tokenizer, stop_strings={json.dumps(list(stop))}, " if stop else ""
@@ -165,27 +165,27 @@ def a_prompt(world: World) -> Prompt:
     with contextlib.suppress(Exception):  # a user's code: a checkpoint is worth more than its card
         env = world.env((world.tasks("train") or world.tasks("held_out"))[0])
         stop = list(env.stop_strings)
-        messages = [{"role": each.role, "content": each.content} for each in env.first_messages()]
+        messages = [{"role": message.role, "content": message.content} for message in env.first_messages()]
     return messages, stop
 
 
 def template_args(stage: StageConfig) -> dict[str, Any]:
     """Of its environment; of several by their names, where they differ."""
-    found = {name: dict(args_of(one.env)) for name, one in stage.config.by_env.items()}
-    first, *others = found.values()
-    return first if all(each == first for each in others) else found
+    by_env = {name: dict(args_of(recipe.env)) for name, recipe in stage.config.by_env.items()}
+    first, *rest = by_env.values()
+    return first if all(args == first for args in rest) else by_env
 
 
 def _protocol(stage: StageConfig) -> str | None:
-    found = [getattr(one.env, "protocol", None) for one in stage.config.by_env.values()]
-    return ", ".join(each for each in found if isinstance(each, str)) or None
+    protocols = [getattr(recipe.env, "protocol", None) for recipe in stage.config.by_env.values()]
+    return ", ".join(protocol for protocol in protocols if isinstance(protocol, str)) or None
 
 
 def _prompt(messages: Sequence[Mapping[str, str]]) -> str:
     """A fence longer than any in the text: a prompt may hold Markdown."""
     if not messages:
         return ""
-    text = "\n".join(f"{each['role']}: {each['content']}" for each in messages)
+    text = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
     cut = f"{text[:SHOWN]} ..." if len(text) > SHOWN else text
     fence = "```"
     while fence in cut:

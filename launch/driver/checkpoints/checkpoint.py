@@ -125,22 +125,22 @@ def write_state(folder: Path, state: DriverState, files: Mapping[str, Mapping[st
 def read_state(folder: Path) -> DriverState:
     """Raises Damaged with the file and what is wrong with it."""
     content = _read(folder)
-    known = {each.name: getattr(DriverState(), each.name) for each in fields(DriverState)}
+    defaults = {attribute.name: getattr(DriverState(), attribute.name) for attribute in fields(DriverState)}
     for name, value in content.items():
         if name in (FILES, OWN):
             continue
-        if name not in known:
+        if name not in defaults:
             raise Damaged(f"{folder / STATE}: unknown key {name!r}: damaged, or saved by a later rlsys")
-        default = 0.0 if known[name] is None else known[name]
-        if kind_of(value) != kind_of(default) and not (value is known[name] is None):
+        default = 0.0 if defaults[name] is None else defaults[name]
+        if kind_of(value) != kind_of(default) and not (value is defaults[name] is None):
             raise Damaged(f"{folder / STATE}: damaged: {name} is {kind_of(value)}, expected {kind_of(default)}")
-    return DriverState(**{name: value for name, value in content.items() if name in known})
+    return DriverState(**{name: value for name, value in content.items() if name in defaults})
 
 
 def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
     """What `digests` said when the files were saved. None where it was not asked for any. Raises Damaged."""
-    found: dict[str, dict[str, Any]] | None = _read(folder).get(FILES)
-    return found
+    files: dict[str, dict[str, Any]] | None = _read(folder).get(FILES)
+    return files
 
 
 def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[str, dict[str, Any]] | None:
@@ -151,12 +151,12 @@ def digests(folder: Path, unwanted: Callable[[], bool] = lambda: False) -> dict[
     without = (folder / STATE, folder / CARD)
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path not in without)
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(partial(_digest, unwanted=unwanted), paths))
-    if None in found:
+        hashes = list(pool.map(partial(_digest, unwanted=unwanted), paths))
+    if None in hashes:
         return None
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(paths, found, strict=True)
+        for path, digest in zip(paths, hashes, strict=True)
     }
 
 
@@ -178,26 +178,26 @@ def verify(folder: Path, say: Callable[[str], None], *, within: str = "") -> boo
         place = path.relative_to(folder)
         if place.as_posix().startswith(within) and not _is_known(path, place, files):
             raise Damaged(f"{path}: damaged: it is no file of this checkpoint: remove it")
-    saved = {name: each for name, each in files.items() if name.startswith(within)}
-    for name, each in saved.items():
+    saved = {name: entry for name, entry in files.items() if name.startswith(within)}
+    for name, file in saved.items():
         path = folder / name
         if not path.is_file():
             raise Damaged(f"{path}: damaged: the file is missing")
-        if path.stat().st_size != each["bytes"]:
-            raise Damaged(f"{path}: damaged: {path.stat().st_size:,} bytes, {each['bytes']:,} were saved")
-    total, done = sum(each["bytes"] for each in saved.values()), 0
+        if path.stat().st_size != file["bytes"]:
+            raise Damaged(f"{path}: damaged: {path.stat().st_size:,} bytes, {file['bytes']:,} were saved")
+    total, compared = sum(entry["bytes"] for entry in saved.values()), 0
     if total > LONG_BYTES:
         say(f"comparing {total / 1e9:.1f} GB of {folder.name} with their digests")
     last = time.monotonic()
     with ThreadPoolExecutor(READERS) as pool:
-        for (name, each), digest in zip(saved.items(), pool.map(_digest, map(folder.joinpath, saved)), strict=True):
-            if digest != each["sha256"]:
+        for (name, file), digest in zip(saved.items(), pool.map(_digest, map(folder.joinpath, saved)), strict=True):
+            if digest != file["sha256"]:
                 pool.shutdown(cancel_futures=True)
                 raise Damaged(f"{folder / name}: damaged: its bytes are not those that were saved")
-            done += each["bytes"]
+            compared += file["bytes"]
             if time.monotonic() - last > SAY_EVERY_S:
                 last = time.monotonic()
-                say(f"{done / 1e9:.1f} of {total / 1e9:.1f} GB compared")
+                say(f"{compared / 1e9:.1f} of {total / 1e9:.1f} GB compared")
     return True
 
 
@@ -205,8 +205,8 @@ def _is_known(path: Path, name: Path, files: Mapping[str, Any]) -> bool:
     """A folder is what is in it. `.X.tmp` is what a kill leaves of a file that is replaced, `.nfs..` of one in use."""
     if path.is_dir() and not path.is_symlink():
         return True
-    left = name.name.startswith(".nfs") or name.name in (f".{STATE}.tmp", f".{CARD.name}.tmp")
-    return left or name in (Path(STATE), CARD) or name.as_posix() in files
+    leftover = name.name.startswith(".nfs") or name.name in (f".{STATE}.tmp", f".{CARD.name}.tmp")
+    return leftover or name in (Path(STATE), CARD) or name.as_posix() in files
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -229,13 +229,13 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _digest(path: Path, unwanted: Callable[[], bool] = lambda: False) -> str | None:
     """None once it is unwanted."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
                 if unwanted():
                     return None
-                found.update(block)
-        return found.hexdigest()
+                digest.update(block)
+        return digest.hexdigest()
     except OSError as error:
         raise Damaged(f"{path}: it cannot be read ({error.strerror})") from error

@@ -53,12 +53,12 @@ def room_for(config: RunConfig, device: Device) -> Room | None:
         return None
     dtype = dtype_of(config.recipe.model.dtype, device)
     keep = max(stage.config.checkpoint.keep for stage in training)
-    made = sum(_count_checkpoints(stage) for stage in training)
+    checkpoints = sum(_count_checkpoints(stage) for stage in training)
     compared = any(map(_keeps_reference, config.stages[1:]))  # the first is compared with what lies elsewhere
     apart = any(stage.config.checkpoint.best is not None for stage in training) + compared
     return Room(
         each=max(trained_parameters(stage.config, count) * _checkpoint_bytes(stage, dtype) for stage in training),
-        most=min(keep + 1, made),
+        most=min(keep + 1, checkpoints),
         extra=count * BYTES[dtype] * (apart + any(map(_keeps_base, config.stages))),
         keep=keep,
     )
@@ -95,11 +95,11 @@ def check_disk(room: Room | None, run: Path) -> None:
     for newer ones."""
     if room is None:
         return
-    free, taken = _free(run), _replaced_bytes(run)
-    if room.needed > free + taken:
+    free, replaced_bytes = _free(run), _replaced_bytes(run)
+    if room.needed > free + replaced_bytes:
         lower = f"lower checkpoint.keep={room.keep}, " if room.keep > 1 and room.most > 2 else ""
         raise BadInput(
-            f"too little room for checkpoints in {run}: {room.describe()}, and {size(free + taken)} are free: "
+            f"too little room for checkpoints in {run}: {room.describe()}, and {size(free + replaced_bytes)} are free: "
             f"{lower}free some, or give another --run-dir"
         )
 
@@ -121,15 +121,13 @@ def when_full(room: Room | None) -> str:
 
 def _free(run: Path) -> int:
     """Of the disk that it lies on, or is going to lie on."""
-    there = next(path for path in (run, *run.resolve().parents) if path.is_dir())
-    return shutil.disk_usage(there).free
+    folder = next(path for path in (run, *run.resolve().parents) if path.is_dir())
+    return shutil.disk_usage(folder).free
 
 
 def _replaced_bytes(run: Path) -> int:
     """By what a newer checkpoint replaces."""
     best, folders = best_of(run), [*(run / "checkpoints").glob("step-*")]
     files = [path for folder in [*folders, *([best] if best is not None else [])] for path in folder.rglob("*")]
-    sizes = {
-        (found.st_dev, found.st_ino): found.st_size for found in (path.lstat() for path in files if path.is_file())
-    }
+    sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in (path.lstat() for path in files if path.is_file())}
     return sum(sizes.values())

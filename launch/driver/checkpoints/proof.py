@@ -34,16 +34,16 @@ class SealBook:
     chains: Sequence[str] = ()  # of each row, where they were compared
 
     def newest(self, name: str) -> str:
-        return next((each for each in reversed(self.digests.get(name, ())) if each != GONE), "")
+        return next((digest for digest in reversed(self.digests.get(name, ())) if digest != GONE), "")
 
 
 def seal_book(rows: Sequence[Row]) -> SealBook:
-    known: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for row in rows:
         if isinstance(row, Sealed):
-            known.setdefault(row.name, []).append(row.digest)
+            by_name.setdefault(row.name, []).append(row.digest)
     since = next((at for at, row in enumerate(rows) if isinstance(row, Begin) and row.seals), None)
-    return SealBook(digests=known, since=since)
+    return SealBook(digests=by_name, since=since)
 
 
 def checkpoint_seal(step: int, files: Mapping[str, Mapping[str, Any]]) -> str:
@@ -58,7 +58,7 @@ def model_seal(folder: Path) -> str:
 
 def base_name(files: Mapping[str, Mapping[str, Any]]) -> str:
     """Of a model in `bases/`, by the digests of its files."""
-    hashes = [each["sha256"] for _, each in sorted(files.items())]
+    hashes = [entry["sha256"] for _, entry in sorted(files.items())]
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:12]
 
 
@@ -68,9 +68,9 @@ def compare_checkpoint(folder: Path, book: SealBook, say: Callable[[str], None])
     best = BEST.fullmatch(folder.name) is not None
     state, files = read_state(folder), read_digests(folder)
     name = f"{CHECKPOINTS}/{folder.name.removeprefix('best-')}"
-    sealed = [each for each in book.digests.get(name, ()) if each != GONE]
-    known = sealed if best else sealed[-1:]  # a best one stays when its step is taken again
-    if sealed and (files is None or checkpoint_seal(state.step, files) not in known):
+    sealed = [digest for digest in book.digests.get(name, ()) if digest != GONE]
+    valid_seals = sealed if best else sealed[-1:]  # a best one stays when its step is taken again
+    if sealed and (files is None or checkpoint_seal(state.step, files) not in valid_seals):
         raise Damaged(f"{folder}: damaged: its digests are not those that journal.jsonl has sealed")
     if not sealed and book.since is not None and state.mark > book.since and (files is not None or state.chain):
         raise Damaged(f"{folder}: damaged: journal.jsonl has no seal of it")
@@ -81,7 +81,7 @@ def compare_checkpoint(folder: Path, book: SealBook, say: Callable[[str], None])
 
 def compare_models(run: Path, book: SealBook, say: Callable[[str], None]) -> None:
     """What adapters and references stand on, `model/` and `bases/`. Raises Damaged for the first that differs."""
-    for name in [MODEL, *sorted(each for each in book.digests if each.startswith(f"{BASES}/"))]:
+    for name in [MODEL, *sorted(base for base in book.digests if base.startswith(f"{BASES}/"))]:
         if book.newest(name) and not (run / name).is_dir():
             raise Damaged(f"{run / name}: damaged: the model is missing")
     sealed = book.newest(MODEL)
@@ -93,8 +93,8 @@ def compare_models(run: Path, book: SealBook, say: Callable[[str], None]) -> Non
         if BASE.fullmatch(folder.name) is None:
             continue  # of a checkpoint without digests, or a draft
         say(f"comparing {BASES}/{folder.name} with its name")
-        found = digests(folder) or {}
-        if base_name({name: each for name, each in found.items() if name != CARD.name}) != folder.name:
+        files = digests(folder) or {}
+        if base_name({name: entry for name, entry in files.items() if name != CARD.name}) != folder.name:
             raise Damaged(f"{folder}: damaged: its files are not those that its name is a digest of")
 
 
@@ -105,7 +105,7 @@ def read_book(journal: Path) -> SealBook:
         return book
     with journal.open("rb") as lines:
         chain = list(links(line for line in lines if line.endswith(b"\n")))
-    broken = next((number for number, each in enumerate(chain, start=1) if not each.fits), None)
+    broken = next((number for number, link in enumerate(chain, start=1) if not link.fits), None)
     if broken is not None:
         raise Damaged(f"{journal} line {broken}: damaged: it was changed, or a line before it is missing")
-    return replace(book, chains=[each.chain for each in chain])
+    return replace(book, chains=[link.chain for link in chain])

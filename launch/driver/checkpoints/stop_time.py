@@ -73,21 +73,21 @@ def time_stop(config: RunConfig, device: Device) -> StopTime | None:
     room, count = room_for(config, device), preflight.parameters(config.recipe)
     if room is None or count is None:
         return None
-    found = []
+    stops = []
     for stage in training_stages(config):
-        learner, (rest, share) = resolve(stage.config, device).learner, rest_of_update(stage.config)
-        found.append(
+        learner, (rest_tokens, share) = resolve(stage.config, device).learner, rest_of_update(stage.config)
+        stops.append(
             stop_time(
                 parameters=count,
                 checkpoint_bytes=room.each,
                 ranks=config.recipe.learner.ranks,
                 row_tokens=require_resolved(learner.tokens_per_row),
                 rank_flops=RANK_FLOPS[device.torch_device],
-                rest_tokens=rest,
+                rest_tokens=rest_tokens,
                 most_rest_s=share * learner.update_timeout_s,
             )
         )
-    return max(found, key=lambda each: each.needed_s)
+    return max(stops, key=lambda stop: stop.needed_s)
 
 
 def optimizer_steps(recipe: RecipeConfig) -> int:
@@ -100,43 +100,43 @@ def rest_of_update(recipe: RecipeConfig) -> tuple[int, float]:
     """Tokens that are trained after the first optimizer step of an update, and its share of the update."""
     steps, loop = optimizer_steps(recipe), recipe.loop
     share = (steps - 1) / steps
-    whole = loop.groups_per_step * loop.group_size * recipe.engine.max_model_len
-    return int(share * make_algorithm(recipe.algorithm).epochs * whole), share
+    batch_tokens = loop.groups_per_step * loop.group_size * recipe.engine.max_model_len
+    return int(share * make_algorithm(recipe.algorithm).epochs * batch_tokens), share
 
 
 def stop_deadline_s(config: RunConfig, device: Device) -> float:
     """The key's, or what follows from the sizes."""
-    given = config.recipe.checkpoint.stop_deadline_s
-    if given is not None:
-        return given
-    found = time_stop(config, device)
-    if found is not None:
-        return found.deadline_s
+    deadline_s = config.recipe.checkpoint.stop_deadline_s
+    if deadline_s is not None:
+        return deadline_s
+    stop = time_stop(config, device)
+    if stop is not None:
+        return stop.deadline_s
     return UNKNOWN_S if training_stages(config) else LEAST_S
 
 
 def describe_stop(config: RunConfig, device: Device) -> str:
     """`a stop needs about 183 s (a row 6, copying 24, writing 152), and has 370`"""
-    found, limit = time_stop(config, device), stop_deadline_s(config, device)
-    if found is None:
+    stop, limit = time_stop(config, device), stop_deadline_s(config, device)
+    if stop is None:
         return f"a stop has {limit:g} s"
-    rest = f"the rest of an update {found.rest_s:.0f}, " if found.rest_s else ""
-    parts = f"a row {found.row_s:.0f}, {rest}copying {found.copy_s:.0f}, writing {found.write_s:.0f}"
-    return f"a stop needs about {math.ceil(found.needed_s)} s ({parts}), and has {limit:g}{_several(config)}"
+    rest = f"the rest of an update {stop.rest_s:.0f}, " if stop.rest_s else ""
+    parts = f"a row {stop.row_s:.0f}, {rest}copying {stop.copy_s:.0f}, writing {stop.write_s:.0f}"
+    return f"a stop needs about {math.ceil(stop.needed_s)} s ({parts}), and has {limit:g}{_several(config)}"
 
 
 def _several(config: RunConfig) -> str:
-    """Of algorithms whose updates can be left only at their beginning."""
+    """A clause for algorithms with several optimizer steps per update: past the first, the update is finished."""
     most = max((optimizer_steps(stage.config) for stage in training_stages(config)), default=1)
     return f"; after the first of its {most} optimizer steps an update is finished before it" if most > 1 else ""
 
 
 def advise_stop(config: RunConfig, device: Device) -> str | None:
     """Said at the start of a run in which it matters: of a stop that takes long, or has too little time."""
-    found = time_stop(config, device)
-    if found is None or found.needed_s <= LEAST_S / SLACK:
+    stop = time_stop(config, device)
+    if stop is None or stop.needed_s <= LEAST_S / SLACK:
         return None
-    given = config.recipe.checkpoint.stop_deadline_s
-    raised = given is not None and given < found.needed_s
-    more = f": raise checkpoint.stop_deadline_s, or leave it out for {found.deadline_s:g}" if raised else ""
+    deadline_s = config.recipe.checkpoint.stop_deadline_s
+    raised = deadline_s is not None and deadline_s < stop.needed_s
+    more = f": raise checkpoint.stop_deadline_s, or leave it out for {stop.deadline_s:g}" if raised else ""
     return describe_stop(config, device) + more

@@ -75,7 +75,7 @@ class Difference:
             text += f"; {self.paired.describe()}"
         if self.why_not:
             text += f"; not tested: {self.why_not}"
-        return text + "".join(f"; warning: {each}" for each in (self.other_way, self.other_tasks) if each)
+        return text + "".join(f"; warning: {warning}" for warning in (self.other_way, self.other_tasks) if warning)
 
 
 def read_earlier(path: str) -> dict[str, EvalResult]:
@@ -95,9 +95,9 @@ def against(
 
 
 def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: Number, test: Test) -> Difference:
-    unpaired, found = None, None
+    unpaired, outcome = None, None
     if test == "paired":
-        found = pair_settings([ours], [earlier])
+        outcome = pair_settings([ours], [earlier])
     elif ours.is_share:
         z, p = differ(number, theirs)
         unpaired = Unpaired(z=z, p=p)
@@ -106,17 +106,17 @@ def _difference(ours: EvalResult, number: Number, earlier: EvalResult, theirs: N
         theirs=theirs.value,
         difference=number.value - theirs.value,
         unpaired=unpaired,
-        paired=found if isinstance(found, Paired) else None,
-        why_not=found if isinstance(found, str) else None,
+        paired=outcome if isinstance(outcome, Paired) else None,
+        why_not=outcome if isinstance(outcome, str) else None,
         other_way=other_way([ours], [earlier]),
         other_tasks=other_tasks([ours], [earlier]) if unpaired else "",
     )
 
 
-def against_lines(found: Mapping[str, Difference], path: str) -> list[str]:
-    if not found:
+def against_lines(differences: Mapping[str, Difference], path: str) -> list[str]:
+    if not differences:
         return [f"against {path}: no play with a number in both"]
-    return [f"against {path}: {name} {each.describe()}" for name, each in found.items()]
+    return [f"against {path}: {name} {difference.describe()}" for name, difference in differences.items()]
 
 
 def format_p(p: float) -> str:
@@ -130,21 +130,21 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     Tasks are the same where question and answers are. Two tasks of one id that differ are two draws or two versions of
     a file: of these nothing is paired, whatever else they share.
     """
-    everyone = [*ours, *theirs]
-    if any(each.is_pooled for each in everyone):
+    plays = [*ours, *theirs]
+    if any(play.is_pooled for play in plays):
         return "a share over all that the set holds has no value of each task"
-    if len({each.measure for each in everyone}) > 1:
+    if len({play.measure for play in plays}) > 1:
         return "one is a mean reward and the other an accuracy"
-    if other := _others(everyone):
-        return other
-    known = all(each.contents for each in everyone)
-    values = [_by_content(each) if known else each.tasks for each in everyone]
-    both = [task for task in values[0] if all(task in each for each in values)]
+    if reason := _others(plays):
+        return reason
+    hashed = all(play.contents for play in plays)
+    values = [_by_content(play) if hashed else play.tasks for play in plays]
+    both = [task for task in values[0] if all(task in by_task for by_task in values)]
     if not both:
         return "no task is in both"
     mine, other_side = values[: len(ours)], values[len(ours) :]
     differences = [_mean(mine, task) - _mean(other_side, task) for task in both]
-    bounds = (-1.0, 1.0) if everyone[0].is_share else None
+    bounds = (-1.0, 1.0) if plays[0].is_share else None
     if not all(map(math.isfinite, differences)):
         return "the value of a task is no finite number"
     test, p = paired_test(differences)
@@ -152,7 +152,7 @@ def pair_settings(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> P
     mean = math.fsum(differences) / len(differences)
     p_seeds = None
     if len(mine) > 1 and len(other_side) > 1:
-        means = [[math.fsum(each[task] for task in both) / len(both) for each in side] for side in (mine, other_side)]
+        means = [[math.fsum(seed[task] for task in both) / len(both) for seed in side] for side in (mine, other_side)]
         p_seeds, below, above = seeds_test(*means)
         low, high, test = min(low, below), max(high, above), test if p >= p_seeds else SEEDS_TEST
         p = max(p, p_seeds)
@@ -164,33 +164,33 @@ def other_way(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
 
     Empty: they were not. Which tasks were drawn, how many, and with which seeds are no part of it.
     """
-    everyone = [*ours, *theirs]
-    if len({each.prompts for each in everyone}) == 1:
+    plays = [*ours, *theirs]
+    if len({play.prompts for play in plays}) == 1:
         return ""
-    if not all(each.way for each in everyone):
+    if not all(play.way for play in plays):
         return "whether they were evaluated in the same way is not known: an earlier rlsys has not written it"
-    first, keys = everyone[0].way, dict.fromkeys(key for each in everyone for key in each.way)
-    other = [visible(key) for key in keys if any(each.way.get(key) != first.get(key) for each in everyone)]
-    more = f" and {len(other) - MOST_SHOWN} more" if len(other) > MOST_SHOWN else ""
-    return f"evaluated in another way: {', '.join(other[:MOST_SHOWN])}{more}" if other else ""
+    first, keys = plays[0].way, dict.fromkeys(key for play in plays for key in play.way)
+    differing = [visible(key) for key in keys if any(play.way.get(key) != first.get(key) for play in plays)]
+    more = f" and {len(differing) - MOST_SHOWN} more" if len(differing) > MOST_SHOWN else ""
+    return f"evaluated in another way: {', '.join(differing[:MOST_SHOWN])}{more}" if differing else ""
 
 
 def other_tasks(ours: Sequence[EvalResult], theirs: Sequence[EvalResult]) -> str:
     """What an unpaired test takes for granted, where it is over other tasks on each side. Empty: over the same."""
-    known = all(each.contents for each in (*ours, *theirs))
-    mine, other = (
-        {what for each in side for what in (each.contents.values() if known else each.tasks)} for side in (ours, theirs)
+    hashed = all(play.contents for play in (*ours, *theirs))
+    our_tasks, their_tasks = (
+        {key for play in side for key in (play.contents.values() if hashed else play.tasks)} for side in (ours, theirs)
     )
-    if mine == other:
+    if our_tasks == their_tasks:
         return ""
-    counts = f"of {len(mine)} and {len(other)} tasks {len(mine & other)} are in both"
+    counts = f"of {len(our_tasks)} and {len(their_tasks)} tasks {len(our_tasks & their_tasks)} are in both"
     return f"{counts}: the test takes them as drawn from one source"
 
 
-def _others(everyone: Sequence[EvalResult]) -> str | None:
+def _others(plays: Sequence[EvalResult]) -> str | None:
     """Why tasks of one id are not the same ones."""
     first: dict[str, str] = {}
-    differ = {task for each in everyone for task, what in each.contents.items() if first.setdefault(task, what) != what}
+    differ = {task for play in plays for task, text in play.contents.items() if first.setdefault(task, text) != text}
     if not differ:
         return None
     return f"{len(differ)} tasks of the same id ask something else, the first: {min(differ)}"
@@ -198,11 +198,11 @@ def _others(everyone: Sequence[EvalResult]) -> str | None:
 
 def _by_content(play: EvalResult) -> dict[str, float]:
     """The mean of those that ask the same."""
-    found: dict[str, list[float]] = defaultdict(list)
+    by_content: dict[str, list[float]] = defaultdict(list)
     for task, value in play.tasks.items():
-        found[play.contents[task]].append(value)
-    return {what: math.fsum(values) / len(values) for what, values in found.items()}
+        by_content[play.contents[task]].append(value)
+    return {content: math.fsum(values) / len(values) for content, values in by_content.items()}
 
 
 def _mean(seeds: Sequence[Mapping[str, float]], task: str) -> float:
-    return math.fsum(each[task] for each in seeds) / len(seeds)
+    return math.fsum(seed[task] for seed in seeds) / len(seeds)

@@ -47,7 +47,7 @@ class BackgroundEvaluation:
             under_way = f"the one of step {self._one.step} is still under way"
             self._run.progress.say(f"no evaluation at step {state.step}: {under_way} (eval.every, eval.deadline_s)")
             return
-        one = Evaluation(
+        evaluation = Evaluation(
             stage=self._stage,
             when="during",
             step=state.step,
@@ -55,32 +55,32 @@ class BackgroundEvaluation:
             plays=self._plays,
             files=self._run.dir.episodes,
         )
-        self._one = one
-        self._task = self._run.tasks.spawn(self._evaluate(one, live))
+        self._one = evaluation
+        self._task = self._run.tasks.spawn(self._evaluate(evaluation, live))
 
-    async def _evaluate(self, one: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
+    async def _evaluate(self, evaluation: Evaluation, live: Callable[[], Awaitable[None]]) -> None:
         config = self._config
 
         def more() -> bool:
-            return config.budget_tokens is None or one.tokens < config.budget_tokens
+            return config.budget_tokens is None or evaluation.tokens < config.budget_tokens
 
         try:
             await live()  # first: later it would be a newer step's, which may be waiting for this evaluation
-            apart = await candidate(self._run, one)
-            one.started = time.monotonic()
+            apart = await candidate(self._run, evaluation)
+            evaluation.started = time.monotonic()
             limit = asyncio.timeout(self.limit_s)
             try:
                 async with limit:
-                    waiting = list_pending(one.plays, {})
-                    await play_each(self._run.pool, waiting, self._at_once, one.add_group, more)
+                    waiting = list_pending(evaluation.plays, {})
+                    await play_each(self._run.pool, waiting, self._at_once, evaluation.add_group, more)
             except TimeoutError:
                 if not limit.expired():
                     raise
-            await settle(self._run, one, apart)
+            await settle(self._run, evaluation, apart)
         finally:
-            self._busy_s += time.monotonic() - one.started
+            self._busy_s += time.monotonic() - evaluation.started
             self._one = None
-            await one.close()
+            await evaluation.close()
 
     async def wait(self) -> None:
         """Until none is under way."""
@@ -99,8 +99,8 @@ class BackgroundEvaluation:
         """The run stops and does not wait for it. `due` makes that of the present step when the run continues; older
         weights are gone by then."""
         if self._one is not None:
-            again = "the resumed run makes it" if self._one.step == self._run.state.step else "it is not made again"
-            text = f"the evaluation of step {self._one.step} was under way and is cut off: {again}"
+            outcome = "the resumed run makes it" if self._one.step == self._run.state.step else "it is not made again"
+            text = f"the evaluation of step {self._one.step} was under way and is cut off: {outcome}"
             self._run.note("evaluation", text)
         if self._task is not None:
             self._task.cancel()

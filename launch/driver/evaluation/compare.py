@@ -46,19 +46,19 @@ class Cell:
 def columns(settings: Sequence[ComparedSetting]) -> dict[str, str]:
     """Every play of any of them, in the order in which they first appear, with the one metric that is compared: that
     which stands for the first of them with a number."""
-    played = [item for each in settings for plays in each.seeds for item in plays.items()]
+    played = [item for setting in settings for plays in setting.seeds for item in plays.items()]
     first = {name: play.key for name, play in reversed(played) if play.number is not None}
     return {name: first.get(name, play.key) for name, play in played}
 
 
 def cells(settings: Sequence[ComparedSetting], test: Test = "paired") -> dict[str, dict[str, Cell]]:
     """By setting and play."""
-    found: dict[str, dict[str, Cell]] = {}
+    by_setting: dict[str, dict[str, Cell]] = {}
     metrics = columns(settings)
     for setting in settings:
         row = {play: _cell(setting, settings[0], play, key, test) for play, key in metrics.items()}
-        found[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
-    return found
+        by_setting[setting.name] = {play: cell for play, cell in row.items() if cell is not None}
+    return by_setting
 
 
 def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str, test: Test) -> Cell | None:
@@ -70,15 +70,15 @@ def _cell(setting: ComparedSetting, first: ComparedSetting, play: str, key: str,
     theirs = _numbers(first, play, key)
     if setting is first or not theirs:
         return cell
-    sides = [[plays[play] for plays in each.seeds if play in plays] for each in (setting, first)]
+    sides = [[plays[play] for plays in side.seeds if play in plays] for side in (setting, first)]
     cell = replace(cell, other_way=other_way(*sides))
     if test == "paper":
         p = differ(_pool(ours), _pool(theirs))[1] if is_share(key) else None
         return replace(cell, p=p, better=value > _pool(theirs).value, other_tasks=other_tasks(*sides))
-    found = pair_settings(*sides)
-    if isinstance(found, str):
-        return replace(cell, why_not=found)
-    return replace(cell, p=found.p, better=found.difference > 0, paired=found)
+    outcome = pair_settings(*sides)
+    if isinstance(outcome, str):
+        return replace(cell, why_not=outcome)
+    return replace(cell, p=outcome.p, better=outcome.difference > 0, paired=outcome)
 
 
 def _numbers(setting: ComparedSetting, play: str, key: str) -> list[Number]:
@@ -86,39 +86,39 @@ def _numbers(setting: ComparedSetting, play: str, key: str) -> list[Number]:
 
 
 def _pool(numbers: Sequence[Number]) -> Number:
-    count = math.fsum(each.count for each in numbers)
-    return Number(value=math.fsum(each.value * each.count for each in numbers) / count, count=count)
+    count = math.fsum(number.count for number in numbers)
+    return Number(value=math.fsum(number.value * number.count for number in numbers) / count, count=count)
 
 
 def increases(settings: Sequence[ComparedSetting]) -> dict[str, dict[str, float]]:
     """By setting and group the average increase over the first setting, mean over seeds against its first seed."""
     first = settings[0].seeds[0]
-    found: dict[str, dict[str, float]] = {}
+    by_setting: dict[str, dict[str, float]] = {}
     for setting in settings[1:]:
         by_group: dict[str, list[float]] = {}
         for plays in setting.seeds:
             for group, average in averages(plays, first).items():
                 if average.increase is not None:
                     by_group.setdefault(group, []).append(average.increase)
-        found[setting.name] = {group: math.fsum(values) / len(values) for group, values in by_group.items()}
-    return found
+        by_setting[setting.name] = {group: math.fsum(values) / len(values) for group, values in by_group.items()}
+    return by_setting
 
 
 def correlations(settings: Sequence[ComparedSetting]) -> dict[str, Correlation]:
     """Over all evaluations, each a point: of each play its mean reward with its accuracy, where they are not the same;
     and the means of each two groups with one another. Those of three points and more."""
-    everyone = [plays for setting in settings for plays in setting.seeds]
+    all_plays = [plays for setting in settings for plays in setting.seeds]
     points: dict[str, list[tuple[float, float]]] = {}
-    for plays in everyone:
+    for plays in all_plays:
         for name, play in plays.items():
             reward, accuracy = play.numbers.get("mean_reward"), play.numbers.get("accuracy")
             if reward is not None and accuracy is not None:
                 points.setdefault(f"reward and accuracy of {name}", []).append((reward.value, accuracy.value))
         means = {group: average.mean for group, average in averages(plays).items()}
-        for one, other in combinations(sorted(means), 2):
-            points.setdefault(f"{one} and {other}", []).append((means[one], means[other]))
-    varied = {name: found for name, found in points.items() if len(found) > 2 and any(x != y for x, y in found)}
-    return {name: pearson([x for x, _ in found], [y for _, y in found]) for name, found in varied.items()}
+        for first, second in combinations(sorted(means), 2):
+            points.setdefault(f"{first} and {second}", []).append((means[first], means[second]))
+    varied = {name: pairs for name, pairs in points.items() if len(pairs) > 2 and any(x != y for x, y in pairs)}
+    return {name: pearson([x for x, _ in pairs], [y for _, y in pairs]) for name, pairs in varied.items()}
 
 
 NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper": "the z-test of two proportions"}
@@ -126,30 +126,30 @@ NAMES: Mapping[Test, str] = {"paired": "the test over the tasks of both", "paper
 
 def lines(settings: Sequence[ComparedSetting], alpha: float, test: Test) -> list[str]:
     """A table with a row for each setting; then what they say together."""
-    names, found, more = columns(settings), cells(settings, test), increases(settings)
+    names, by_setting, more = columns(settings), cells(settings, test), increases(settings)
     groups = list(dict.fromkeys(group for row in more.values() for group in row))
     head = ["", *names, *(f"{group} increase" for group in groups)]
     rows = [head]
     for setting in settings:
-        row = found[setting.name]
-        shown = [row[name].describe(alpha) if name in row else "-" for name in names]
+        row = by_setting[setting.name]
+        texts = [row[name].describe(alpha) if name in row else "-" for name in names]
         gains = more.get(setting.name, {})
-        rows.append([setting.name, *shown, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
+        rows.append([setting.name, *texts, *(f"{gains[group]:+.1%}" if group in gains else "-" for group in groups)])
     wide = [max(len(row[at]) for row in rows) for at in range(len(head))]
     table = ["  ".join(f"{word:<{wide[at]}}" for at, word in enumerate(row)).rstrip() for row in rows]
-    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}{_scope(found)}"]
-    tested = [line for setting in settings[1:] for line in _describe_tests(setting.name, found[setting.name])]
+    note = [f"+ and -: differs from {settings[0].name} by {NAMES[test]}, p < {alpha:g}{_scope(by_setting)}"]
+    tested = [line for setting in settings[1:] for line in _describe_tests(setting.name, by_setting[setting.name])]
     return [
         *table,
         *note,
         *tested,
-        *(_describe_correlation(name, each) for name, each in correlations(settings).items()),
+        *(_describe_correlation(name, correlation) for name, correlation in correlations(settings).items()),
     ]
 
 
-def _scope(found: Mapping[str, Mapping[str, Cell]]) -> str:
-    """What a sign says of: a single seed tells nothing of another one."""
-    scopes = {each.paired.holds_for for row in found.values() for each in row.values() if each.paired}
+def _scope(by_setting: Mapping[str, Mapping[str, Cell]]) -> str:
+    """What the signs + and - hold for: other tasks and, where both sides have several seeds, other training seeds."""
+    scopes = {cell.paired.holds_for for row in by_setting.values() for cell in row.values() if cell.paired}
     if not scopes:
         return ""
     if scopes == {"other tasks"}:
@@ -160,14 +160,14 @@ def _scope(found: Mapping[str, Mapping[str, Cell]]) -> str:
 
 def _describe_tests(name: str, row: Mapping[str, Cell]) -> list[str]:
     """What the table has no room for."""
-    found = [f"{name}, {play}: {each.paired.describe()}" for play, each in row.items() if each.paired]
-    found += [f"{name}, {play}: not tested: {each.why_not}" for play, each in row.items() if each.why_not]
+    notes = [f"{name}, {play}: {cell.paired.describe()}" for play, cell in row.items() if cell.paired]
+    notes += [f"{name}, {play}: not tested: {cell.why_not}" for play, cell in row.items() if cell.why_not]
     for key in ("other_way", "other_tasks"):
-        warnings = dict.fromkeys(text for each in row.values() if (text := getattr(each, key)))
+        warnings = dict.fromkeys(text for cell in row.values() if (text := getattr(cell, key)))
         for text in warnings:
-            of = ", ".join(play for play, each in row.items() if getattr(each, key) == text)
-            found.append(f"warning: {name} against the first, {of}: {text}")
-    return found
+            of = ", ".join(play for play, cell in row.items() if getattr(cell, key) == text)
+            notes.append(f"warning: {name} against the first, {of}: {text}")
+    return notes
 
 
 def _describe_correlation(name: str, found: Correlation) -> str:
@@ -175,13 +175,13 @@ def _describe_correlation(name: str, found: Correlation) -> str:
 
 
 def as_json(settings: Sequence[ComparedSetting], test: Test) -> dict[str, Any]:
-    found = cells(settings, test)
+    by_setting = cells(settings, test)
     return {
         "test": test,
-        "settings": {name: {play: asdict(cell) for play, cell in row.items()} for name, row in found.items()},
+        "settings": {name: {play: asdict(cell) for play, cell in row.items()} for name, row in by_setting.items()},
         "increases": increases(settings),
         "correlations": {
-            name: {key: value if math.isfinite(value) else None for key, value in asdict(each).items()}
-            for name, each in correlations(settings).items()
+            name: {key: value if math.isfinite(value) else None for key, value in asdict(correlation).items()}
+            for name, correlation in correlations(settings).items()
         },
     }

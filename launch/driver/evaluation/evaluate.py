@@ -50,14 +50,14 @@ class Evaluation:
 
     async def add_group(self, owed: PendingGroup, group: Group) -> None:
         """One at a time. Whoever cancels it leaves a group that is yet to come to the disk: `settled`."""
-        self.tokens += sum(each.num_sampled for each in group.trajectories)
-        self.discarded += sum(each.discarded_tokens for each in group.trajectories)
+        self.tokens += sum(trajectory.num_sampled for trajectory in group.trajectories)
+        self.discarded += sum(trajectory.discarded_tokens for trajectory in group.trajectories)
         self._adding = asyncio.ensure_future(asyncio.to_thread(self._add, owed, group))
         await asyncio.shield(self._adding)
 
     def _add(self, owed: PendingGroup, group: Group) -> None:
         self.writer(owed.play).add(group)
-        self._records[owed.play][owed.sequence] = [without_tokens(each) for each in records_of(group)]
+        self._records[owed.play][owed.sequence] = [without_tokens(record) for record in records_of(group)]
 
     async def settled(self) -> None:
         """Until no group is on its way to the disk. Raises what its writing did."""
@@ -83,22 +83,22 @@ class Evaluation:
             writer.discard()
 
     def results(self) -> dict[str, Result]:
-        found: dict[str, Result] = {}
+        results: dict[str, Result] = {}
         for name, play in self.plays.items():
             records = in_order(self._records[name])
             count = len(play.of.tasks) * play.samples * play.seeds
-            found[name] = result_of(records, play, planned=count)
-        return found
+            results[name] = result_of(records, play, planned=count)
+        return results
 
 
 def list_pending(plays: Mapping[str, Play], played: Mapping[str, Mapping[int, Any]]) -> list[PendingGroup]:
     """What has not been played. All sets advance together: one that ends early has about as much of each."""
-    found: list[PendingGroup] = []
+    pending: list[PendingGroup] = []
     for name, play in plays.items():
-        plan, done = play.plan(), played.get(name, {})
+        plan, records = play.plan(), played.get(name, {})
         tasks = enumerate(play.of.tasks)
-        found += [PendingGroup(name, sequence, task, plan) for sequence, task in tasks if sequence not in done]
-    return sorted(found, key=lambda each: each.sequence)
+        pending += [PendingGroup(name, sequence, task, plan) for sequence, task in tasks if sequence not in records]
+    return sorted(pending, key=lambda group: group.sequence)
 
 
 async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
@@ -109,82 +109,82 @@ async def evaluate(run: Run, stage: StageConfig, when: str) -> Values:
     """
     state, plays = run.state, plays_of(stage.config)
     files = run.dir.episodes
-    one = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays, files=files)
+    evaluation = Evaluation(stage=stage, when=when, step=state.step, version=state.version, plays=plays, files=files)
     run.progress.begin(f"evaluating {when}: {describe_plan(plays)}")
     run.progress.doing(f"evaluating {when}: groups played")
     waiting = list_pending(plays, {})
     done = 0
 
-    async def finished(each: PendingGroup, group: Group) -> None:
+    async def finished(owed: PendingGroup, group: Group) -> None:
         nonlocal done
-        await one.add_group(each, group)
+        await evaluation.add_group(owed, group)
         done += 1
         run.progress.count(done, len(waiting))
 
     at_once = evaluated_at_once(stage.config, recipes_played(plays))
     try:
         await run.sync.through(play_each(run.pool, waiting, at_once, finished))
-        return await settle(run, one, await candidate(run, one))
+        return await settle(run, evaluation, await candidate(run, evaluation))
     finally:
-        await one.close()
+        await evaluation.close()
 
 
-async def candidate(run: Run, one: Evaluation) -> Path | None:
+async def candidate(run: Run, evaluation: Evaluation) -> Path | None:
     """The checkpoint of these weights, set apart where the best one is asked for and there is one."""
-    if one.stage.config.checkpoint.best is None:
+    if evaluation.stage.config.checkpoint.best is None:
         return None
     if run.tasks.writing is not None:  # it may be the one
         await asyncio.wait({run.tasks.writing})
-    for aside in await asyncio.to_thread(best.forget_after, run.dir.path, one.step):
+    for aside in await asyncio.to_thread(best.forget_after, run.dir.path, evaluation.step):
         run.progress.say(f"the run went back: its best model of then is {aside.name}")
-    return await asyncio.to_thread(best.copy_best, run.dir.path, one.step)
+    return await asyncio.to_thread(best.copy_best, run.dir.path, evaluation.step)
 
 
-async def settle(run: Run, one: Evaluation, apart: Path | None) -> Values:
+async def settle(run: Run, evaluation: Evaluation, apart: Path | None) -> Values:
     """Into files, tracker, state and terminal. Returns the measure of each play that has one."""
-    stage, state = one.stage, run.state
-    await one.settled()
-    results = await asyncio.to_thread(one.results)
-    seconds = time.monotonic() - one.started
-    versions = [version for each in results.values() for version in each.versions]
-    newest = max(versions, default=one.version)
-    for name, each in results.items():
-        digest = await asyncio.to_thread(one.writer(name).finish)
-        run.journal.seal(f"trajectories/{one.file(name)}", digest)
-        run.tracker.log_evaluation(one.step, name, each.row())
-        run.gauges.set_held_out(name, each.row())
-    numbers = {f"{name}/{key}": number for name, each in results.items() for key, number in each.row().items()}
-    measures = {each.measure for each in results.values()}
+    stage, state, when = evaluation.stage, run.state, evaluation.when
+    await evaluation.settled()
+    results = await asyncio.to_thread(evaluation.results)
+    seconds = time.monotonic() - evaluation.started
+    versions = [version for result in results.values() for version in result.versions]
+    newest = max(versions, default=evaluation.version)
+    for name, play_result in results.items():
+        digest = await asyncio.to_thread(evaluation.writer(name).finish)
+        run.journal.seal(f"trajectories/{evaluation.file(name)}", digest)
+        run.tracker.log_evaluation(evaluation.step, name, play_result.row())
+        run.gauges.set_held_out(name, play_result.row())
+    numbers = {f"{name}/{key}": number for name, result in results.items() for key, number in result.row().items()}
+    measures = {result.measure for result in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"
-    at = f"at step {one.step}" if one.when == "during" else f"in stage {stage.name}" if one.when == "eval" else one.when
-    mixed = f"; weights of versions {one.version} to {newest}" if newest > one.version else ""
-    together = of_several(one.plays, {name: each.played for name, each in results.items()})[0]
+    at = f"at step {evaluation.step}" if when == "during" else f"in stage {stage.name}" if when == "eval" else when
+    mixed = f"; weights of versions {evaluation.version} to {newest}" if newest > evaluation.version else ""
+    together = of_several(evaluation.plays, {name: result.played for name, result in results.items()})[0]
     run.note("evaluation", f"held-out {measure} {at}: {'; '.join([describe_results(results), *together])}{mixed}")
-    run.spend(one.tokens, one.discarded)
+    run.spend(evaluation.tokens, evaluation.discarded)
     # What the run began with stays its first number, whatever later stages begin with.
-    if one.when == "after" or (one.when == "before" and "before" not in state.eval_measure):
-        state.eval_measure[one.when] = measure
-        state.eval_episodes[one.when] = {name: each.episodes for name, each in results.items()}
-        state.eval_failures[one.when] = {name: each.failures for name, each in results.items()}
-    place = {"step": one.step, "stage": stage.name, "when": one.when}
-    account = {"seconds": round(seconds, 3), "version": one.version, "newest_version": newest}
-    digests = {name: play.digest() for name, play in one.plays.items()}
+    if evaluation.when == "after" or (evaluation.when == "before" and "before" not in state.eval_measure):
+        state.eval_measure[evaluation.when] = measure
+        state.eval_episodes[evaluation.when] = {name: result.episodes for name, result in results.items()}
+        state.eval_failures[evaluation.when] = {name: result.failures for name, result in results.items()}
+    place = {"step": evaluation.step, "stage": stage.name, "when": evaluation.when}
+    account = {"seconds": round(seconds, 3), "version": evaluation.version, "newest_version": newest}
+    digests = {name: play.digest() for name, play in evaluation.plays.items()}
     row = place | account | numbers | {"prompts": digests}
-    run.journal.seal(evaluation_line(stage.name, one.when, one.step), run.dir.save_evaluation(row))
+    run.journal.seal(evaluation_line(stage.name, evaluation.when, evaluation.step), run.dir.save_evaluation(row))
     lines, stages = run.dir.evaluations(), run.config.stages
-    for finding in [*fallen(lines, stages), *cut_off(lines, stages)] if one.when == "during" else ():
+    for finding in [*fallen(lines, stages), *cut_off(lines, stages)] if evaluation.when == "during" else ():
         run.note("health", f"health: {finding.describe()}")
-        run.journal.note(stage.name, one.step, finding.says)
-    written = report(place | account, one.plays, results)
-    name = evaluation_name(stage.name, one.when, one.step)
+        run.journal.note(stage.name, evaluation.step, finding.says)
+    written = report(place | account, evaluation.plays, results)
+    name = evaluation_name(stage.name, evaluation.when, evaluation.step)
     run.journal.seal(f"evaluations/{name}", await asyncio.to_thread(run.dir.save_result, name, written))
     if apart is not None:
-        _keep_best(run, one, results, apart)
-    return {name: round(each.value, 4) for name, each in results.items() if each.value is not None}
+        _keep_best(run, evaluation, results, apart)
+    return {name: round(result.value, 4) for name, result in results.items() if result.value is not None}
 
 
-def _keep_best(run: Run, one: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
-    number = one.stage.config.checkpoint.best or ""
+def _keep_best(run: Run, evaluation: Evaluation, results: Mapping[str, Result], apart: Path) -> None:
+    number = evaluation.stage.config.checkpoint.best or ""
     play, _, name = number.rpartition("/")
     result = results.get(play)
     metric = None if result is None or result.partial else result.metrics.get(name)
@@ -192,13 +192,13 @@ def _keep_best(run: Run, one: Evaluation, results: Mapping[str, Result], apart: 
         run.progress.say(f"checkpoint.best={number}: this evaluation has no such number, or is partial")
         best.drop(apart)
     elif best.offer(run.dir.path, apart, number, metric.value):
-        run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {one.step}")
+        run.progress.say(f"the best model so far, by {number}={metric.value:.4f}, is that of step {evaluation.step}")
 
 
 def prompts_of(stage: StageConfig) -> str:
     """The same for evaluations that play the same prompts in the same way."""
-    whole = "".join(f"{name}{play.digest()}" for name, play in plays_of(stage.config).items())
-    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+    digests = "".join(f"{name}{play.digest()}" for name, play in plays_of(stage.config).items())
+    return hashlib.blake2b(digests.encode(), digest_size=8).hexdigest()
 
 
 def owes_before(run: Run, stage: StageConfig) -> bool:

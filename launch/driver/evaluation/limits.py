@@ -30,10 +30,10 @@ def long_phases(recipe: RecipeConfig) -> dict[str, float]:
     The first groups take as long as the longest episode, and those that were begun with them too; and where weights are
     held back for an evaluation, their publication takes as long as that may.
     """
-    found = {f"{FIRST}wait_rollout": longest_attempt_s(recipe) * (1 + recipe.loop.max_policy_lag)}
+    seconds = {f"{FIRST}wait_rollout": longest_attempt_s(recipe) * (1 + recipe.loop.max_policy_lag)}
     if recipe.eval.every and recipe.eval.hold_weights:
-        found["publish_previous"] = limit_of(recipe, plays_of(recipe)).value
-    return found
+        seconds["publish_previous"] = limit_of(recipe, plays_of(recipe)).value
+    return seconds
 
 
 def check_limit(where: str, recipe: RecipeConfig) -> None:

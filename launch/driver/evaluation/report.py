@@ -39,17 +39,17 @@ USE = ("tokens", "response_tokens", "turns", "truncated", "reply_tokens")  # of 
 RIGHT = 1 - 1e-9  # of a task: every step right, every constraint satisfied
 
 
-def report(about: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:
+def report(header: Mapping[str, Any], plays: Mapping[str, Play], results: Mapping[str, Result]) -> dict[str, Any]:
     """By key, for JSON. `accuracy`, `mean_reward`, `episodes`, `failures` and `ends` are by play."""
-    measures = {each.measure for each in results.values()}
-    found: dict[str, Any] = dict(about) | {"measure": measures.pop() if len(measures) == 1 else None}
+    measures = {result.measure for result in results.values()}
+    content: dict[str, Any] = dict(header) | {"measure": measures.pop() if len(measures) == 1 else None}
     for key in ("accuracy", "mean_reward"):
-        numbers = {name: each.metrics[key].value if key in each.metrics else None for name, each in results.items()}
-        if any(each.key == key or numbers[name] is not None for name, each in results.items()):
-            found[key] = numbers
+        means = {name: result.metrics[key].value if key in result.metrics else None for name, result in results.items()}
+        if any(result.key == key or means[name] is not None for name, result in results.items()):
+            content[key] = means
     for key in ("episodes", "failures", "ends"):
-        found[key] = {name: getattr(each, key) for name, each in results.items()}
-    return found | {"plays": {name: _play(plays[name], each) for name, each in results.items()}}
+        content[key] = {name: getattr(result, key) for name, result in results.items()}
+    return content | {"plays": {name: _play(plays[name], result) for name, result in results.items()}}
 
 
 def of_several(
@@ -59,31 +59,31 @@ def of_several(
     steps: dict[str, Steps] = {}
     for name, play in plays.items():
         of = f"{play.of.steps_of}/{play.name}"
-        found = steps_of(of, ours[name], ours[of], play.of.parents) if of in ours else None
-        steps |= {name: found} if found is not None else {}
+        step_counts = steps_of(of, ours[name], ours[of], play.of.parents) if of in ours else None
+        steps |= {name: step_counts} if step_counts is not None else {}
     groups = averages(ours, earlier)
-    lines = [f"{name}: {each.describe()}" for name, each in steps.items()]
-    lines += [f"{name}  {each.describe()}" for name, each in groups.items()]
+    lines = [f"{name}: {counts.describe()}" for name, counts in steps.items()]
+    lines += [f"{name}  {average.describe()}" for name, average in groups.items()]
     values: dict[str, Mapping[str, Any]] = {"steps": steps, "groups": groups}
-    return lines, {key: {name: asdict(each) for name, each in found.items()} for key, found in values.items() if found}
+    return lines, {key: {name: asdict(row) for name, row in rows.items()} for key, rows in values.items() if rows}
 
 
 def _play(play: Play, result: Result) -> dict[str, Any]:
     sampling = {"samples": play.samples, "seeds": play.seeds, "temperature": play.temperature, "group": play.of.group}
-    found = {"prompts": play.digest(), "way": play.way(), "measure": result.measure, "partial": result.partial}
+    summary = {"prompts": play.digest(), "way": play.way(), "measure": result.measure, "partial": result.partial}
     values = asdict(result)
-    return found | sampling | {key: values[key] for key in MORE} | {"paper": papers_of(play)}
+    return summary | sampling | {key: values[key] for key in MORE} | {"paper": papers_of(play)}
 
 
 def papers_of(play: Play) -> dict[str, float]:
     """The paper's figures that speak of this play: all that name none, and those that name it."""
-    found = {key: value for key, value in play.of.paper.items() if "/" not in key}
+    figures = {key: value for key, value in play.of.paper.items() if "/" not in key}
     mark = f"{play.name}/"
-    return found | {key.removeprefix(mark): value for key, value in play.of.paper.items() if key.startswith(mark)}
+    return figures | {key.removeprefix(mark): value for key, value in play.of.paper.items() if key.startswith(mark)}
 
 
-def write(path: Path, found: Mapping[str, Any]) -> None:
-    replace_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    replace_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def describe_plan(plays: Mapping[str, Play]) -> str:
@@ -99,49 +99,49 @@ def describe_plan(plays: Mapping[str, Play]) -> str:
 
 def describe_results(results: Mapping[str, Result]) -> str:
     """In one line: "greedy 0.375, sampled 0.410; greedy: 16 of 24 graded, 8 failed; the first: ..." """
-    numbers = (f"{name} {'none' if each.value is None else f'{each.value:.3f}'}" for name, each in results.items())
-    parts = [", ".join(numbers)]
-    for name, each in results.items():
-        if each.by_value:
+    means = (f"{name} {'none' if play.value is None else f'{play.value:.3f}'}" for name, play in results.items())
+    parts = [", ".join(means)]
+    for name, result in results.items():
+        if result.by_value:
             by = ", ".join(
-                f"{value}: {m.value:.3f} of {each.episodes_by_value[value]}" for value, m in each.by_value.items()
+                f"{value}: {m.value:.3f} of {result.episodes_by_value[value]}" for value, m in result.by_value.items()
             )
-            parts.append(f"{name} by {each.by}  {by}")
-        if each.partial:
-            parts.append(f"{name}: partial, {_partial(each)}")
-        if each.failed:
-            graded = each.episodes - each.failures
-            too_many = each.failures > each.limit * each.episodes
-            over = f", above loop.max_failed_share={each.limit:g}" if too_many else ""
-            parts.append(f"{name}: {graded} of {each.episodes} graded, {each.failures} failed{over}")
-    failed = [failure for each in results.values() for failure in each.failed]
+            parts.append(f"{name} by {result.by}  {by}")
+        if result.partial:
+            parts.append(f"{name}: partial, {_partial(result)}")
+        if result.failed:
+            graded = result.episodes - result.failures
+            too_many = result.failures > result.limit * result.episodes
+            over = f", above loop.max_failed_share={result.limit:g}" if too_many else ""
+            parts.append(f"{name}: {graded} of {result.episodes} graded, {result.failures} failed{over}")
+    failed = [failure for play in results.values() for failure in play.failed]
     return "; ".join([*parts, first_of(failed)] if failed else parts)
 
 
-def _partial(each: Result) -> str:
-    text = f"{each.episodes} of {each.planned} episodes"
-    metric = each.metrics.get(each.key)
+def _partial(result: Result) -> str:
+    text = f"{result.episodes} of {result.planned} episodes"
+    metric = result.metrics.get(result.key)
     if metric is None:
         return text
     text += f", {metric.low:.3f} to {metric.high:.3f}"
-    low, high = each.bounds
-    return text + (f", with the rest {low:.3f} to {high:.3f}" if each.measure == "accuracy" else "")
+    low, high = result.bounds
+    return text + (f", with the rest {low:.3f} to {high:.3f}" if result.measure == "accuracy" else "")
 
 
 def table(results: Mapping[str, Result]) -> list[str]:
     """One line for each play."""
-    measures = {each.measure for each in results.values()}
+    measures = {play.measure for play in results.values()}
     measure = measures.pop() if len(measures) == 1 else "result"
-    names = [*results, *(f"  {each.by} {value}" for each in results.values() for value in each.by_value)]
+    names = [*results, *(f"  {play.by} {value}" for play in results.values() for value in play.by_value)]
     wide = max(10, *(len(name) + 2 for name in names))
     lines = [f"{'':<{wide}}{measure:>12}{'95 % interval':>18}{'episodes':>10}{'failures':>10}   how they ended"]
-    for name, each in results.items():
-        ends = ", ".join(f"{end} {count}" for end, count in sorted(each.ends.items()))
-        metric = each.metrics.get(each.key)
-        shown, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
-        lines.append(f"{name:<{wide}}{shown:>12}{within:>18}{each.episodes:>10}{each.failures:>10}   {ends}")
-        for value, metric in each.by_value.items():
-            label, within, count = f"  {each.by} {value}", _interval(metric), each.episodes_by_value[value]
+    for name, result in results.items():
+        ends = ", ".join(f"{end} {count}" for end, count in sorted(result.ends.items()))
+        metric = result.metrics.get(result.key)
+        number, within = ("-", "") if metric is None else (f"{metric.value:.3f}", _interval(metric))
+        lines.append(f"{name:<{wide}}{number:>12}{within:>18}{result.episodes:>10}{result.failures:>10}   {ends}")
+        for value, metric in result.by_value.items():
+            label, within, count = f"  {result.by} {value}", _interval(metric), result.episodes_by_value[value]
             lines.append(f"{label:<{wide}}{metric.value:>12.3f}{within:>18}{count:>10}")
     return lines
 
@@ -149,29 +149,29 @@ def table(results: Mapping[str, Result]) -> list[str]:
 def metric_lines(results: Mapping[str, Result], papers: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Every other number of each play, next to the paper's; then accuracy by the model's messages."""
     lines: list[str] = []
-    for name, each in results.items():
+    for name, result in results.items():
         paper = papers.get(name, {})
-        for key, metric in each.metrics.items():
+        for key, metric in result.metrics.items():
             theirs = f"   paper {paper[key]:.3f}" if key in paper else ""
-            shown = key == each.key and metric.spread is None  # in the table
-            if (shown or key.startswith("part/")) and not theirs:
+            in_table = key == result.key and metric.spread is None
+            if (in_table or key.startswith("part/")) and not theirs:
                 continue  # the JSON has all of them
             spread = f"   +- {metric.spread:.3f} over seeds" if metric.spread is not None else ""
             number = f"{metric.value:.1f}" if key in USE and key != "truncated" else f"{metric.value:.3f}"
             lines.append(f"{name}  {key:<20}{number:>9}{_interval(metric):>18}{spread}{theirs}")
-        absent = [key for key in paper if key not in each.metrics]
+        absent = [key for key in paper if key not in result.metrics]
         lines += [f"{name}  {key:<20}{'-':>9}{'':>18}   paper {paper[key]:.3f}" for key in absent]
-        if len(each.by_turns) > 1:
-            by = ", ".join(f"{n}: {m.value:.3f} of {each.episodes_by_turns[n]}" for n, m in each.by_turns.items())
-            lines.append(f"{name}  {each.measure} by messages of the model  {by}")
+        if len(result.by_turns) > 1:
+            by = ", ".join(f"{n}: {m.value:.3f} of {result.episodes_by_turns[n]}" for n, m in result.by_turns.items())
+            lines.append(f"{name}  {result.measure} by messages of the model  {by}")
     return lines
 
 
 def failure_lines(results: Mapping[str, Result]) -> list[str]:
     """How many episodes of each play failed, and why the first of them did."""
-    failed = {name: each for name, each in results.items() if each.failed}
+    failed = {name: play for name, play in results.items() if play.failed}
     return [
-        f"{name}: {each.failures} of {each.episodes} failed; {first_of(each.failed)}" for name, each in failed.items()
+        f"{name}: {play.failures} of {play.episodes} failed; {first_of(play.failed)}" for name, play in failed.items()
     ]
 
 
@@ -202,14 +202,14 @@ def averages(ours: Mapping[str, EvalResult], theirs: Mapping[str, EvalResult] | 
 
 
 def _average(plays: list[str], ours: Mapping[str, EvalResult], theirs: Mapping[str, EvalResult]) -> Average:
-    found = {name: number for name in plays if (number := ours[name].number) is not None}
-    pairs = [(found[name], theirs[name].numbers.get(ours[name].key)) for name in found if name in theirs]
+    numbers = {name: number for name in plays if (number := ours[name].number) is not None}
+    pairs = [(numbers[name], theirs[name].numbers.get(ours[name].key)) for name in numbers if name in theirs]
     ratios = [mine.value / other.value - 1 for mine, other in pairs if other is not None and other.value > 0]
-    whole = bool(ratios) and len(ratios) == len(found)
+    complete = bool(ratios) and len(ratios) == len(numbers)
     return Average(
-        sets=len(found),
-        mean=math.fsum(number.value for number in found.values()) / len(found),
-        increase=math.fsum(ratios) / len(ratios) if whole else None,
+        sets=len(numbers),
+        mean=math.fsum(number.value for number in numbers.values()) / len(numbers),
+        increase=math.fsum(ratios) / len(ratios) if complete else None,
     )
 
 
@@ -239,19 +239,19 @@ def steps_of(name: str, single: EvalResult, whole: EvalResult, parents: Mapping[
     by_parent: dict[str, list[float]] = defaultdict(list)
     for task, value in single.tasks.items():
         by_parent[parents[task]].append(value)
-    found = [
+    outcomes = [
         (min(values) >= RIGHT, whole.tasks[parent] >= RIGHT)
         for parent, values in by_parent.items()
         if parent in whole.tasks
     ]
-    if not found or single.number is None or whole.number is None:
+    if not outcomes or single.number is None or whole.number is None:
         return None
     return Steps(
         of=name,
-        both=found.count((True, True)),
-        steps_alone=found.count((True, False)),
-        task_alone=found.count((False, True)),
-        neither=found.count((False, False)),
+        both=outcomes.count((True, True)),
+        steps_alone=outcomes.count((True, False)),
+        task_alone=outcomes.count((False, True)),
+        neither=outcomes.count((False, False)),
         single=single.number.value,
         whole=whole.number.value,
         p=differ(single.number, whole.number)[1] if single.is_share and whole.is_share else None,

@@ -84,7 +84,7 @@ class Result:
     @property
     def played(self) -> EvalResult:
         """What of it is compared with other evaluations."""
-        numbers = {name: Number(value=each.value, count=each.count) for name, each in self.metrics.items()}
+        numbers = {name: Number(value=metric.value, count=metric.count) for name, metric in self.metrics.items()}
         return EvalResult(
             measure=self.measure,
             numbers=numbers,
@@ -102,10 +102,10 @@ class Result:
 
     def row(self) -> dict[str, float]:
         """For evaluations.jsonl and the tracker."""
-        row = {name: each.value for name, each in self.metrics.items()}
+        row = {name: metric.value for name, metric in self.metrics.items()}
         if self.key in self.metrics:
             row |= {f"{self.key}_low": self.metrics[self.key].low, f"{self.key}_high": self.metrics[self.key].high}
-        row |= {f"{self.key}_by_{self.by}/{value}": each.value for value, each in self.by_value.items()}
+        row |= {f"{self.key}_by_{self.by}/{value}": metric.value for value, metric in self.by_value.items()}
         row |= {"episodes": self.episodes, "failures": self.failures}
         return row | ({"planned": self.planned} if self.partial else {})
 
@@ -113,22 +113,22 @@ class Result:
 def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | None = None) -> Result:
     """Of the episodes of one play. planned: how many there were to be; None: these."""
     reward, limit = play.of.recipe.reward, play.of.recipe.loop.max_failed_share
-    graded = [each for each in records if each.reward is not None]
-    failed = [each.failure for each in records if each.failure is not None]
+    graded = [record for record in records if record.reward is not None]
+    failed = [record.failure for record in records if record.failure is not None]
     sound = bool(graded) and len(failed) <= limit * len(records)
     rows = _numbers(graded, reward) if sound else []
     measure = measure_of(reward)
     key = "accuracy" if measure == "accuracy" else "mean_reward"
-    turns = [len(_assistant_texts(each)) for each in graded] if sound else []
+    turns = [len(_assistant_texts(record)) for record in graded] if sound else []
     by = play.of.recipe.eval.by
-    values = [play.of.values[str(each.task["task_id"])] for each in graded] if sound and by is not None else []
+    values = [play.of.values[str(record.task["task_id"])] for record in graded] if sound and by is not None else []
     by_turns, by_value = _places(turns), _places(values, by_number)
 
     def measured(places: Sequence[int]) -> Metric:
         return _metric([graded[at] for at in places], [rows[at][key] for at in places], share=key == "accuracy")
 
-    longest = max(turns, default=0)
-    answered = [n if each.end is EpisodeEnd.ANSWERED else longest + 1 for n, each in zip(turns, graded, strict=False)]
+    most = max(turns, default=0)
+    answered = [n if record.end is EpisodeEnd.ANSWERED else most + 1 for n, record in zip(turns, graded, strict=False)]
     return Result(
         measure=measure,
         metrics=_metrics(graded, rows, play, key) if sound else {},
@@ -136,51 +136,51 @@ def result_of(records: Sequence[TrajectoryRecord], play: Play, planned: int | No
         episodes=len(records),
         failed=failed,
         limit=limit,
-        ends=dict(Counter(str(each.end) for each in records)),
-        tokens=sum(each.num_tokens or 0 for each in records),
+        ends=dict(Counter(str(record.end) for record in records)),
+        tokens=sum(record.num_tokens or 0 for record in records),
         by_turns={n: measured(places) for n, places in by_turns.items()},
         episodes_by_turns={n: len(places) for n, places in by_turns.items()},
         by=by,
         by_value={value: measured(places) for value, places in by_value.items()},
         episodes_by_value={value: len(places) for value, places in by_value.items()},
-        answered_by={n: sum(each <= n for each in answered) / len(answered) for n in range(1, longest + 1)},
+        answered_by={n: sum(turn <= n for turn in answered) / len(answered) for n in range(1, most + 1)},
         versions=_versions(records),
         tasks={name: math.fsum(values) / len(values) for name, values in _by_task(graded, rows, key).items()},
-        contents={str(each.task["task_id"]): content_of(task_of(each.task)) for each in graded} if sound else {},
+        contents={str(record.task["task_id"]): content_of(task_of(record.task)) for record in graded} if sound else {},
         group=play.of.group,
     )
 
 
 def _places(values: Sequence[V], order: Callable[[V], Any] | None = None) -> dict[V, list[int]]:
-    """Where each of the values stands."""
-    return {value: [at for at, each in enumerate(values) if each == value] for value in sorted(set(values), key=order)}
+    """The indices of each distinct value."""
+    return {value: [at for at, v in enumerate(values) if v == value] for value in sorted(set(values), key=order)}
 
 
 def _numbers(graded: Sequence[TrajectoryRecord], config: Any) -> list[Numbers]:
     """Of each episode. What the environment counted in some of them, the others have 0 of."""
     reward, right = make_reward(config), measure_of(config) == "accuracy"
-    counted = sorted({name for each in graded for name in each.metrics})
-    found: list[Numbers] = []
-    for each in graded:
-        whole = Reward(value=each.reward or 0.0, parts=each.parts)
-        numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, whole)))} if right else {}
-        numbers["mean_reward"] = Mean(whole.value)
-        numbers |= _measure(reward, each)
-        numbers |= {f"part/{name}": Mean(value) for name, value in each.parts.items()}
-        tokens = float(each.num_tokens or 0)
-        numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + each.metrics.get(REPLIES, 0.0))}
-        numbers |= {"turns": Mean(float(len(_assistant_texts(each)))), "truncated": Mean(float(each.truncated))}
-        found.append(numbers | {name: Mean(each.metrics.get(name, 0.0)) for name in counted})
-    return found
+    counted = sorted({name for episode in graded for name in episode.metrics})
+    rows: list[Numbers] = []
+    for record in graded:
+        outcome = Reward(value=record.reward or 0.0, parts=record.parts)
+        numbers: Numbers = {"accuracy": Mean(float(counts_as_solved(config, outcome)))} if right else {}
+        numbers["mean_reward"] = Mean(outcome.value)
+        numbers |= _measure(reward, record)
+        numbers |= {f"part/{name}": Mean(value) for name, value in record.parts.items()}
+        tokens = float(record.num_tokens or 0)
+        numbers |= {"tokens": Mean(tokens), "response_tokens": Mean(tokens + record.metrics.get(REPLIES, 0.0))}
+        numbers |= {"turns": Mean(float(len(_assistant_texts(record)))), "truncated": Mean(float(record.truncated))}
+        rows.append(numbers | {name: Mean(record.metrics.get(name, 0.0)) for name in counted})
+    return rows
 
 
-def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
+def _measure(reward: Any, record: TrajectoryRecord) -> Numbers:
     transcript = Transcript(
-        task=task_of(each.task),
-        messages=each.messages,
-        truncated=each.truncated,
-        correct=each.correct,
-        judgements=each.judgements or None,
+        task=task_of(record.task),
+        messages=record.messages,
+        truncated=record.truncated,
+        correct=record.correct,
+        judgements=record.judgements or None,
     )
     try:
         return measures(reward, transcript)
@@ -190,17 +190,17 @@ def _measure(reward: Any, each: TrajectoryRecord) -> Numbers:
 
 def _metrics(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], play: Play, key: str) -> dict[str, Metric]:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    counted = {name for each in graded for name in each.metrics}
-    found: dict[str, Metric] = {}
+    counted = {name for record in graded for name in record.metrics}
+    metrics: dict[str, Metric] = {}
     for name in names:
-        having = [(each, row[name]) for each, row in zip(graded, rows, strict=True) if name in row]
-        episodes, numbers = [each for each, _ in having], [number for _, number in having]
+        having = [(record, row[name]) for record, row in zip(graded, rows, strict=True) if name in row]
+        episodes, numbers = [record for record, _ in having], [number for _, number in having]
         share = name not in counted | UNBOUNDED and not name.startswith("part/")
-        found[name] = _metric(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
+        metrics[name] = _metric(episodes, numbers, share=share, samples=play.samples, seeds=play.seeds)
     if key == "accuracy" and play.samples * play.seeds > 1:
-        found |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
-        found[f"mean@{play.samples * play.seeds}"] = found["accuracy"]
-    return found
+        metrics |= _passes(_by_task(graded, rows, key).values(), play.samples * play.seeds)
+        metrics[f"mean@{play.samples * play.seeds}"] = metrics["accuracy"]
+    return metrics
 
 
 def _metric(
@@ -209,8 +209,8 @@ def _metric(
     """Pooled over all; the interval over tasks; the spread over seeds. share: each lies within 0 and 1."""
     totals: dict[int, Mean] = {}
     by_seed: dict[int, Mean] = {}
-    for each, number in zip(episodes, numbers, strict=True):
-        for key, sums in ((each.sequence, totals), (each.sibling // samples, by_seed)):
+    for episode, number in zip(episodes, numbers, strict=True):
+        for key, sums in ((episode.sequence, totals), (episode.sibling // samples, by_seed)):
             sums[key] = sums[key].merge(number) if key in sums else number
     values, weights = [mean.total for mean in totals.values()], [mean.weight for mean in totals.values()]
     interval = share_interval if share else bootstrap_interval
@@ -223,32 +223,32 @@ def _metric(
 def _passes(by_task: Iterable[Sequence[float]], most: int) -> dict[str, Metric]:
     """pass@1, 2, 4 ... and of all samples; a task of which fewer were graded is in no pass@k that needs more."""
     tasks = [(len(values), int(math.fsum(values))) for values in by_task]
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for k in sorted({2**power for power in range(most.bit_length()) if 2**power <= most} | {most}):
         values = [pass_at_k(samples, right, k) for samples, right in tasks if samples >= k]
         if values:
             low, high = share_interval(values, resamples=RESAMPLES)
             mean = math.fsum(values) / len(values)
-            found[f"pass@{k}"] = Metric(value=mean, low=low, high=high, count=len(values))
-    return found
+            metrics[f"pass@{k}"] = Metric(value=mean, low=low, high=high, count=len(values))
+    return metrics
 
 
 def _by_task(graded: Sequence[TrajectoryRecord], rows: Sequence[Numbers], key: str) -> dict[str, list[float]]:
     """The measure of each sample, by task."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for each, row in zip(graded, rows, strict=False):  # no rows where there are no numbers
-        found[str(each.task["task_id"])].append(row[key].value)
-    return found
+    by_task: dict[str, list[float]] = defaultdict(list)
+    for record, row in zip(graded, rows, strict=False):  # no rows where there are no numbers
+        by_task[str(record.task["task_id"])].append(row[key].value)
+    return by_task
 
 
-def _assistant_texts(each: TrajectoryRecord) -> list[str]:
-    return [message.content for message in each.messages if message.role == "assistant"]
+def _assistant_texts(record: TrajectoryRecord) -> list[str]:
+    return [message.content for message in record.messages if message.role == "assistant"]
 
 
 def _versions(records: Sequence[TrajectoryRecord]) -> dict[int, int]:
-    found: Counter[int] = Counter()
-    for each in records:
-        for turn in each.weight_versions:
+    tokens: Counter[int] = Counter()
+    for record in records:
+        for turn in record.weight_versions:
             for version, start, end in turn:
-                found[version] += end - start
-    return dict(sorted(found.items()))
+                tokens[version] += end - start
+    return dict(sorted(tokens.items()))

@@ -91,19 +91,19 @@ class TaskSet:
 
     def _draw(self) -> tuple[Sequence[Task], Mapping[str, str]]:
         config, world = self.recipe.eval, make_world(self.recipe.env)
-        found = world.tasks(self.split)
+        split = world.tasks(self.split)
         if self.drawn:
-            found = sorted(found, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
-        tasks = found[: config.tasks]
+            split = sorted(split, key=lambda task: (derive(config.seed, task.task_id, task.question), task.task_id))
+        tasks = split[: config.tasks]
         return tasks, values_by_field(tasks, config.by, world) if config.by is not None else {}
 
     def plays(self) -> dict[str, Play]:
         """By what their numbers are called: "greedy", or "hotpotqa/greedy"."""
         config, before = self.recipe.eval, f"{self.name}/" if self.name else ""
-        found = [Play(self, "greedy", 1, 1, 0.0)] if config.greedy else []
+        plays = [Play(self, "greedy", 1, 1, 0.0)] if config.greedy else []
         if config.samples:
-            found.append(Play(self, "sampled", config.samples, config.seeds, config.temperature))
-        return {f"{before}{each.name}": each for each in found}
+            plays.append(Play(self, "sampled", config.samples, config.seeds, config.temperature))
+        return {f"{before}{play.name}": play for play in plays}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +136,17 @@ class Play:
         keys = ("temperature", "top_p", "max_turn_tokens", "max_response_tokens")
         limits = {f"eval.{key}": getattr(plan, key) for key in keys}
         parts = {key: value for key, value in self._parts().items() if key not in DRAWN}
-        found: dict[str, Any] = limits | {"engine.max_model_len": plan.max_context} | parts
-        return cast(dict[str, Any], json.loads(json.dumps(found, default=str)))
+        way: dict[str, Any] = limits | {"engine.max_model_len": plan.max_context} | parts
+        return cast(dict[str, Any], json.loads(json.dumps(way, default=str)))
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for two evaluations to have played the same prompts in the same way: the way, and what
         was drawn."""
         recipe, config = self.of.recipe, self.of.recipe.eval
-        drawn = {key: value for key, value in self._parts().items() if key in DRAWN and key not in FILES}
-        drawn |= {"seed": recipe.seed, "split": self.of.split, "drawn": self.of.drawn}
-        drawn |= {f"eval.{key}": getattr(config, key) for key in ("tasks", "seed")}
-        return self.way() | drawn | {"eval.samples": self.samples, "eval.seeds": self.seeds} | {ASK: self.of.contents}
+        draw = {key: value for key, value in self._parts().items() if key in DRAWN and key not in FILES}
+        draw |= {"seed": recipe.seed, "split": self.of.split, "drawn": self.of.drawn}
+        draw |= {f"eval.{key}": getattr(config, key) for key in ("tasks", "seed")}
+        return self.way() | draw | {"eval.samples": self.samples, "eval.seeds": self.seeds} | {ASK: self.of.contents}
 
     def _parts(self) -> dict[str, Any]:
         return identity_of("env", self.of.recipe.env) | identity_of("reward", self.of.recipe.reward)
@@ -162,16 +162,16 @@ def values_by_field(tasks: Sequence[Task], field: str, world: World) -> dict[str
 
     Raises BadInput for a field that no task has, and for one with more than `MOST_VALUES` values.
     """
-    found = {task.task_id: _value(task, field, world) for task in tasks}
-    if tasks and all(value == WITHOUT for value in found.values()):
-        known = [LEVEL, *tasks[0].record]
-        raise BadInput(f"no task has this field{nearest(field, known)}", key="eval.by", found=field)
-    different = set(found.values())
+    values = {task.task_id: _value(task, field, world) for task in tasks}
+    if tasks and all(value == WITHOUT for value in values.values()):
+        field_names = [LEVEL, *tasks[0].record]
+        raise BadInput(f"no task has this field{nearest(field, field_names)}", key="eval.by", found=field)
+    different = set(values.values())
     if len(different) > MOST_VALUES:
         raise BadInput(
             f"{len(different)} values", key="eval.by", found=field, expected=f"a field with at most {MOST_VALUES}"
         )
-    return found
+    return values
 
 
 def _value(task: Task, field: str, world: World) -> str:
@@ -187,14 +187,14 @@ def sets_of(recipe: RecipeConfig) -> tuple[TaskSet, ...]:
     config = recipe.eval
     if not config.sets:
         paper = {} if recipe.envs else _figures(config.paper)
-        parts = recipe.by_env.items()
-        return tuple(TaskSet(name=name, recipe=one, split="held_out", drawn=False, paper=paper) for name, one in parts)
-    return tuple(_make_set(name, each, recipe) for name, each in config.sets.items())
+        envs = recipe.by_env.items()
+        return tuple(TaskSet(name=name, recipe=part, split="held_out", drawn=False, paper=paper) for name, part in envs)
+    return tuple(_make_set(name, spec, recipe) for name, spec in config.sets.items())
 
 
 def plays_of(recipe: RecipeConfig) -> dict[str, Play]:
     """Of all sets of a recipe."""
-    return {name: play for each in sets_of(recipe) for name, play in each.plays().items()}
+    return {name: play for task_set in sets_of(recipe) for name, play in task_set.plays().items()}
 
 
 def recipes_played(plays: Mapping[str, Play]) -> list[RecipeConfig]:
@@ -208,7 +208,7 @@ def episodes_of(plays: Mapping[str, Play]) -> int:
 
 def recipes_of(recipe: RecipeConfig) -> list[RecipeConfig]:
     """A stage's recipe, for each environment, and those of its sets: whose tools and judges an evaluation asks."""
-    return [*recipe.by_env.values(), *(each.recipe for each in sets_of(recipe) if recipe.eval.sets)]
+    return [*recipe.by_env.values(), *(task_set.recipe for task_set in sets_of(recipe) if recipe.eval.sets)]
 
 
 def check_sets(where: str, recipe: RecipeConfig) -> None:
@@ -223,86 +223,86 @@ def check_sets(where: str, recipe: RecipeConfig) -> None:
         )
     best = recipe.checkpoint.best
     if best is not None and not any(best.startswith(f"{name}/") for name in plays):
-        known = ", ".join(f"{name}/accuracy" for name in plays)
+        numbers = ", ".join(f"{name}/accuracy" for name in plays)
         raise BadInput(
-            where=where, key="checkpoint.best", found=best, expected=f"a number of an evaluation, such as {known}"
+            where=where, key="checkpoint.best", found=best, expected=f"a number of an evaluation, such as {numbers}"
         )
 
 
-def _make_set(name: str, given: EvalSet, recipe: RecipeConfig) -> TaskSet:
+def _make_set(name: str, spec: EvalSet, recipe: RecipeConfig) -> TaskSet:
     where, config = f"eval.sets.{name}", recipe.eval
-    own = {key: getattr(given, key) for key in (*SAMPLING, "by") if getattr(given, key) is not None}
-    recipe = _base(where, name, given, recipe)
-    env = _change(f"{where}.env", "env", WORLDS, recipe.env, given.env)
-    reward = _change(f"{where}.reward", "reward", REWARDS, recipe.reward, given.reward)
+    overrides = {key: getattr(spec, key) for key in (*SAMPLING, "by") if getattr(spec, key) is not None}
+    recipe = _base(where, name, spec, recipe)
+    env = _change(f"{where}.env", "env", WORLDS, recipe.env, spec.env)
+    reward = _change(f"{where}.reward", "reward", REWARDS, recipe.reward, spec.reward)
     try:
-        sampling: EvalConfig = replace(config, sets={}, judge={}, **own)
+        sampling: EvalConfig = replace(config, sets={}, judge={}, **overrides)
     except BadInput as error:
         raise BadInput(error, where=where) from error
-    if config.judge and judge_of(reward) and "judge" not in given.reward:
+    if config.judge and judge_of(reward) and "judge" not in spec.reward:
         reward = _change("eval", "reward", REWARDS, reward, {"judge": config.judge})
-    if given.steps_of is not None:
+    if spec.steps_of is not None:
         require(
-            given.steps_of in config.sets.keys() - {name}, f"{where}.steps_of", given.steps_of, "another of eval.sets"
+            spec.steps_of in config.sets.keys() - {name}, f"{where}.steps_of", spec.steps_of, "another of eval.sets"
         )
-    whole = replace(recipe, env=env, reward=reward, eval=sampling)
+    set_recipe = replace(recipe, env=env, reward=reward, eval=sampling)
     return TaskSet(
         name=name,
-        recipe=whole,
-        split=given.split,
+        recipe=set_recipe,
+        split=spec.split,
         drawn=True,
-        paper=_figures(given.paper),
-        group=given.group,
-        steps_of=given.steps_of,
+        paper=_figures(spec.paper),
+        group=spec.group,
+        steps_of=spec.steps_of,
     )
 
 
-def _base(where: str, name: str, given: EvalSet, recipe: RecipeConfig) -> RecipeConfig:
+def _base(where: str, name: str, spec: EvalSet, recipe: RecipeConfig) -> RecipeConfig:
     """What a set changes: of several environments the one with its name, else one that both its names replace."""
     if not recipe.envs or name in recipe.envs:
         return recipe.by_env.get(name, recipe)
-    for key, part in (("env", given.env), ("reward", given.reward)):
+    for key, part in (("env", spec.env), ("reward", spec.reward)):
         if "name" not in part:
             expected = f"it, or a set called as one of the environments: {', '.join(recipe.envs)}"
             raise BadInput("no name, and there are several environments", key=f"{where}.{key}", expected=expected)
     return replace(recipe, env=None, reward=None, envs={})
 
 
-def _figures(given: Mapping[str, float | None]) -> dict[str, float]:
-    return {key: value for key, value in given.items() if value is not None}
+def _figures(paper: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: value for key, value in paper.items() if value is not None}
 
 
 # Each stage has the same sets again, and building one takes as long as a stage itself.
 _known: dict[tuple[str, str], Any] = {}
 
 
-def _merge(start: Any, given: Mapping[str, Any]) -> Any:
+def _merge(start: Any, changes: Mapping[str, Any]) -> Any:
     from omegaconf import OmegaConf
 
-    key = config_key(start), config_key(given)
+    key = config_key(start), config_key(changes)
     if key not in _known:
         schema = OmegaConf.structured(start)
         OmegaConf.set_readonly(schema, False)
-        clear(schema, dict(given), type(start), {})
-        _known[key] = OmegaConf.to_object(OmegaConf.merge(schema, dict(given)))
+        clear(schema, dict(changes), type(start), {})
+        _known[key] = OmegaConf.to_object(OmegaConf.merge(schema, dict(changes)))
     return _known[key]
 
 
-def _change(where: str, key: str, table: Table, base: Any, given: Mapping[str, Any]) -> Any:
+def _change(where: str, key: str, table: Table, base: Any, changes: Mapping[str, Any]) -> Any:
     """A config with these keys changed; of another `name`, the defaults of that one with them."""
     from omegaconf.errors import OmegaConfBaseException
 
-    if not given:
+    if not changes:
         return base
     try:
-        own = getattr(base, "name", None)
-        schema = choose(key, table, given.get("name", own)).schema
-        unknown = [each for each in given if each not in {field.name for field in fields(schema)}]
+        base_name = getattr(base, "name", None)
+        schema = choose(key, table, changes.get("name", base_name)).schema
+        unknown = [name for name in changes if name not in {field.name for field in fields(schema)}]
         if unknown:
             raise BadInput(
                 f"unknown key{nearest(unknown[0], [field.name for field in fields(schema)])}", key=unknown[0]
             )
-        return _merge(base if given.get("name", own) == own else schema, given)
+        return _merge(base if changes.get("name", base_name) == base_name else schema, changes)
     except BadInput as error:
         raise BadInput(error, where=where) from error
     except (OmegaConfBaseException, TypeError) as error:  # TypeError: a list in the place of keys

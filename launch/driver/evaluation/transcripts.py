@@ -33,7 +33,7 @@ def file_name(play: str) -> str:
 
 
 def records_of(group: Group) -> list[TrajectoryRecord]:
-    return [record_of(each, group) for each in group.trajectories]
+    return [record_of(trajectory, group) for trajectory in group.trajectories]
 
 
 class Transcripts:
@@ -71,31 +71,31 @@ class Transcripts:
         if not path.is_file():
             return
         lines: list[tuple[int, bytes]] = []
-        found: dict[int, list[TrajectoryRecord]] = defaultdict(list)
+        by_sequence: dict[int, list[TrajectoryRecord]] = defaultdict(list)
         content = path.read_bytes()
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
             if line.endswith(b"\n"):
                 where = f"{path} line {number}"
                 record = without_tokens(read_trajectory(json_object(line, where), where))
-                found[record.sequence].append(record)
+                by_sequence[record.sequence].append(record)
                 lines.append((record.sequence, line))
         self.played[play] = {
             sequence: records
-            for sequence, records in found.items()
-            if len(records) == size and any(each.reward is not None for each in records)
+            for sequence, records in by_sequence.items()
+            if len(records) == size and any(record.reward is not None for record in records)
         }
-        kept = b"".join(line for sequence, line in lines if sequence in self.played[play])
-        if kept != content:
-            replace_file(path, kept)
+        complete_lines = b"".join(line for sequence, line in lines if sequence in self.played[play])
+        if complete_lines != content:
+            replace_file(path, complete_lines)
 
     def add(self, play: str, group: Group) -> None:
         """All samples of one task; on disk when this returns, as far as a killed process goes."""
         records = records_of(group)
         file = self._files[play]
         with naming(Path(file.name)):
-            file.write(b"".join(line_of(to_json(each)) for each in records))
+            file.write(b"".join(line_of(to_json(record)) for record in records))
             file.flush()
-        self.played[play][group.ticket.sequence] = [without_tokens(each) for each in records]
+        self.played[play][group.ticket.sequence] = [without_tokens(record) for record in records]
 
     def records(self, play: str) -> list[TrajectoryRecord]:
         """Of one play, in the order of its tasks."""
@@ -108,7 +108,7 @@ class Transcripts:
 
 
 def in_order(played: Mapping[int, Sequence[TrajectoryRecord]]) -> list[TrajectoryRecord]:
-    return [each for sequence in sorted(played) for each in played[sequence]]
+    return [record for sequence in sorted(played) for record in played[sequence]]
 
 
 def without_tokens(record: TrajectoryRecord) -> TrajectoryRecord:

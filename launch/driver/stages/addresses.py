@@ -14,39 +14,39 @@ from rlsys.config.recipe import RecipeConfig, RunConfig, StageConfig
 
 def addresses_of(config: RunConfig, stages: Sequence[StageConfig]) -> list[Address]:
     """Of the stages that are still to come, in their order."""
-    found: list[Address] = []
+    addresses: list[Address] = []
     for stage in stages:
         teacher = stage.config.generate.teacher
         if needs_engines(config, stage):
-            found += addresses_of_recipe(stage.config)
+            addresses += addresses_of_recipe(stage.config)
         elif stage.kind == "generate" and teacher.given:
-            found += [*addresses_of_teacher(stage.config), *addresses_of_reward("reward.judge", stage.config)]
-    return found
+            addresses += [*addresses_of_teacher(stage.config), *addresses_of_reward("reward.judge", stage.config)]
+    return addresses
 
 
 def addresses_of_recipe(recipe: RecipeConfig) -> list[Address]:
     """Of a stage: of its reward, for each environment, and of those of its evaluation sets."""
-    named = [(f"envs.{name}." * bool(name) + "reward.judge", one) for name, one in recipe.by_env.items()]
-    found = [each for where, one in named for each in addresses_of_reward(where, one)]
-    return [*found, *(addresses_of_sets(recipe) if recipe.eval.sets else [])]
+    recipes = [(f"envs.{name}." * bool(name) + "reward.judge", config) for name, config in recipe.by_env.items()]
+    addresses = [address for where, config in recipes for address in addresses_of_reward(where, config)]
+    return [*addresses, *(addresses_of_sets(recipe) if recipe.eval.sets else [])]
 
 
 def addresses_of_sets(recipe: RecipeConfig) -> list[Address]:
     """Of an evaluation: of the rewards of its sets. Without any, of the recipe's, for each environment."""
     kind = "eval.sets" if recipe.eval.sets else "envs"
-    named = [(f"{kind}.{each.name}.reward.judge" if each.name else "reward.judge", each) for each in sets_of(recipe)]
-    return [found for where, each in named for found in addresses_of_reward(where, each.recipe)]
+    sets = [(f"{kind}.{suite.name}.reward.judge" if suite.name else "reward.judge", suite) for suite in sets_of(recipe)]
+    return [address for where, suite in sets for address in addresses_of_reward(where, suite.recipe)]
 
 
 def addresses_of_reward(where: str, recipe: RecipeConfig) -> Iterator[Address]:
-    found = address_of_judge(where, judge_of(recipe.reward))
-    if found is not None:
-        yield found
+    address = address_of_judge(where, judge_of(recipe.reward))
+    if address is not None:
+        yield address
 
 
 def addresses_of_teacher(recipe: RecipeConfig) -> list[Address]:
     """Asked as its answers are sampled: not every model takes another temperature."""
     teacher, temperature = recipe.generate.teacher, recipe.generate.temperature
-    asked = {"question": replace(QUESTION, temperature=temperature), "deadline_s": teacher.deadline_s}
-    named = teacher.addresses.items() if teacher.ask_first else ()
-    return [address_of_model(where, each, **asked) for where, each in named]
+    options = {"question": replace(QUESTION, temperature=temperature), "deadline_s": teacher.deadline_s}
+    models = teacher.addresses.items() if teacher.ask_first else ()
+    return [address_of_model(where, model, **options) for where, model in models]

@@ -123,19 +123,19 @@ class Stage:
         total = stage.steps * stage.config.loop.groups_per_step
         tasks = self.epoch(stage.config, None)
         apart = len(make_world(stage.config.env).tasks("held_out"))
-        held = f"; {apart} others are held out for evaluation" if apart else ""
+        held_out = f"; {apart} others are held out for evaluation" if apart else ""
         if not stage.config.envs:
-            return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held})"]
-        own = [self.share(stage.config, name, total) for name in stage.config.envs]
-        return [f"tasks = {product(stage)}, of {len(own)} environments", *own]
+            return [f"tasks = {product(stage)} ({total / tasks:.2f} epochs of {tasks}{held_out})"]
+        shares = [self.share(stage.config, name, total) for name in stage.config.envs]
+        return [f"tasks = {product(stage)}, of {len(shares)} environments", *shares]
 
     def share(self, recipe: RecipeConfig, name: str, total: int) -> str:
         """What one environment of several gets of `total` groups, for `--dry-run`."""
-        one, share = recipe.by_env[name], recipe.envs[name].weight / sum(each.weight for each in recipe.envs.values())
-        tasks, apart = self.epoch(one, None), len(make_world(one.env).tasks("held_out"))
-        what = f"envs.{name} = {one.env.name}, reward {one.reward.name}"
+        config, share = recipe.by_env[name], recipe.envs[name].weight / sum(env.weight for env in recipe.envs.values())
+        tasks, apart = self.epoch(config, None), len(make_world(config.env).tasks("held_out"))
+        label = f"envs.{name} = {config.env.name}, reward {config.reward.name}"
         epochs = f"{total * share / tasks:.2f} epochs of {tasks}; {apart} others held out"
-        return f"{what}: {total * share:.0f} of {total}, {share:.0%} ({epochs})"
+        return f"{label}: {total * share:.0f} of {total}, {share:.0%} ({epochs})"
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         """Go through the stage, or through what a resumed run has left of it."""
@@ -150,15 +150,15 @@ class Stage:
         makers = [stage for stage in earlier if stage.name == head.data and stage_of(stage.kind).makes_data]
         for maker in makers:
             stage_of(maker.kind).check_use(where, maker, head, recipe)
-        made = bool(makers)
-        if head.data is not None and not made:
+        has_maker = bool(makers)
+        if head.data is not None and not has_maker:
             for path in [head.data] if isinstance(head.data, str) else head.data:
                 _check_path(where, path, earlier)
         if head.prompts is not None and not self.own_prompts:
             expected = "it in an sft stage with data: other kinds keep the prompts that they have"
             raise BadInput(key=f"{where}.prompts", found=head.prompts, expected=expected)
         steps, epochs = _length(where, head) if self.has_length else (0, None)
-        if epochs is not None and not made and head.prompts is None:
+        if epochs is not None and not has_maker and head.prompts is None:
             steps, epochs = steps_for(epochs, self.epoch(recipe, head.data), recipe.loop.groups_per_step), None
         return StageConfig(
             name=head.label,
@@ -179,7 +179,7 @@ def stage_of(kind: str) -> Stage:
 def maker_of(config: RunConfig, stage: StageConfig) -> StageConfig | None:
     """The earlier stage whose trajectories `stage` trains on. None where `data` is a path, or null."""
     earlier = takewhile(lambda other: other.name != stage.name, config.stages)
-    return next((other for other in earlier if other.name == stage.data and stage_of(other.kind).makes_data), None)
+    return next((maker for maker in earlier if maker.name == stage.data and stage_of(maker.kind).makes_data), None)
 
 
 def needs_engines(config: RunConfig, stage: StageConfig) -> bool:
@@ -226,7 +226,7 @@ def _check_streams_agree(where: str, recipe: RecipeConfig) -> None:
     """One critic predicts the streams of a whole batch, each with its discount."""
     streams = {name: list(traits_of(share.reward).streams) for name, share in recipe.envs.items()}
     rewards = {config_key(share.reward) for share in recipe.envs.values()}
-    with_any = [name for name, found in streams.items() if found]
+    with_any = [name for name, stream_names in streams.items() if stream_names]
     if with_any and len(rewards) > 1:
         raise BadInput(
             f"the reward of {with_any[0]} has the token stream {streams[with_any[0]][0]!r}, and the rewards differ",
@@ -238,12 +238,12 @@ def _check_streams_agree(where: str, recipe: RecipeConfig) -> None:
 
 
 def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: Sequence[StageConfig]) -> None:
-    """Whether the moments that the stages before leave fit this one, where it continues with them."""
+    """Raises BadInput where the stage continues the optimizer of an earlier one, and only one of them has a critic."""
     training = [stage for stage in earlier if stage.steps or stage.epochs is not None]
     if recipe.learner.optimizer == "stage" or not training or not stage_of(head.kind).has_length:
         return
     before = training[-1]
-    theirs, ours = (VALUES in make_algorithm(each.algorithm).needs for each in (before.config, recipe))
+    theirs, ours = (VALUES in make_algorithm(config.algorithm).needs for config in (before.config, recipe))
     if theirs != ours:
         has = "a critic, and this one none" if theirs else "no critic, and this one has one"
         raise BadInput(
@@ -256,7 +256,7 @@ def check_optimizer(where: str, head: StageKeys, recipe: RecipeConfig, earlier: 
 
 
 def check_response_length(where: str, recipe: RecipeConfig) -> None:
-    """A response that generation cuts off never reaches a longer limit, nor what a reward gives on the way there."""
+    """Raises BadInput where the length limit of the reward is above the longest response that generation allows."""
     limit = traits_of(recipe.reward).length_limit
     if limit is None:
         return
@@ -265,8 +265,8 @@ def check_response_length(where: str, recipe: RecipeConfig) -> None:
     if limit <= min(window, turn, budget or turn):  # in one message: the environment, which reads its data, is not made
         return
     messages = make_world(recipe.env).max_turns
-    said = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
-    ends = [(window, f"engine.max_model_len={window}"), (turn * messages, said)]
+    turn_key = f"rollout.max_turn_tokens={turn}" + f" in each of {messages} messages" * (messages > 1)
+    ends = [(window, f"engine.max_model_len={window}"), (turn * messages, turn_key)]
     ends += [] if budget is None else [(budget, f"rollout.max_response_tokens={budget}")]
     most, key = min(ends)
     if limit > most:
@@ -285,25 +285,25 @@ def check_tags(where: str, recipe: RecipeConfig) -> None:
     calls = protocol is not None and protocol.calls != 0 and getattr(world, "tools", True)
     if protocol is None or not calls or looked_for is None or protocol.inline == looked_for:
         return
-    known = " or ".join(name for name, other in PROTOCOLS.items() if other.inline == looked_for)
+    names = " or ".join(name for name, candidate in PROTOCOLS.items() if candidate.inline == looked_for)
     unseen = f"the tool of env.name={world.name!r} does not write (protocol {protocol.name})"
     raise BadInput(
         f"it looks for results in {looked_for.opening}, which {unseen}",
         where=where,
         key="reward.name",
         found=recipe.reward.name,
-        expected=f"the protocol {known}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}",
+        expected=f"the protocol {names}, or another {'reward.tool' if hasattr(recipe.reward, 'tool') else 'reward'}",
     )
 
 
 def scored_in(config: RunConfig, stage: StageConfig) -> list[Scored]:
-    """Whose rewards the stage asks, its evaluations included, and the tasks that they score."""
-    kind, found = stage_of(stage.kind), list[Scored]()
+    """The recipes whose rewards score episodes of the stage or of its evaluations, each with the tasks it scores."""
+    kind, scored = stage_of(stage.kind), list[Scored]()
     if kind.plays and (kind.has_length or kind.makes_data):
-        found += [(one, make_world(one.env).tasks("train")) for one in stage.config.by_env.values()]
+        scored += [(recipe, make_world(recipe.env).tasks("train")) for recipe in stage.config.by_env.values()]
     if needs_engines(config, stage) and not kind.makes_data:
-        found += [(each.recipe, each.tasks) for each in sets_of(stage.config)]
-    return found
+        scored += [(task_set.recipe, task_set.tasks) for task_set in sets_of(stage.config)]
+    return scored
 
 
 def check_columns(recipe: RecipeConfig, tasks: Sequence[Task]) -> None:
@@ -314,12 +314,12 @@ def check_columns(recipe: RecipeConfig, tasks: Sequence[Task]) -> None:
 
 
 def check_judge(where: str, recipe: RecipeConfig) -> None:
-    """How a judge is asked says nothing where there is none."""
+    """Raises BadInput for keys of `reward.judge` that have no effect because no judge is given."""
     judge = judge_of(recipe.reward)
     if judge is None or judge.given:
         return
-    own = next((each.default_factory for each in fields(recipe.reward) if each.name == "judge"), MISSING)
-    plain = JudgeConfig() if own is MISSING else own()
+    factory = next((field.default_factory for field in fields(recipe.reward) if field.name == "judge"), MISSING)
+    plain = JudgeConfig() if factory is MISSING else factory()
     if changed := [key for key, value in asdict(judge).items() if value != getattr(plain, key)]:
         key = changed[0]
         raise BadInput(
@@ -343,13 +343,13 @@ def product(stage: StageConfig) -> str:
 
 
 def _check_path(where: str, data: str, earlier: Sequence[StageConfig]) -> None:
-    """What is neither a stage nor looks like a path. A path is opened where it is used: a saved configuration may
-    outlive its files."""
-    made = [stage.name for stage in earlier if stage_of(stage.kind).makes_data]
+    """Raises BadInput for `data` that is neither a stage nor looks like a path. The path is opened only where it is
+    used: a saved configuration may outlive its files."""
+    names = [stage.name for stage in earlier if stage_of(stage.kind).makes_data]
     if Path(data).suffix or "/" in data or Path(data).exists():
         return
-    hint = nearest(data, made, otherwise="")
-    stages = f"one of the generate stages before it ({', '.join(made)})" if made else "a generate stage before it"
+    hint = nearest(data, names, otherwise="")
+    stages = f"one of the generate stages before it ({', '.join(names)})" if names else "a generate stage before it"
     raise BadInput(f"neither {stages} nor a file{hint}", key=f"{where}.data", found=data)
 
 

@@ -36,7 +36,7 @@ Files = Mapping[Path, int | None]  # how many examples of each, drawn by the see
 
 
 def files_of(data: DataSource) -> Files:
-    """Of the `data` of a stage that names no other stage."""
+    """The files of a `data` that names no stage, with the number of examples to take of each; None means all."""
     return {Path(data): None} if isinstance(data, str) else {Path(path): count for path, count in data.items()}
 
 
@@ -73,9 +73,9 @@ class Examples(Sequence[Example]):
             file.seek(place.offset)
             return self.parse(*_object(place.path, place.number, file.readline()))
 
-    def where(self, kept: Callable[[Example], bool]) -> Examples:
-        """Those of which this is so, each of which is read once."""
-        return replace(self, places=tuple(place for place, each in zip(self.places, self, strict=True) if kept(each)))
+    def where(self, keep: Callable[[Example], bool]) -> Examples:
+        """The examples for which `keep` is true. Each example is read once."""
+        return replace(self, places=tuple(place for place, row in zip(self.places, self, strict=True) if keep(row)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,27 +103,27 @@ def open_data(
     noted: list[tuple[str, str]] = []
     families = Families()
     for path, count in files.items():
-        found: list[LinePosition] = []
+        file_places: list[LinePosition] = []
         judged: list[Verdicts] = []
         for place, example, verdict in _read(parse, path):
             families.join(example.names)
-            found.append(place)
+            file_places.append(place)
             judged.append(verdict)
             if says := note(example):
                 noted.append((f"{path.name} line {place.number}", says))
         if not verdicts.all:
-            found = [found[at] for at in select_trajectories(judged, verdicts, seed=seed, where=str(path))]
-        places += _some(found, count, seed)
+            file_places = [file_places[at] for at in select_trajectories(judged, verdicts, seed=seed, where=str(path))]
+        places += _some(file_places, count, seed)
     prompts = {families.first(place.name) for place in places}
-    held = _choose_held_out(prompts, config, seed) if config.every else set()
-    if config.every and places and not held:
-        named = ", ".join(map(str, files))
+    held_out = _choose_held_out(prompts, config, seed) if config.every else set()
+    if config.every and places and not held_out:
+        paths = ", ".join(map(str, files))
         raise BadInput(
-            where=named, key="eval.every", found=config.every, expected="at least two prompts, to hold one out"
+            where=paths, key="eval.every", found=config.every, expected="at least two prompts, to hold one out"
         )
     return Data(
-        train=Examples(parse, tuple(place for place in places if families.first(place.name) not in held)),
-        held_out=Examples(parse, tuple(place for place in places if families.first(place.name) in held)),
+        train=Examples(parse, tuple(place for place in places if families.first(place.name) not in held_out)),
+        held_out=Examples(parse, tuple(place for place in places if families.first(place.name) in held_out)),
         noted=tuple(noted),
     )
 
@@ -144,7 +144,7 @@ def _read(parse: Parse, path: Path) -> Iterator[tuple[LinePosition, Example, Ver
 
 
 def _some(places: list[LinePosition], count: int | None, seed: int) -> list[LinePosition]:
-    """The same ones for a seed, in the file's order; a smaller count is part of a larger one."""
+    """`count` lines drawn by the seed, in the file's order; a smaller count gives a subset of a larger one."""
     if count is None:
         return places
     if count > len(places):
@@ -167,9 +167,9 @@ class Families:
         return name
 
     def join(self, names: Sequence[str]) -> None:
-        smallest, *others = sorted(map(self.first, names))
-        for other in others:
-            self._before[other] = smallest
+        smallest, *larger = sorted(map(self.first, names))
+        for name in larger:
+            self._before[name] = smallest
 
 
 def _object(path: Path, number: int, line: bytes) -> tuple[dict[str, Any], str]:
@@ -214,8 +214,8 @@ class DataStage(Stage):
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
         if data is None:
             return super().epoch(recipe, data)
-        read = open_data(self.parse, files_of(data), recipe.eval, recipe.seed, verdicts=recipe.verdicts)
-        return len(read.train)
+        examples = open_data(self.parse, files_of(data), recipe.eval, recipe.seed, verdicts=recipe.verdicts)
+        return len(examples.train)
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         if stage.data is not None and maker_of(config, stage) is None:
@@ -226,8 +226,8 @@ class DataStage(Stage):
             return {}
         config = stage.config.eval
         held_out = {"eval.share": config.share, "eval.tasks": config.tasks}
-        drawn = held_out if config.every else dict.fromkeys(held_out)
-        return {"data": stage.data, "prompts": stage.prompts} | drawn | verdicts_identity(stage)
+        held_out_keys = held_out if config.every else dict.fromkeys(held_out)
+        return {"data": stage.data, "prompts": stage.prompts} | held_out_keys | verdicts_identity(stage)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         if stage.data is None:
@@ -237,12 +237,12 @@ class DataStage(Stage):
             examples = f"{self.made} of stage {maker.name}: known when it is over"
         else:
             data = self.load_data(stage)
-            held = f", {len(data.held_out)} more held out" if data.held_out else ""
-            examples = f"{len(data.train)} of {', '.join(map(str, files_of(stage.data)))}{held}"
-        drawn = f"drawn = {product(stage)}"
+            held_out = f", {len(data.held_out)} more held out" if data.held_out else ""
+            examples = f"{len(data.train)} of {', '.join(map(str, files_of(stage.data)))}{held_out}"
+        length = f"drawn = {product(stage)}"
         if stage.epochs is not None:
-            drawn = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
-        return [f"examples = {examples}", drawn]
+            length = f"steps = {stage.epochs:g} epochs x examples / {stage.config.loop.groups_per_step}, rounded up"
+        return [f"examples = {examples}", length]
 
     def first(self, config: RunConfig, stage: StageConfig) -> Example | None:
         """Of a `data` that is a path, without reading the rest. Raises BadInput for what is no example."""
@@ -285,8 +285,8 @@ def is_source(data: Any) -> bool:
     if isinstance(data, str):
         return bool(data)
     counts = data.values() if isinstance(data, dict) else ()
-    whole = all(count is None or (isinstance(count, int) and count > 0 and count is not True) for count in counts)
-    return isinstance(data, dict) and bool(data) and all(isinstance(path, str) for path in data) and whole
+    valid = all(count is None or (isinstance(count, int) and count > 0 and count is not True) for count in counts)
+    return isinstance(data, dict) and bool(data) and all(isinstance(path, str) for path in data) and valid
 
 
 def resolve_steps(stage: StageConfig, data: Data) -> StageConfig:

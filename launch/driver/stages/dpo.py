@@ -65,15 +65,15 @@ class DPO(DataStage):
             )
 
     async def run(self, run: Run, stage: StageConfig) -> None:
-        begun = await supervised.begin_with_data(run, stage, self, "steps of {} preference pairs")
-        stage, config = begun.stage, begun.stage.config
+        training = await supervised.begin_with_data(run, stage, self, "steps of {} preference pairs")
+        stage, config = training.stage, training.stage.config
 
         def prepare(stage_step: int) -> supervised.Prepared:
-            pairs, left_out = begun.draw_examples(stage_step)
+            pairs, left_out = training.draw_examples(stage_step)
             samples = weigh(pairs, "sequence_sum")  # an answer counts once, however long it is
             return supervised.Prepared(samples, samples_per_unit=2, metrics={"data/too_long": left_out})
 
-        held_out = flat(await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out pairs"))
+        held_out = flat(await asyncio.to_thread(training.fitting, training.data.held_out, "held-out pairs"))
         if held_out:
             await remember_reference(run, stage, held_out)
 

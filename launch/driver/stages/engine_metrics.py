@@ -38,6 +38,6 @@ def tool_metrics(workers: Sequence[Mapping[str, ToolStats]]) -> dict[str, float]
     """Every tool over all workers, counted since their start."""
     row: dict[str, float] = {}
     for tool in sorted({tool for stats in workers for tool in stats}):
-        whole = merge_stats(stats[tool] for stats in workers if tool in stats)
-        row |= {f"tool/{tool}/{name}": value for name, value in whole.row().items()}
+        total = merge_stats(stats[tool] for stats in workers if tool in stats)
+        row |= {f"tool/{tool}/{name}": value for name, value in total.row().items()}
     return row

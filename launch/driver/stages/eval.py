@@ -27,9 +27,9 @@ class Eval(Stage):
         check_judge(where, recipe)
         for key in ("steps", "epochs", "data"):
             if getattr(head, key) is not None:
-                given = f"{where}.{key}={getattr(head, key)!r}"
+                setting = f"{where}.{key}={getattr(head, key)!r}"
                 raise BadInput(
-                    "an eval stage trains nothing", where=given, expected="eval.tasks, eval.samples, eval.sets"
+                    "an eval stage trains nothing", where=setting, expected="eval.tasks, eval.samples, eval.sets"
                 )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
@@ -38,8 +38,8 @@ class Eval(Stage):
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         lines = []
         for name, play in plays_of(stage.config).items():
-            tasks, each = len(play.of.tasks), play.samples * play.seeds
-            lines.append(f"episodes, {name} = {tasks} tasks x {play.samples} x {play.seeds} seeds = {tasks * each}")
+            tasks, per_task = len(play.of.tasks), play.samples * play.seeds
+            lines.append(f"episodes, {name} = {tasks} tasks x {play.samples} x {play.seeds} seeds = {tasks * per_task}")
         return lines
 
     async def run(self, run: Run, stage: StageConfig) -> None:

@@ -57,15 +57,15 @@ class Generate(Stage):
                 )
 
     def check_use(self, where: str, own: StageConfig, head: StageKeys, recipe: RecipeConfig) -> None:
-        wanted = recipe.verdicts
-        if head.kind == "judge" or (wanted.keep == "none" and not wanted.equal):
+        verdicts = recipe.verdicts
+        if head.kind == "judge" or (verdicts.keep == "none" and not verdicts.equal):
             return
-        given = f"{where}.data={head.data!r} with verdicts.keep={wanted.keep}, verdicts.equal={wanted.equal}"
+        setting = f"{where}.data={head.data!r} with verdicts.keep={verdicts.keep}, verdicts.equal={verdicts.equal}"
         if head.kind == "dpo":
-            raise BadInput("a pair has no verdicts", where=given, expected="none and false")
+            raise BadInput("a pair has no verdicts", where=setting, expected="none and false")
         if own.config.reward.name != "swirl":
-            raise BadInput("nobody judged these trajectories", where=given, expected="the name of a judge stage")
-        own.config.reward.check_verdicts(where, own.name, wanted)
+            raise BadInput("nobody judged these trajectories", where=setting, expected="the name of a judge stage")
+        own.config.reward.check_verdicts(where, own.name, verdicts)
 
     def identity(self, stage: StageConfig) -> dict[str, Any]:
         return sampling(stage.config) | {"generate.teacher": weights_of(stage.config.generate.teacher)}
@@ -138,8 +138,8 @@ def plan_of(recipe: RecipeConfig, purpose: str) -> RolloutPlan:
 
 def weights_of(teacher: TeacherConfig) -> str:
     second = f" and {teacher.reflector.model}" if teacher.reflector.given else ""
-    own = f" with the prompts of {teacher.prompts}" if teacher.prompts is not None else ""
-    how = f", led through {teacher.max_steps} actions at most{own}" if teacher.constructs else ""
+    prompts = f" with the prompts of {teacher.prompts}" if teacher.prompts is not None else ""
+    how = f", led through {teacher.max_steps} actions at most{prompts}" if teacher.constructs else ""
     return f"the teacher {teacher.model}{second}{how}"
 
 
@@ -204,18 +204,18 @@ async def generate_missing(
     already = f", {len(tasks) - len(missing)} of them already" if len(missing) < len(tasks) else ""
     progress.say(f"playing {len(tasks)} tasks x {plan.group_size} at temperature {plan.temperature:g}{already}")
     progress.doing("tasks played")
-    again = frozenset(played.tried)  # tasks that fail with any model must not stop what is left, or the filters
+    retries = frozenset(played.tried)  # tasks that fail with any model must not stop what is left, or the filters
     failed: list[Failure] = []
     failed_first: list[Failure] = []
     limit, played_first, done = recipe.loop.max_failed_share, 0, 0
 
     def finished(_: PendingGroup, group: Group) -> None:
         nonlocal played_first, done
-        broken = [each.reward for each in group.trajectories if isinstance(each.reward, Failure)]
+        broken = [trajectory.reward for trajectory in group.trajectories if isinstance(trajectory.reward, Failure)]
         failed.extend(broken)
         played.add(group_record(group, tokenizer))
         done += 1
-        if group.ticket.sequence not in again:
+        if group.ticket.sequence not in retries:
             failed_first.extend(broken)
             played_first += plan.group_size
         if played_first >= FEW:

@@ -116,22 +116,22 @@ class Judge(Stage):
         await run.tasks.until(asyncio.shield(run.tasks.pool_start))
         maker = maker_of(run.config, stage)
         source = run.dir.generated_path(maker.name) if maker is not None else Path(str(stage.data))
-        output, found = run.dir.generated_path(stage.name), dict[int, Verdict]()
+        output, verdicts = run.dir.generated_path(stage.name), dict[int, Verdict]()
 
         def known(record: dict[str, Any], where: str, _: int) -> None:
             verdict = read_as(Verdict, record, where, "no verdict")
-            found[verdict.line] = verdict
+            verdicts[verdict.line] = verdict
 
-        begun, path = identify_judging(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
-        store = LineStore(path, begun, known, what="a judge stage")
+        identity, path = identify_judging(stage, source), output.with_name(f"{stage.name}.verdicts.jsonl")
+        store = LineStore(path, identity, known, what="a judge stage")
         grading = ScoringSpec(grader_workers=1, grader_deadline_s=stage.config.rollout.grader_deadline_s)
         service = RewardService(grading)
         try:
-            await run.tasks.until(judge_missing(run, stage, source, service, store, found))
+            await run.tasks.until(judge_missing(run, stage, source, service, store, verdicts))
         finally:
             store.close()
             await service.close()
-        counts = await asyncio.to_thread(write_out, source, output, found)
+        counts = await asyncio.to_thread(write_out, source, output, verdicts)
         run.state.played[stage.name] = counts.row()
         run.note("stage", f"stage {stage.name}: {counts.describe()}")
 
@@ -143,9 +143,9 @@ def trajectories(source: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
 
 
 async def judge_missing(
-    run: Run, stage: StageConfig, source: Path, service: RewardService, store: LineStore, found: dict[int, Verdict]
+    run: Run, stage: StageConfig, source: Path, service: RewardService, store: LineStore, verdicts: dict[int, Verdict]
 ) -> None:
-    """Ask for every verdict that is not in `found` yet; so many trajectories at once as the judge takes questions.
+    """Ask for every verdict that is not in `verdicts` yet; so many trajectories at once as the judge takes questions.
 
     Raises RunFailed where more than `loop.max_failed_share` got none: of those that were asked about so far, once they
     are FEW, and at the end of all.
@@ -153,11 +153,11 @@ async def judge_missing(
     reward: SwirlRewardConfig = stage.config.reward
     score = make_reward(reward)
     keep = reward.judged_by == "judge" and not reward.judge.given
-    came = await asyncio.to_thread(lambda: [bool(each.judgements) for _, each in trajectories(source)])
+    came = await asyncio.to_thread(lambda: [bool(trajectory.judgements) for _, trajectory in trajectories(source)])
     total, failed = len(came), list[Failure]()
-    owed = ((line, each) for line, each in trajectories(source) if line not in found)
-    limit, asked, what = stage.config.loop.max_failed_share, 0, "trajectories to judge"
-    already = f", {len(found)} of them already" if found else ""
+    owed = ((line, trajectory) for line, trajectory in trajectories(source) if line not in verdicts)
+    limit, asked, subject = stage.config.loop.max_failed_share, 0, "trajectories to judge"
+    already = f", {len(verdicts)} of them already" if verdicts else ""
     before = f"; {sum(came)} came with judgements, {TAKEN_OVER if keep else JUDGED_AGAIN}" if any(came) else ""
     run.begin("stage", f"stage {stage.name}: judging {total} trajectories{already}{before}")
     run.progress.doing("trajectories judged")
@@ -172,46 +172,46 @@ async def judge_missing(
                 failed.append(failure_of(error, "judge"))
                 asked += 1
                 if asked >= FEW:
-                    check_failed(failed, asked, limit, what)
+                    check_failed(failed, asked, limit, subject)
                 continue
             asked += 1
             verdict = Verdict(line=line, judgements=scored.judgements or (), correct=scored.correct)
-            found[line] = verdict
+            verdicts[line] = verdict
             store.append(encode(verdict))
-            run.progress.count(len(found), total)
+            run.progress.count(len(verdicts), total)
             await asyncio.sleep(0)  # rules never wait: others have their turn
 
     working = [asyncio.create_task(work()) for _ in range(stage.config.reward.judge.max_concurrent)]
     try:
         await asyncio.gather(*working)
-        check_failed(failed, total, limit, what)
+        check_failed(failed, total, limit, subject)
     finally:
-        for each in working:
-            each.cancel()
+        for worker in working:
+            worker.cancel()
         await asyncio.gather(*working, return_exceptions=True)
 
 
-def write_out(source: Path, output: Path, found: Mapping[int, Verdict]) -> Counts:
+def write_out(source: Path, output: Path, verdicts: Mapping[int, Verdict]) -> Counts:
     """The trajectories with their verdicts, those without one left out. The file appears whole. Returns counts."""
     judged, total = list[Verdict](), 0
     with whole_file(output) as file:
         for line, trajectory in trajectories(source):
             total += 1
-            verdict = found.get(line)
+            verdict = verdicts.get(line)
             if verdict is not None:
                 judged.append(verdict)
-                whole = replace(trajectory, judgements=verdict.judgements, correct=verdict.correct)
-                file.write(line_of(to_json(whole)))
+                record = replace(trajectory, judgements=verdict.judgements, correct=verdict.correct)
+                file.write(line_of(to_json(record)))
     return counts_of(total, judged)
 
 
 def counts_of(total: int, judged: Sequence[Verdict]) -> Counts:
     """total: trajectories that there are."""
     sizes: dict[str, int] = {
-        name: sum(passes_filter(name, judgements=each.judgements, right=bool(each.correct)) for each in judged)
+        name: sum(passes_filter(name, judgements=verdict.judgements, right=bool(verdict.correct)) for verdict in judged)
         for name in FILTERS
     }
-    labels = [step_rewards(each.judgements) for each in judged if each.judgements]
+    labels = [step_rewards(verdict.judgements) for verdict in judged if verdict.judgements]
     return Counts(
         trajectories=total,
         failed=total - len(judged),

@@ -35,31 +35,31 @@ def check_own_prompts(where: str, prompts: Any, recipe: RecipeConfig, *, data: b
         raise BadInput(key=key, found=prompts, expected="null without data: demonstrations have these prompts anyway")
     protocol = getattr(recipe.env, "protocol_name", None)
     if protocol in PROMPTED:
-        what = f"in protocol {protocol} a prompt holds what the retriever finds when an episode begins"
-        raise BadInput(what, key=key, found=prompts, expected="null")
+        problem = f"in protocol {protocol} a prompt holds what the retriever finds when an episode begins"
+        raise BadInput(problem, key=key, found=prompts, expected="null")
 
 
-def check_other_prompts(where: str, played: RecipeConfig, own: RecipeConfig) -> None:
-    """Of an earlier stage that plays: whether this one's environment has its tasks, and another prompt for them."""
-    tasks = _by_id(own)
+def check_other_prompts(where: str, played: RecipeConfig, recipe: RecipeConfig) -> None:
+    """Raises BadInput unless this stage's environment has the tasks that `played` plays, under other prompts."""
+    tasks = _by_id(recipe)
     for task in make_world(played.env).tasks("train")[: played.generate.tasks]:
         _require_same(tasks.get(task.task_id), task.task_id, task.question, where)
-    if prompts_differ(played, own) is False:
+    if prompts_differ(played, recipe) is False:
         expected = "a prompt of its own, such as env.demonstrations.count=0, or null"
         raise BadInput("the prompts are those that are played", key=f"{where}.prompts", found=OWN, expected=expected)
 
 
-def prompts_differ(played: RecipeConfig, own: RecipeConfig) -> bool | None:
-    """Whether one of the first tasks that are played has another prompt in the environment of `own`. None where that
+def prompts_differ(played: RecipeConfig, recipe: RecipeConfig) -> bool | None:
+    """Whether one of the first tasks that are played has another prompt in the environment of `recipe`. None where that
     lacks them all, or where a prompt cannot be made, which the lines of the prompts say."""
-    tasks = _by_id(own)
+    tasks = _by_id(recipe)
     pairs = [(task, tasks.get(task.task_id)) for task in make_world(played.env).tasks("train")[:COMPARED]]
     try:
-        theirs, ours = own_prompt(played), own_prompt(own)
-        found = [theirs(task) != ours(same) for task, same in pairs if same is not None]
+        theirs, ours = own_prompt(played), own_prompt(recipe)
+        differences = [theirs(task) != ours(same) for task, same in pairs if same is not None]
     except Exception:  # fault boundary: a world of the user's own
         return None
-    return any(found) if found else None
+    return any(differences) if differences else None
 
 
 def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: RecipeConfig) -> Any:
@@ -68,10 +68,10 @@ def under_own_prompts(parse: Callable[[dict[str, Any], str], Example], recipe: R
 
     def read(record: dict[str, Any], where: str) -> Example:
         example, task = parse(record, where), record.get("task")
-        asked = task if isinstance(task, dict) else {}
-        task_id = str(asked.get("task_id", record.get("task_id", "")))
-        found = _require_same(tasks.get(task_id), task_id, asked.get("question"), where)
-        return replace(example, prompt=prompt(found), replaced=True)
+        task_fields = task if isinstance(task, dict) else {}
+        task_id = str(task_fields.get("task_id", record.get("task_id", "")))
+        own_task = _require_same(tasks.get(task_id), task_id, task_fields.get("question"), where)
+        return replace(example, prompt=prompt(own_task), replaced=True)
 
     return read
 
@@ -85,14 +85,14 @@ def _by_id(recipe: RecipeConfig) -> dict[str, Task]:
     return {task.task_id: task for task in make_world(recipe.env).tasks("train")}
 
 
-def _require_same(found: Task | None, task_id: str, question: object, where: str) -> Task:
-    if found is None:
+def _require_same(task: Task | None, task_id: str, question: object, where: str) -> Task:
+    if task is None:
         raise BadInput(f"no training task of this stage's environment is called {format_value(task_id)}", where=where)
-    if question is not None and found.question != question:
+    if question is not None and task.question != question:
         raise BadInput(
-            f"task {task_id} is another question in this stage's environment: {found.question!r}", where=where
+            f"task {task_id} is another question in this stage's environment: {task.question!r}", where=where
         )
-    return found
+    return task
 
 
 def with_prompt(samples: Sequence[Tokens], prompt: Sequence[int]) -> tuple[Tokens, ...]:
@@ -102,15 +102,15 @@ def with_prompt(samples: Sequence[Tokens], prompt: Sequence[int]) -> tuple[Token
     a context that was written anew has no prompt to take the place of.
     """
     old = samples[0].token_ids[: samples[0].sampled[0][0]]
-    if any(each.token_ids[: len(old)] != old for each in samples):
+    if any(sample.token_ids[: len(old)] != old for sample in samples):
         return ()
     moved = len(prompt) - len(old)
     return tuple(
         Tokens(
-            token_ids=(*prompt, *each.token_ids[len(old) :]),
-            sampled=tuple((start + moved, end + moved) for start, end in each.sampled),
+            token_ids=(*prompt, *sample.token_ids[len(old) :]),
+            sampled=tuple((start + moved, end + moved) for start, end in sample.sampled),
         )
-        for each in samples
+        for sample in samples
     )
 
 
@@ -152,9 +152,9 @@ class PromptAccount:
 
     def describe(self) -> str:
         replaced = f" that take the place of {self.before / self.sampled:.0f}" if self.sampled else ""
-        left = [(self.too_long, "longer than the window"), (self.rewritten, "whose context was written anew")]
-        left += [(self.empty, "without a token to train")]
-        out = "".join(f"; left out: {count} {why}" for count, why in left if count)
+        left_out = [(self.too_long, "longer than the window"), (self.rewritten, "whose context was written anew")]
+        left_out += [(self.empty, "without a token to train")]
+        out = "".join(f"; left out: {count} {why}" for count, why in left_out if count)
         return (
             f"{self.taught} answers of {self.tokens:,} trained tokens, after prompts of "
             f"{self.after / max(self.taught, 1):.0f} tokens in the mean{replaced}{out}"

@@ -99,4 +99,4 @@ DEMONSTRATIONS: Keys = (*STEPS, "env", "envs", "eval.every", "eval.tasks")
 
 def holds(keys: Keys, key: str) -> bool:
     """Whether a dotted key is among them, itself or in a section of theirs."""
-    return any(key == each or key.startswith(f"{each}.") for each in keys)
+    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in keys)

@@ -94,11 +94,11 @@ class RL(Stage):
             )
 
     def midway(self, stage: StageConfig) -> dict[str, Any]:
-        own = {"loop.group_size": stage.config.loop.group_size}
-        drawn = {f"curriculum.{key}": value for key, value in asdict(stage.config.curriculum).items()}
+        group_size = {"loop.group_size": stage.config.loop.group_size}
+        curricula = {f"curriculum.{key}": value for key, value in asdict(stage.config.curriculum).items()}
         for name, share in stage.config.envs.items():
-            drawn |= {f"envs.{name}.curriculum.{key}": value for key, value in asdict(share.curriculum).items()}
-        return super().midway(stage) | own | drawn
+            curricula |= {f"envs.{name}.curriculum.{key}": value for key, value in asdict(share.curriculum).items()}
+        return super().midway(stage) | group_size | curricula
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         loop = stage.config.loop
@@ -120,8 +120,8 @@ class RL(Stage):
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
         check_limit(f"stages.{stage.name}", stage.config)
-        for one in stage.config.by_env.values():
-            list_levels(one)
+        for recipe in stage.config.by_env.values():
+            list_levels(recipe)
 
     async def run(self, run: Run, stage: StageConfig) -> None:
         from launch.driver.stages.rl_loop import rl_loop  # Ray and torch behind it: the keys are checked without
@@ -138,11 +138,11 @@ def list_levels(recipe: RecipeConfig) -> dict[str, list[int]]:
 def describe_curricula(recipe: RecipeConfig) -> list[str]:
     """Those with levels, for each environment."""
     lines = []
-    for name, one in recipe.by_env.items():
-        found = list_levels(one)
-        sizes = ", ".join(f"{level} ({len(indices)} tasks)" for level, indices in found.items())
+    for name, config in recipe.by_env.items():
+        by_level = list_levels(config)
+        sizes = ", ".join(f"{level} ({len(indices)} tasks)" for level, indices in by_level.items())
         of = f"envs.{name}." * bool(name)
-        lines += [f"{of}curriculum = {one.curriculum.name}, of the levels {sizes}"] if found else []
+        lines += [f"{of}curriculum = {config.curriculum.name}, of the levels {sizes}"] if by_level else []
     return lines
 
 
@@ -151,7 +151,7 @@ def _check_streams(where: str, recipe: RecipeConfig) -> None:
     for stream, without in traits_of(recipe.reward).streams.items():
         name = recipe.algorithm.name
         if not _reads_streams(name):
-            reading = " or ".join(each for each in ALGORITHMS if _reads_streams(each))
+            reading = " or ".join(algorithm for algorithm in ALGORITHMS if _reads_streams(algorithm))
             raise BadInput(
                 f"algorithm.name={name!r} does not read its token stream {stream!r}",
                 where=where,
@@ -180,17 +180,17 @@ def _check_signal(where: str, recipe: RecipeConfig) -> None:
             found=1,
             expected=f"at least 2 with algorithm.name={name!r}, which compares siblings",
         )
-    drawn = recipe.curriculum.name
-    for key, found, asks in (
+    curriculum = recipe.curriculum.name
+    for key, setting, asks in (
         ("loop.oversample", loop.oversample, loop.oversample > 1),
-        ("curriculum.name", drawn, drawn == "difficulty"),
+        ("curriculum.name", curriculum, curriculum == "difficulty"),
     ):
         if asks and not ever_lacks(make_algorithm(recipe.algorithm), loop.group_size):
             raise BadInput(
                 f"it looks for groups without signal, and algorithm.name={name!r} as it is set learns from every group",
                 where=where,
                 key=key,
-                found=found,
+                found=setting,
                 expected=f"{'1' if key == 'loop.oversample' else 'another curriculum'}, or an algorithm with "
                 "a baseline of the group, such as grpo",
             )
@@ -225,20 +225,20 @@ def check_marks(where: str, recipe: RecipeConfig) -> None:
 
     Raises BadInput for a reward to which every answer would be none.
     """
-    reward, asked = recipe.reward, answer_form(recipe.env)
-    if asked is None or finds_answer(reward, asked):
+    reward, form = recipe.reward, answer_form(recipe.env)
+    if form is None or finds_answer(reward, form):
         return
     marks = READ[reward.name](reward)
-    how = next((mark for mark in marks if mark not in asked), f"{TAG} alone")
+    how = next((mark for mark in marks if mark not in form), f"{TAG} alone")
     if _style(recipe.env) is not None:
         ways = [f"env.style={name}" for name, style in STYLES.items() if finds_answer(reward, style.write("x"))]
         asks = f"env.style={recipe.env.style!r}"
     else:
-        names = [name for name in READ if finds_answer(choose("reward", REWARDS, name).schema(), asked)]
+        names = [name for name in READ if finds_answer(choose("reward", REWARDS, name).schema(), form)]
         ways = [f"reward.name={name}" for name in names]
         asks = f"env.name={recipe.env.name!r} (protocol {recipe.env.protocol_name})"
     expected = " or ".join(ways or ["another reward"])
-    says = f"reward.name={reward.name!r} reads an answer in {how}, and {asks} asks for {asked!r}"
+    says = f"reward.name={reward.name!r} reads an answer in {how}, and {asks} asks for {form!r}"
     raise BadInput(says, where=where, expected=expected)
 
 

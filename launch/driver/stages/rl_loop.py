@@ -108,18 +108,18 @@ async def rl_loop(run: Run, stage: StageConfig, env: Any = None) -> None:
 
 def curriculum_of(stage: StageConfig, world: World, state: Mapping[str, Any] | None) -> Curriculum:
     """Of the stage's training tasks; of several environments one for each. state: of a stage that is continued."""
-    config, seed, kept = stage.config, derive(stage.config.seed, stage.name), state or {}
+    config, seed, saved_state = stage.config, derive(stage.config.seed, stage.name), state or {}
     if not isinstance(world, MixtureWorld):
-        return make_curriculum(config.curriculum, world.tasks("train"), world.level, seed=seed, state=kept)
+        return make_curriculum(config.curriculum, world.tasks("train"), world.level, seed=seed, state=saved_state)
     parts = {
         name: make_curriculum(
-            one.curriculum,
+            recipe.curriculum,
             world.tasks_of(name, "train"),
             world.level,
             seed=derive(seed, name),
-            state=kept.get(name),
+            state=saved_state.get(name),
         )
-        for name, one in config.by_env.items()
+        for name, recipe in config.by_env.items()
     }
     return MixedCurriculum(parts, weights_of(config.envs))
 
@@ -209,7 +209,7 @@ class Stepper:
         await keep_trajectories(run, self.stage, row.step, groups, harvest.advantages, credit)
         metrics["tokens/generated_per_s"] = metrics["tokens/generated"] / row.time.total
         metrics["learner/idle_share"] = 1 - row.time.phases.get("update", 0.0) / row.time.total
-        summaries = [each for group in groups for each in group.summaries]
+        summaries = [summary for group in groups for summary in group.summaries]
         run.record(replace(row, metrics=metrics), self.stage.steps, first_exception(summaries))
         run.tracker.episodes(row.step, await choose_samples(run, row.step, groups))
 
@@ -269,9 +269,9 @@ class Stepper:
     async def stop(self) -> None:
         """The last step was taken: its row and its trajectories belong to it. They get a moment."""
         if self._writing is not None:
-            _, late = await asyncio.wait({self._writing}, timeout=self.run.tasks.grace_s)
+            _, pending = await asyncio.wait({self._writing}, timeout=self.run.tasks.grace_s)
             # Without its row the step is taken again, from the last checkpoint.
-            lost = bool(late) or self._writing.cancelled() or self._writing.exception() is not None
+            lost = bool(pending) or self._writing.cancelled() or self._writing.exception() is not None
             self.run.tasks.gave_up = self.run.tasks.gave_up or lost
 
     async def feed(self) -> None:
@@ -279,12 +279,12 @@ class Stepper:
         state, pending, resumed = self.run.state, self.pending, set(self.pending)
         while (live := await self.buffer.admit()) is not None:
             sequence = pending.popleft() if pending else state.next_sequence
-            drawn = self.curriculum.draw(sequence)
+            draw = self.curriculum.draw(sequence)
             ticket = Ticket(
                 sequence=sequence,
-                epoch=drawn.epoch,
-                task=drawn.task,
-                level=drawn.level,
+                epoch=draw.epoch,
+                task=draw.task,
+                level=draw.level,
                 attempt=int(sequence in resumed),
                 start_version=live,
             )
@@ -330,7 +330,7 @@ class Stepper:
 
 
 def account_dull(run: Run, stage: StageConfig, curriculum: Curriculum) -> None:
-    """Of groups without signal that an earlier process had played and no step had taken. Their texts are gone.
+    """Account for groups without signal that an earlier process played and no step took. Their texts are gone.
 
     The step that they get has its row already: who compares the two leaves them out (`rlsys.journal.split_late`).
     """
@@ -355,18 +355,18 @@ async def keep_trajectories(
     What is lost with its node is missing from the file.
     """
     config = stage.config.trajectories
-    chosen = choose_written(groups, stage.config.loop.group_size, config)
-    if not chosen:
+    written = choose_written(groups, stage.config.loop.group_size, config)
+    if not written:
         return
     by_env = {name: solved_by(share.reward) or {} for name, share in stage.config.envs.items()}
     played = Played(step=step, stage=stage.name, solved_by=solved_by(stage.config.reward) or {}, solved_by_env=by_env)
     name = f"step-{step:06d}"
     writer = run.dir.episodes.begin(name, advantages, config, played, credit)
     try:
-        for group in chosen:
-            whole = await run.pool.whole(group)
-            if whole is not None:
-                await asyncio.to_thread(writer.add, whole)
+        for group in written:
+            full_group = await run.pool.whole(group)
+            if full_group is not None:
+                await asyncio.to_thread(writer.add, full_group)
         digest = await asyncio.to_thread(writer.finish)
     finally:
         writer.discard()
@@ -375,7 +375,7 @@ async def keep_trajectories(
 
 async def choose_samples(run: Run, step: int, groups: Sequence[GroupRef]) -> list[Trajectory]:
     """The episodes for the tracker's table of samples."""
-    rewards = [[each.reward for each in group.summaries] for group in groups]
-    chosen = run.tracker.choose_episodes(step, rewards)
-    found = [(await run.pool.whole(groups[place]), index) for place, index in chosen]
-    return [whole.trajectories[index] for whole, index in found if whole is not None]
+    rewards = [[summary.reward for summary in group.summaries] for group in groups]
+    indices = run.tracker.choose_episodes(step, rewards)
+    full_groups = [(await run.pool.whole(groups[place]), index) for place, index in indices]
+    return [group.trajectories[index] for group, index in full_groups if group is not None]

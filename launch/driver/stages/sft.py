@@ -43,8 +43,8 @@ class SFT(DataStage):
     reads = EXAMPLES
 
     def reads_here(self, head: StageKeys, recipe: RecipeConfig) -> Keys:
-        found = DEMONSTRATIONS if head.data is None else EXAMPLES
-        return found if recipe.algorithm.name in ALGORITHMS else (*found, "learner")  # it may have a critic
+        keys = DEMONSTRATIONS if head.data is None else EXAMPLES
+        return keys if recipe.algorithm.name in ALGORITHMS else (*keys, "learner")  # it may have a critic
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         name = recipe.algorithm.name
@@ -57,8 +57,8 @@ class SFT(DataStage):
         return self.parse if stage.prompts is None else under_own_prompts(self.parse, stage.config)
 
     def epoch(self, recipe: RecipeConfig, data: DataSource | None) -> int:
-        shown = _find_demonstrations(recipe.env)[0] if data is None else []
-        return len(shown) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
+        tasks = _find_demonstrations(recipe.env)[0] if data is None else []
+        return len(tasks) or super().epoch(recipe, data)  # `ready` refuses tasks of which none can be shown
 
     def ready(self, config: RunConfig, stage: StageConfig) -> None:
         super().ready(config, stage)
@@ -66,8 +66,8 @@ class SFT(DataStage):
         if stage.prompts is not None and maker is not None and maker.kind == "generate":
             check_other_prompts(f"stages.{stage.name}", maker.config, stage.config)
         if stage.data is None:
-            for name, one in stage.config.by_env.items():
-                demonstrable(stage.name, one, name)
+            for name, recipe in stage.config.by_env.items():
+                demonstrable(stage.name, recipe, name)
 
     def arithmetic(self, config: RunConfig, stage: StageConfig) -> list[str]:
         maker, lines = maker_of(config, stage), super().arithmetic(config, stage)
@@ -92,18 +92,18 @@ class SFT(DataStage):
 
 
 async def from_data(run: Run, stage: StageConfig, kind: DataStage) -> StageConfig:
-    begun = await supervised.begin_with_data(run, stage, kind, "supervised steps of {} answers")
-    apart = await asyncio.to_thread(begun.fitting, begun.data.held_out, "held-out answers")
+    training = await supervised.begin_with_data(run, stage, kind, "supervised steps of {} answers")
+    apart = await asyncio.to_thread(training.fitting, training.data.held_out, "held-out answers")
     held_out = [sample for answers in apart for sample in answers[0]]
 
     def prepare(stage_step: int) -> supervised.Prepared:
-        examples, left_out = begun.draw_examples(stage_step)
+        examples, left_out = training.draw_examples(stage_step)
         samples = [sample for answers in examples for sample in answers[0]]
         return supervised.Prepared(samples, metrics={"data/too_long": left_out})
 
     loss = partial(supervised.answer_loss, run.learner, held_out) if held_out else None
-    await supervised.train_steps(run, begun.stage, prepare, loss)
-    return begun.stage
+    await supervised.train_steps(run, training.stage, prepare, loss)
+    return training.stage
 
 
 async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
@@ -116,8 +116,8 @@ async def from_demonstrations(run: Run, stage: StageConfig) -> StageConfig:
 
     def prepare(stage_step: int) -> supervised.Prepared:
         sequences = range(stage_step * count, (stage_step + 1) * count)
-        drawn = [demonstration(run, stage, task_of(sequence), sequence) for sequence in sequences]
-        return supervised.Prepared(drawn)
+        samples = [demonstration(run, stage, task_of(sequence), sequence) for sequence in sequences]
+        return supervised.Prepared(samples)
 
     held_out = held_out_demonstrations(run, stage) if stage.config.eval.every else []
     loss = partial(supervised.answer_loss, run.learner, held_out) if held_out else None
@@ -140,20 +140,20 @@ def demonstrable(stage: str, recipe: RecipeConfig, name: str = "") -> tuple[list
 
 
 def shown_tasks(stage: StageConfig) -> tuple[Callable[[int], Task], int, list[str]]:
-    """Which task a sequence number demonstrates, of how many, and why there are no more."""
+    """The function from sequence number to demonstrated task, the number of tasks, and why others are left out."""
     seed = derive(stage.config.seed, stage.name)
     if not stage.config.envs:
         tasks, left_out = demonstrable(stage.name, stage.config)
         order = Epochs(tasks, seed=seed)
         return lambda sequence: order.draw(sequence)[1], len(tasks), left_out
-    found = {name: demonstrable(stage.name, one, name) for name, one in stage.config.by_env.items()}
-    parts = {name: Uniform(tasks, seed=derive(seed, name)) for name, (tasks, _) in found.items()}
+    by_env = {name: demonstrable(stage.name, recipe, name) for name, recipe in stage.config.by_env.items()}
+    parts = {name: Uniform(tasks, seed=derive(seed, name)) for name, (tasks, _) in by_env.items()}
     mixed = MixedCurriculum(parts, weights_of(stage.config.envs))
-    every = sum(len(tasks) for tasks, _ in found.values())
+    every = sum(len(tasks) for tasks, _ in by_env.values())
     return (
         lambda sequence: mixed.draw(sequence).task,
         every,
-        [why for _, left_out in found.values() for why in left_out],
+        [why for _, left_out in by_env.values() for why in left_out],
     )
 
 
@@ -169,10 +169,10 @@ def demonstration(run: Run, stage: StageConfig, task: Task, sequence: int) -> Sa
 
 
 def demonstrate(world: World, renderer: ChatRenderer, stage: StageConfig, task: Task, sequence: int) -> Sample:
-    shown = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
-    env = shown.env or world.env(task)
+    episode = world.demonstration(task, derive(stage.config.seed, "demonstration", sequence))
+    env = episode.env or world.env(task)
     ids, mask = renderer.under(args_of(config_of(stage.config.env, task))).demonstration(
-        shown.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)
+        episode.messages, len(env.first_messages()), env.stop_strings, offer=offer_of(env)
     )
     return make_sample(ids, mask)
 

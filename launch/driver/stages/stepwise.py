@@ -28,9 +28,9 @@ class Stepwise(RL):
 
     def check(self, where: str, head: StageKeys, recipe: RecipeConfig) -> None:
         if not isinstance(head.data, str) or not head.data:
-            what = "the name of a judge or generate stage, or a path"
+            source = "the name of a judge or generate stage, or a path"
             raise BadInput(
-                key=f"{where}.data", found=head.data, expected=f"{what}: trajectories whose states are trained on"
+                key=f"{where}.data", found=head.data, expected=f"{source}: trajectories whose states are trained on"
             )
         if recipe.curriculum.name != "uniform":
             raise BadInput(

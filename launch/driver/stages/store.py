@@ -139,22 +139,22 @@ def write_out(played: TrajectoryStore, output: Path, recipe: RecipeConfig, num_t
     # The output is in its place last: it says that all is done.
     with whole_file(output) as answers, whole_file(pairs_path(output)) as pairs:
         for group in played.groups(num_tasks):
-            found, keeping, pair = (
+            graded, keeping, pair = (
                 graded_trajectories(group),
                 select_trajectories(group, recipe.generate, recipe.reward),
                 pair_of(group),
             )
-            answers.writelines(line_of(to_json(each)) for each in keeping)
+            answers.writelines(line_of(to_json(trajectory)) for trajectory in keeping)
             pairs.writelines([line_of(to_json(pair))] if pair is not None else [])
             counts.tasks += 1
             counts.trajectories += len(group.trajectories)
-            counts.failed += len(group.trajectories) - len(found)
-            counts.tokens += sum(each.num_tokens or 0 for each in group.trajectories)
+            counts.failed += len(group.trajectories) - len(graded)
+            counts.tokens += sum(trajectory.num_tokens or 0 for trajectory in group.trajectories)
             if counts.solved is not None:
-                counts.solved += sum(is_solved(each, recipe.reward) for _, each in found)
+                counts.solved += sum(is_solved(trajectory, recipe.reward) for _, trajectory in graded)
             counts.kept += len(keeping)
             counts.pairs += pair is not None
-            total += sum(value for value, _ in found)
+            total += sum(value for value, _ in graded)
     counts.ungraded_tasks = num_tasks - counts.tasks
     scored = counts.trajectories - counts.failed
     counts.mean_reward = round(total / scored, 4) if scored else None

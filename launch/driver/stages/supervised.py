@@ -57,31 +57,31 @@ class SupervisedTraining:
         """The examples of one step, and how many of them were left out. A function of the seed and the step alone."""
         count = self.stage.config.loop.groups_per_step
         sequences = range(stage_step * count, (stage_step + 1) * count)
-        found = self.fitting([self.curriculum.draw(sequence)[1] for sequence in sequences], "examples of a step")
-        return found, count - len(found)
+        samples = self.fitting([self.curriculum.draw(sequence)[1] for sequence in sequences], "examples of a step")
+        return samples, count - len(samples)
 
-    def fitting(self, examples: Sequence[Example], what: str) -> Samples:
+    def fitting(self, examples: Sequence[Example], label: str) -> Samples:
         """The samples of `examples`. One is left out that is longer than the context window, or in which an answer has
         no token to train on.
 
-        Raises BadInput where all of them are; `what` names them in its message: "held-out pairs".
+        Raises BadInput where all of them are; `label` names them in its message: "held-out pairs".
         """
-        found = [answers for answers in map(self.read, examples) if self._fits(answers)]
-        if examples and not found:
-            raise BadInput(f"all {len(examples)} {what} are longer than engine.max_model_len={self.longest}, or empty")
-        if len(found) < len(examples) and what not in self.said:
-            self.said.add(what)
-            left = f"{len(examples) - len(found)} of {len(examples)} {what} are longer than engine.max_model_len"
-            self.say(f"{left}={self.longest}, or empty, and left out; of later steps data/too_long counts them")
-        return found
+        samples = [answers for answers in map(self.read, examples) if self._fits(answers)]
+        if examples and not samples:
+            raise BadInput(f"all {len(examples)} {label} are longer than engine.max_model_len={self.longest}, or empty")
+        if len(samples) < len(examples) and label not in self.said:
+            self.said.add(label)
+            too_long = f"{len(examples) - len(samples)} of {len(examples)} {label} are longer than engine.max_model_len"
+            self.say(f"{too_long}={self.longest}, or empty, and left out; of later steps data/too_long counts them")
+        return samples
 
     def _fits(self, answers: list[list[Sample]]) -> bool:
         short = all(sample.num_tokens <= self.longest for samples in answers for sample in samples)
         return short and all(any(sample.num_loss_tokens for sample in samples) for samples in answers)
 
 
-async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: str) -> SupervisedTraining:
-    """Open the stage's data, load the learner, measure the weights as they are. `what`: "steps of {} answers"."""
+async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, template: str) -> SupervisedTraining:
+    """Open the stage's data, load the learner, measure the weights as they are. `template`: "steps of {} answers"."""
     read, renderer = reader_of(run.active.world, stage, run.renderer)
     tokenizer, marks = tokenizer_id(renderer), renderer.marks
     data = await asyncio.to_thread(kind.open, run, stage, lambda example: mark_in(example, marks, tokenizer))
@@ -96,7 +96,7 @@ async def begin_with_data(run: Run, stage: StageConfig, kind: DataStage, what: s
     await measure_before(run, stage)
     run.begin(
         "stage",
-        f"stage {stage.name}: {stage.steps} {what.format(stage.config.loop.groups_per_step)} "
+        f"stage {stage.name}: {stage.steps} {template.format(stage.config.loop.groups_per_step)} "
         f"from {len(data.train)} ({', '.join(sorted({place.path.name for place in data.train.places}))})",
     )
     if data.noted:
@@ -151,11 +151,11 @@ def keep_fitting(
         sampled = answer.samples[0].sampled[0][0] if example.tokenizer == tokenizer and answer.samples else None
         return account.add(samples, longest, sampled)
 
-    kept = replace(data, train=data.train.where(fits), held_out=data.held_out.where(fits))
-    if not kept.train or (data.held_out and not kept.held_out):
-        what = "held-out answer" if kept.train else "answer"
-        raise RunFailed(f"{where}: no {what} fits under the prompts of this stage: {account.describe()}")
-    return kept, account
+    fitting = replace(data, train=data.train.where(fits), held_out=data.held_out.where(fits))
+    if not fitting.train or (data.held_out and not fitting.held_out):
+        kind = "held-out answer" if fitting.train else "answer"
+        raise RunFailed(f"{where}: no {kind} fits under the prompts of this stage: {account.describe()}")
+    return fitting, account
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,29 +231,29 @@ def samples_of(
     tokenizer: this policy's (`trajectories.tokenizer_id`). stop: the strings that end a message of the
     policy in this environment; an answer from elsewhere that ends in none of them is ended as the model ends a message.
     """
-    found: list[list[Sample]] = []
+    samples: list[list[Sample]] = []
     for answer in example.answers:
         if answer.samples and example.tokenizer == tokenizer:
-            kept = answer.samples
+            token_samples = answer.samples
             if example.replaced:
-                kept = with_prompt(kept, renderer.prompt_ids(example.prompt, offer))
-            found.append([make_sample(each.token_ids, _mask(each)) for each in kept])
+                token_samples = with_prompt(token_samples, renderer.prompt_ids(example.prompt, offer))
+            samples.append([make_sample(tokens.token_ids, _mask(tokens)) for tokens in token_samples])
         else:
-            whole = (*example.prompt, *answer.messages)
+            messages = (*example.prompt, *answer.messages)
             ids, mask = renderer.demonstration(
-                whole, len(example.prompt), stop, truncated=answer.truncated, offer=offer
+                messages, len(example.prompt), stop, truncated=answer.truncated, offer=offer
             )
-            found.append([make_sample(ids, mask)])
-    return found
+            samples.append([make_sample(ids, mask)])
+    return samples
 
 
 def mark_in(example: Example, marks: Sequence[str], tokenizer: str) -> str:
     """A chat mark of the tokenizer in what becomes tokens here, of the prompt and of what the assistant says; "" for
     none."""
     spelled = [answer for answer in example.answers if not answer.samples or example.tokenizer != tokenizer]
-    said = [each.content for answer in spelled for each in answer.messages if each.role == "assistant"]
-    said += [each.content for each in example.prompt if spelled]
-    return next((mark for mark in marks for text in said if mark in text), "")
+    texts = [message.content for answer in spelled for message in answer.messages if message.role == "assistant"]
+    texts += [message.content for message in example.prompt if spelled]
+    return next((mark for mark in marks for text in texts if mark in text), "")
 
 
 def make_sample(ids: Sequence[int], mask: Sequence[int] | Bools) -> Sample:

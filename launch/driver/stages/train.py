@@ -64,8 +64,8 @@ def check(config: RunConfig, say: Callable[[str], None]) -> None:
 
 def _playing(config: RunConfig) -> list[RecipeConfig]:
     """The stages whose prompts are rendered: those that play, and supervised ones on the world's demonstrations."""
-    found = [stage.config for stage in config.stages if needs_engines(config, stage) or stage.data is None]
-    return [one for recipe in found for one in recipe.by_env.values()]
+    recipes = [stage.config for stage in config.stages if needs_engines(config, stage) or stage.data is None]
+    return [env_recipe for recipe in recipes for env_recipe in recipe.by_env.values()]
 
 
 def _prompts(config: RunConfig) -> list[str]:
@@ -89,8 +89,8 @@ def _prompts(config: RunConfig) -> list[str]:
 def check_evaluated(renderer: ChatRenderer, config: RunConfig) -> None:
     """Raises BadInput for arguments that the chat template does not take, of evaluations too."""
     for stage in config.stages:
-        for each in recipes_of(stage.config):
-            renderer.under(args_of(each.env))
+        for recipe in recipes_of(stage.config):
+            renderer.under(args_of(recipe.env))
 
 
 def check_offload(config: RunConfig) -> None:
@@ -200,7 +200,7 @@ def services_of(config: RunConfig, device: Device) -> list[ServiceNeed]:
     """The judges, retrievers and reference that the run starts by itself. Raises BadInput where its stages want
     different references."""
     playing = [stage.config for stage in config.stages if needs_engines(config, stage)]
-    needs = service_needs([each for stage in playing for each in recipes_of(stage)], device)
+    needs = service_needs([recipe for stage in playing for recipe in recipes_of(stage)], device)
     asking = served_to(trained_on_engines(config))
     return needs if asking is None else [*needs, of_reference(asking, device)]
 
@@ -217,7 +217,7 @@ def has_trained_nothing(state: DriverState) -> bool:
 
 def why_nothing(found: Iterable[Finding]) -> list[str]:
     """Of a run that trained nothing: the reason that each stage has for it, and what to try."""
-    return list(dict.fromkeys(each.says.removeprefix(NOTHING) for each in found if each.what == "untrained"))
+    return list(dict.fromkeys(finding.says.removeprefix(NOTHING) for finding in found if finding.what == "untrained"))
 
 
 async def train(run: Run) -> None:

@@ -23,8 +23,8 @@ def tokenizer_id(renderer: Any) -> str:
     """The same for tokenizers that give the same text the same tokens in the same chat."""
     tokenizer = renderer.tokenizer
     args = [renderer.template_args] if renderer.template_args else []
-    whole = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template, *args])
-    return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+    content = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template, *args])
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def weights_id(model: str) -> str:
@@ -32,25 +32,25 @@ def weights_id(model: str) -> str:
 
     A part of the weights is read, and the config. A hub name stands for itself.
     """
-    whole = hashlib.blake2b(model.encode() if not Path(model).is_dir() else b"", digest_size=8)
+    digest = hashlib.blake2b(model.encode() if not Path(model).is_dir() else b"", digest_size=8)
     names = ("config.json", "*.safetensors", "pytorch_model*.bin")
     for path in sorted(path for name in names for path in Path(model).glob(name)):
         size = path.stat().st_size
-        whole.update(f"{path.name} {size} ".encode())
+        digest.update(f"{path.name} {size} ".encode())
         with path.open("rb") as file:  # at places all over it: rows of tokens that are never met stay as they were
             for part in range(SLICES):
                 file.seek(part * max(size - SLICE, 0) // (SLICES - 1))
-                whole.update(file.read(SLICE))
-    return whole.hexdigest()
+                digest.update(file.read(SLICE))
+    return digest.hexdigest()
 
 
 def group_record(group: Group, tokenizer: str) -> GroupRecord:
     """All that was played of one task. tokenizer: "" where a teacher said it, and the policy sampled no token."""
 
-    def record(each: Trajectory) -> TrajectoryRecord:
+    def record(trajectory: Trajectory) -> TrajectoryRecord:
         if tokenizer:
-            return record_of(each, group, tokenizer=tokenizer, samples=_samples(each))
-        return replace(record_of(each, group), token_ids=(), weight_versions=())
+            return record_of(trajectory, group, tokenizer=tokenizer, samples=_samples(trajectory))
+        return replace(record_of(trajectory, group), token_ids=(), weight_versions=())
 
     trajectories = tuple(map(record, group.trajectories))
     return GroupRecord(sequence=group.ticket.sequence, task_id=group.ticket.task.task_id, trajectories=trajectories)
@@ -58,9 +58,9 @@ def group_record(group: Group, tokenizer: str) -> GroupRecord:
 
 def _samples(trajectory: Trajectory) -> tuple[Tokens, ...]:
     """Good for training: none of a failure."""
-    made = [] if isinstance(trajectory.reward, Failure) else sample_trajectory(trajectory, 1.0)
+    samples = [] if isinstance(trajectory.reward, Failure) else sample_trajectory(trajectory, 1.0)
     return tuple(
-        Tokens(token_ids=tuple(sample.token_ids.tolist()), sampled=_spans(sample.loss_mask)) for sample in made
+        Tokens(token_ids=tuple(sample.token_ids.tolist()), sampled=_spans(sample.loss_mask)) for sample in samples
     )
 
 
@@ -71,7 +71,7 @@ def _spans(mask: Bools) -> tuple[tuple[int, int], ...]:
 
 
 def graded_trajectories(group: GroupRecord) -> list[tuple[float, TrajectoryRecord]]:
-    return [(each.reward, each) for each in group.trajectories if each.reward is not None]
+    return [(trajectory.reward, trajectory) for trajectory in group.trajectories if trajectory.reward is not None]
 
 
 def is_solved(trajectory: TrajectoryRecord, reward: Any) -> bool:
@@ -81,17 +81,17 @@ def is_solved(trajectory: TrajectoryRecord, reward: Any) -> bool:
 
 def select_trajectories(group: GroupRecord, config: GenerateConfig, reward: Any) -> list[TrajectoryRecord]:
     """The trajectories of a task that are worth training on, in the order of their siblings; none of them twice."""
-    found = graded_trajectories(group)
+    graded = graded_trajectories(group)
     if config.keep == "best":
-        highest = max((value for value, _ in found), default=0.0)
-        found = [(value, each) for value, each in found if value == highest]
+        highest = max((value for value, _ in graded), default=0.0)
+        graded = [(value, record) for value, record in graded if value == highest]
     elif config.keep == "correct":
-        found = [(value, each) for value, each in found if is_solved(each, reward)]
+        graded = [(value, record) for value, record in graded if is_solved(record, reward)]
     if config.min_reward is not None:
-        found = [(value, each) for value, each in found if value >= config.min_reward]
-    found = list({each.messages: (value, each) for value, each in reversed(found)}.values())  # of the same, the first
-    found.sort(key=lambda pair: (-pair[0], pair[1].sibling))
-    return sorted((each for _, each in found[: config.per_task]), key=lambda each: each.sibling)
+        graded = [(value, record) for value, record in graded if value >= config.min_reward]
+    graded = list({record.messages: (value, record) for value, record in reversed(graded)}.values())  # the first wins
+    graded.sort(key=lambda pair: (-pair[0], pair[1].sibling))
+    return sorted((record for _, record in graded[: config.per_task]), key=lambda record: record.sibling)
 
 
 def pair_of(group: GroupRecord) -> PairRecord | None:
@@ -100,10 +100,10 @@ def pair_of(group: GroupRecord) -> PairRecord | None:
     An answer of several samples (a chat template rewrote its context) has no single likelihood: it is in no pair. One
     without any is text, of a teacher.
     """
-    found = [(value, each) for value, each in graded_trajectories(group) if len(each.samples) <= 1]
-    if not found:
+    graded = [(value, record) for value, record in graded_trajectories(group) if len(record.samples) <= 1]
+    if not graded:
         return None
-    (better, chosen), (worse, rejected) = (pick(found, key=lambda pair: pair[0]) for pick in (max, min))
+    (better, chosen), (worse, rejected) = (pick(graded, key=lambda pair: pair[0]) for pick in (max, min))
     if not better > worse or chosen.messages == rejected.messages:  # a judge may waver
         return None
     return PairRecord(

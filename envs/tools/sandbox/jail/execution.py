@@ -40,8 +40,8 @@ class World:
     hang_up_fd: int  # its other end closes when the pool dies
 
 
-def execute(request_fd: int, world: World, kept: Captured) -> RunReport:
-    """Run the code of the frame that waits at `request_fd`; what comes out lies in `kept`.
+def execute(request_fd: int, world: World, buffers: Captured) -> RunReport:
+    """Run the code of the frame that waits at `request_fd`; what comes out lies in `buffers`.
 
     The child reads the code, not this process, and its bytes come to lie where no fork sees them: the next execution
     is a fork of this process, and what this has once held in its ordinary memory that one could find there.
@@ -53,12 +53,12 @@ def execute(request_fd: int, world: World, kept: Captured) -> RunReport:
     os.close(output_write)
     os.close(report_write)
     try:
-        status, stopped_for = _watch(child, {output_read: kept.output, report_read: kept.report}, started, world)
+        status, stopped_for = _watch(child, {output_read: buffers.output, report_read: buffers.report}, started, world)
     finally:
         os.close(output_read)
         os.close(report_read)
     seconds = round(time.monotonic() - started, 6)
-    sizes = {"output": kept.output.size, "report": kept.report.size}
+    sizes = {"output": buffers.output.size, "report": buffers.report.size}
     return RunReport(**sizes, status=status, stopped_for=stopped_for, seconds=seconds)
 
 
@@ -99,18 +99,18 @@ def _be_the_child(request_fd: int, world: World, base: int, output_fd: int, repo
     runner.run(request["code"], 3, world.limits.output_kb * 1024)
 
 
-def _watch(child: int, kept: dict[int, Unshared], started: float, world: World) -> tuple[int, str]:
+def _watch(child: int, buffers: dict[int, Unshared], started: float, world: World) -> tuple[int, str]:
     """Read what comes until the child ends, or end it: at the deadline, above a limit, when the pool is gone.
 
     (its status as wait() gives it, why it was stopped).
     """
     limits = world.limits
-    output = next(iter(kept.values()))
+    output = next(iter(buffers.values()))
     base = memory.private(world.proc, "self")
     deadline, look = started + limits.timeout_s, started + _FIRST_LOOK_S
     ended = os.pidfd_open(child)
     poll = select.poll()
-    for fd in (*kept, ended):
+    for fd in (*buffers, ended):
         poll.register(fd, select.POLLIN)
     poll.register(world.hang_up_fd, 0)
     stopped_for = ""
@@ -128,7 +128,7 @@ def _watch(child: int, kept: dict[int, Unshared], started: float, world: World) 
             ready = dict(poll.poll(1000 * (min(deadline, look) - now)))
             if world.hang_up_fd in ready:
                 os._exit(0)
-            for fd, place in kept.items():
+            for fd, place in buffers.items():
                 if fd in ready and not place.take(fd):
                     poll.unregister(fd)
             if output.full:
@@ -139,7 +139,7 @@ def _watch(child: int, kept: dict[int, Unshared], started: float, world: World) 
         os.close(ended)
     os.kill(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
-    for fd, place in kept.items():  # all writers are gone: this ends
+    for fd, place in buffers.items():  # all writers are gone: this ends
         while place.take(fd):
             pass
     if not stopped_for and output.full:

@@ -25,8 +25,8 @@ def private(proc: int, process: str) -> int:
     Any thread reports them but one that has ended, as the first may have while others still run: that one says 0.
     A process that ends between the opening and the listing of its folder has no thread left, and holds nothing.
     """
-    found = [text.split()[1:3] for text in _read_threads(proc, process, "statm")]
-    return max(((int(resident) - int(shared)) * PAGE for resident, shared in found), default=0)
+    sizes = [text.split()[1:3] for text in _read_threads(proc, process, "statm")]
+    return max(((int(resident) - int(shared)) * PAGE for resident, shared in sizes), default=0)
 
 
 def children(proc: int, process: str) -> list[str]:
@@ -86,17 +86,17 @@ class Unshared:
 
     def take(self, fd: int) -> bool:
         """Read once, with no copy elsewhere. False at the end, or when more came than there is room for."""
-        with memoryview(self._memory) as whole, whole[self.size : min(self.size + _PIECE, self._room)] as free:
-            taken = os.readv(fd, [free]) if free else 0
-        self.size += taken
-        return taken > 0 and not self.full
+        with memoryview(self._memory) as view, view[self.size : min(self.size + _PIECE, self._room)] as free:
+            num_read = os.readv(fd, [free]) if free else 0
+        self.size += num_read
+        return num_read > 0 and not self.full
 
     def send(self, fd: int) -> None:
-        sent = 0
-        with memoryview(self._memory) as whole:
-            while sent < self.size:
-                with whole[sent : self.size] as rest:
-                    sent += os.write(fd, rest)
+        offset = 0
+        with memoryview(self._memory) as view:
+            while offset < self.size:
+                with view[offset : self.size] as remaining:
+                    offset += os.write(fd, remaining)
 
     def read(self) -> bytes:
         """A copy, which every later fork can find."""

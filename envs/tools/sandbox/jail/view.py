@@ -41,7 +41,7 @@ def enter(trees: Sequence[str]) -> None:
         for tree in trees:
             hidden = f"{_BUILD_AT}{tree}/{name}"
             if os.path.isdir(hidden):
-                _hide(hidden, [other for other in trees if _below(other, f"{tree}/{name}")])
+                _hide(hidden, [inner for inner in trees if _below(inner, f"{tree}/{name}")])
     os.makedirs(f"{_BUILD_AT}/dev")
     for device in _DEVICES:
         target = f"{_BUILD_AT}/dev/{device}"
@@ -68,8 +68,8 @@ def _show(tree: str) -> None:
 
 
 def _make_read_only(target: str, more: int = 0) -> None:
-    kept = os.statvfs(target).f_flag & _KEPT_FLAGS
-    mount("", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | kept | more)
+    flags = os.statvfs(target).f_flag & _KEPT_FLAGS
+    mount("", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags | more)
 
 
 def _hide(directory: str, shown_inside: Iterable[str]) -> None:

@@ -80,15 +80,15 @@ def _serve(first: dict[str, Any], requests: int, answers: int) -> None:
         program=setup.system_calls(limits, landlock_abi or 0),
         hang_up_fd=requests,
     )
-    kept = execution.Captured(limits)
-    _self_test(world, kept)
+    buffers = execution.Captured(limits)
+    _self_test(world, buffers)
     frames.write(answers, {"layers": _layers(limits, no_landlock, no_watch)})
     while _something_waits(requests):
-        ran = execution.execute(requests, world, kept)
+        ran = execution.execute(requests, world, buffers)
         frames.write(answers, asdict(ran))
-        kept.output.send(answers)
-        kept.report.send(answers)
-        kept.clear()
+        buffers.output.send(answers)
+        buffers.report.send(answers)
+        buffers.clear()
 
 
 def _something_waits(requests: int) -> bool:
@@ -135,18 +135,18 @@ def _try(call: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error)
 
 
-def _self_test(world: execution.World, kept: execution.Captured) -> None:
+def _self_test(world: execution.World, buffers: execution.Captured) -> None:
     """One execution that tries the filter and the limit on processes. Raises LayerUnavailable."""
     request, write_end = os.pipe()
     frames.write(write_end, {"code": _SELF_TEST.format(processes=world.limits.processes + 1)})
     os.close(write_end)
     try:
-        ran = execution.execute(request, world, kept)
-        _, text = frames.tell(ran, kept.output.read(), kept.report.read(), world.limits)
+        ran = execution.execute(request, world, buffers)
+        _, text = frames.tell(ran, buffers.output.read(), buffers.report.read(), world.limits)
     except frames.Broken as broken:
         raise LayerUnavailable("an execution's own walls", str(broken)) from None
     os.close(request)
-    kept.clear()
+    buffers.clear()
     allowed = 0 if world.limits.weaker else world.limits.processes - 1
     if text.startswith("'seccomp"):
         raise LayerUnavailable("seccomp", "the filter was installed and did not refuse memfd_create()")
