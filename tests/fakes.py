@@ -71,7 +71,7 @@ class BanditLearner:
         self.losing: set[int] = set()  # groups, by sequence, whose node dies before rows are made of them
         self.life = Supervised[str]("the learner", self._create, self._started, str, handle="ranks", starts=1)
         self.loaded: list[bool] = []  # of each load: the optimizers alone?
-        self.on_rows: Callable[[int, int], None] = lambda begun, total: None
+        self.on_rows: Callable[[int, int], None] = lambda row, total: None
 
     @property
     def restarts(self) -> int:
@@ -295,15 +295,9 @@ class FakeWorker:
             raise RuntimeError("stale worker was asked to serve")
         if self._take(f"die-{self.spec.name}"):
             os._exit(1)
-        if (self.faults / f"deadly-{ticket.sequence}").exists():
-            await asyncio.sleep(0.3)  # until all that it was given is under way
-            os._exit(1)
         if self._take(f"hang-{self.spec.name}"):
             time.sleep(3600)  # the whole event loop: pings go unanswered too
         self.generated += plan.group_size
-        if self._take(f"die-late-{self.spec.name}"):
-            await asyncio.sleep(1.0)  # what was sampled is seen by a ping
-            os._exit(1)
         await asyncio.sleep(0.01)
         group = bandit_group(ticket, plan, self.logits, self.version, self.spec.name)
         return summarize_group(group), group
@@ -321,8 +315,7 @@ class FakeWorker:
             os._exit(1)
         while (self.faults / f"slow-{self.spec.name}").exists():
             await asyncio.sleep(0.02)
-        if not (self.faults / f"deaf-{self.spec.name}").exists():
-            self.logits = received(published)
+        self.logits = received(published)
         self.version = published.version
         return LoadResult(
             version=published.version,

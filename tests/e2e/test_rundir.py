@@ -5,27 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from launch.driver.checkpoints.checkpoint import DriverState
 from launch.driver.run.rundir import RunDir
-from rlsys.errors import BadInput
 
 
 def test_two_processes_cannot_share_a_run_directory(tmp_path: Path) -> None:
-    held = RunDir(tmp_path / "run")
+    run = RunDir(tmp_path / "run")
     path = str(tmp_path / "run")
     code = f"from launch.driver.run.rundir import RunDir; from pathlib import Path; RunDir(Path({path!r}))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "another process is running in it" in other.stderr
-    held.close()
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "another process is running in it" in process.stderr
+    run.close()
     RunDir(tmp_path / "run").close()
-
-
-def test_an_unwritable_directory_is_bad_input(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot be written"):
-        RunDir(tmp_path / "file" / "run")
 
 
 def test_checkpoints_appear_whole_and_the_oldest_go(tmp_path: Path) -> None:
@@ -37,8 +28,8 @@ def test_checkpoints_appear_whole_and_the_oldest_go(tmp_path: Path) -> None:
         run.commit_checkpoint(folder, DriverState(step=step, open_sequences=[step]), keep=2)
     assert [path.name for path in run.checkpoints()] == ["step-000010", "step-000015"]
     assert run.load_state(run.checkpoints()[-1]) == DriverState(step=15, open_sequences=[15])
-    left = run.begin_checkpoint(20)  # a crash here leaves nothing that counts
-    (left / "half").write_text("")
+    unfinished = run.begin_checkpoint(20)  # a crash here leaves nothing that counts
+    (unfinished / "half").write_text("")
     assert [path.name for path in RunDir.checkpoints(run)][-1] == "step-000015"
     assert not any(run.begin_checkpoint(20).iterdir())
 
@@ -50,7 +41,7 @@ def test_rewinding_drops_rows_of_lost_steps_and_torn_lines(tmp_path: Path) -> No
     run.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "rew')
-    again = RunDir(tmp_path)
-    again.rewind_metrics(2)
-    again.log({"step": 3})
+    reopened = RunDir(tmp_path)
+    reopened.rewind_metrics(2)
+    reopened.log({"step": 3})
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2, 3]

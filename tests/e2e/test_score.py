@@ -23,19 +23,19 @@ PARIS = {"question": "The capital of France?", "answers": ["Paris"]}
 
 def rlsys(*argv: str, lines: list[Any]) -> list[Any]:
     """The results, through both pipes."""
-    text = "".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines)
-    done = subprocess.run(
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    process = subprocess.run(
         [*RLSYS, "score", argv[0], "--input", "-", *argv[1:]],
         input=text.encode(),
         capture_output=True,
         timeout=DEADLINE_S,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    assert process.returncode == 0, process.stderr.decode()
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
 def values(results: list[Any]) -> list[Any]:
-    return [each.get("reward", each.get("kind")) for each in results]
+    return [result.get("reward", result.get("kind")) for result in results]
 
 
 def near(*expected: float) -> Any:
@@ -67,21 +67,6 @@ def test_research() -> None:
     assert values(rlsys("research", "reward.format_gate=false", lines=cases)) == near(*equation_2)
 
 
-def test_icrl() -> None:
-    found = "<think>a</think><search>q</search>\n\n<information><answer>x</answer></information>\n\n<think>b</think>"
-    responses = [
-        f"{found}<answer> Paris </answer>",
-        "<think>x</think><answer>Paris</answer>",
-        "<search>q</search><answer>Paris</answer>",
-        "<answer>Paris</answer>",
-        f"{found}<answer>London</answer>",
-        "<think>x</think><search>q</search><answer> </answer>",
-        "",
-    ]
-    lines = [{"task": PARIS, "response": response} for response in responses]
-    assert values(rlsys("icrl", lines=lines)) == near(1.0, 0.98, 0.97, 0.95, 0.2, 0.16, 0.0)
-
-
 def test_long_cot_with_its_lengths_given_and_counted(tmp_path: Path) -> None:
     def at(length: int, correct: bool, **fields: Any) -> dict[str, Any]:
         return {"task": {}, "response": "", "num_tokens": length, "correct": correct, **fields}
@@ -98,12 +83,12 @@ def test_long_cot_with_its_lengths_given_and_counted(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     line = {"task": {"answers": ["4"]}, "response": "aaaa \\boxed{\\sqrt{16}}"}
-    own = [f"model.path={tmp_path}", "reward.max_length=100", "reward.margin=0"]
-    ended, cut, given = rlsys("long_cot", *own, lines=[line, {**line, "truncated": True}, {**line, "num_tokens": 50}])
+    keys = [f"model.path={tmp_path}", "reward.max_length=100", "reward.margin=0"]
+    ended, cut, half = rlsys("long_cot", *keys, lines=[line, {**line, "truncated": True}, {**line, "num_tokens": 50}])
     counted = len(ended["token_rewards"]["repetition"])
     assert len(line["response"]) / 2 < counted <= len(line["response"]) + 1  # nearly a token for each character
     assert len(cut["token_rewards"]["repetition"]) == counted - 1  # the end token was not reached
-    assert (cut["reward"], given["reward"]) == (-10.0, 1.5)
+    assert (cut["reward"], half["reward"]) == (-10.0, 1.5)
     (unknown,) = rlsys("long_cot", "model.path=nobody/has-this-model", lines=[line])
     assert unknown["kind"] == "data" and "num_tokens or token_ids" in unknown["detail"]
 
@@ -132,16 +117,6 @@ def test_graph_rl() -> None:
     solution = (1.1, 1.1, 1.0, 1.1, 1.1, 0.1, -1.9, 0.1)
     assert values(rlsys("graph_rl", "reward.kind=solution", lines=lines)) == near(*solution)
     assert values(rlsys("graph_rl", "reward.preset=text", lines=lines[:4])) == near(1.35, 0.325, 1.05, -0.7)
-
-
-def test_swirl() -> None:
-    said = [{"role": "assistant", "content": "<search_query>q</search_query>"}, {"role": "user", "content": "q -> r"}]
-    messages = [*said, *said, {"role": "assistant", "content": "<answer>a</answer>"}]
-    judged = [["it is GOOD"] * 3, ["GOOD", "not GOOD but BAD", "GOOD"], ["GOOD", "hm", "BAD"]]
-    lines: list[Any] = [{"task": PARIS, "messages": messages, "judgements": each} for each in judged]
-    lines.append({"task": PARIS, "messages": messages})
-    assert values(rlsys("swirl", lines=lines)) == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3), "data"]
-    assert values(rlsys("swirl", "reward.aggregate=all", lines=lines[:3])) == near(1.0, 0.0, 0.0)
 
 
 def test_memory_stays_flat_over_many_lines_and_huge_ones(tmp_path: Path) -> None:
@@ -175,9 +150,9 @@ def test_who_stops_reading_ends_it_quietly(tmp_path: Path) -> None:
     assert process.stdout is not None and process.stderr is not None
     assert json.loads(process.stdout.readline())["status"] == "scored"
     process.stdout.close()
-    said = process.stderr.read().decode()
+    errors = process.stderr.read().decode()
     assert process.wait(DEADLINE_S) == 0
-    assert said.startswith("rlsys: reward icrl") and said.count("\n") == 1
+    assert errors.startswith("rlsys: reward icrl") and errors.count("\n") == 1
     process.stderr.close()
 
 

@@ -20,7 +20,7 @@ BUDGET = {
     "learners": 5_550,
     "launch": 38_150,
     "benchmarks": 8_250,
-    "tests": 82_150,
+    "tests": 81_950,
 }
 
 

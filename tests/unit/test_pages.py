@@ -80,16 +80,16 @@ def lines(text: str) -> Iterator[str]:
 
 
 @cache
-def refusal(paper: str | None, what: str) -> str | None:
-    """Why rlsys does not take a command, or overrides, where it is not for data that are not here.
+def refusal(paper: str | None, text: str) -> str | None:
+    """The error of a command or of overrides that rlsys refuses; None for accepted ones and for missing data files.
 
     paper: whose page it is.
     """
     try:
-        if COMMAND.match(what):
-            compose_command(shlex.split(re.split(r" [<>|] ", COMMAND.sub(r"\1", what, count=1))[0]))
+        if COMMAND.match(text):
+            compose_command(shlex.split(re.split(r" [<>|] ", COMMAND.sub(r"\1", text, count=1))[0]))
         else:
-            compose_anywhere([paper, f"{paper}/tiny"] if paper else ANY, [each[0] for each in ONE.finditer(what)])
+            compose_anywhere([paper, f"{paper}/tiny"] if paper else ANY, [match[0] for match in ONE.finditer(text)])
     except BadInput as error:
         return None if "No such file or directory" in str(error) else str(error)
     except SystemExit:  # --help
@@ -130,11 +130,11 @@ def printed(text: str) -> Iterator[tuple[str, bool]]:
 @every_page
 def test_commands_and_overrides_of_a_page_are_taken(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paper = page.parent.name if "configs" in page.parts else None
-    for what, in_a_line in printed(page.read_text()):
-        if not any(name in what for name in A_READERS):
-            why = refusal(paper, what)
-            named = in_a_line and why and re.search("arguments are required|expected one argument", why)
-            assert why is None or named, f"{what}: {why}"
+    for text, in_a_line in printed(page.read_text()):
+        if not any(name in text for name in A_READERS):
+            why = refusal(paper, text)
+            incomplete = in_a_line and why and re.search("arguments are required|expected one argument", why)
+            assert why is None or incomplete, f"{text}: {why}"
 
 
 def anchors(page: Path) -> set[str]:
@@ -154,8 +154,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @every_page
 def test_a_paper_is_linked_by_its_number(page: Path) -> None:
-    for shown, linked in re.findall(r"arXiv (\d{4}\.\d{5})\]\(([^)]*)\)", page.read_text()):
-        assert linked == f"https://arxiv.org/abs/{shown}"
+    for number, linked in re.findall(r"arXiv (\d{4}\.\d{5})\]\(([^)]*)\)", page.read_text()):
+        assert linked == f"https://arxiv.org/abs/{number}"
 
 
 @every_page
@@ -167,25 +167,19 @@ def test_files_tests_keys_and_figures_that_a_page_names_exist(page: Path) -> Non
     for path, name in re.findall(r"([\w/]+\.py)::(test_\w+)", code):
         file = next(place / path for place in places if (place / path).exists())
         assert f"def {name}(" in file.read_text(), f"{path}::{name}"
-    named = {key for key in KEY.findall(code) if not key.startswith(BELOW) and not key.endswith((".py", ".yaml"))}
-    sections = {known[: len(key)] for known in KEYS for key in named if known.startswith(f"{key}.")}
-    assert named - KEYS - sections - NO_KEYS == set()
-    asked = {name for found in re.findall(r"--figures ([a-z,]+)", code) for name in found.split(",")}
-    assert asked <= set(FIGURES)
-
-
-def test_the_eighty_things_of_the_papers_have_a_row_that_says_how_to_see_them() -> None:
-    rows = re.findall(r"(?m)^\| (\d+) \|.*\|(.*)\|$", (ROOT / "docs" / "papers.md").read_text())
-    assert [int(number) for number, _ in rows] == list(range(1, 81))
-    assert [number for number, seen in rows if "`" not in seen] == []
+    keys = {key for key in KEY.findall(code) if not key.startswith(BELOW) and not key.endswith((".py", ".yaml"))}
+    sections = {full[: len(key)] for full in KEYS for key in keys if full.startswith(f"{key}.")}
+    assert keys - KEYS - sections - NO_KEYS == set()
+    figures = {name for names in re.findall(r"--figures ([a-z,]+)", code) for name in names.split(",")}
+    assert figures <= set(FIGURES)
 
 
 def test_every_law_names_its_file_and_the_test_that_holds_it() -> None:
     laws = re.split(r"(?m)^[0-9]+\. ", (ROOT / "docs" / "laws.md").read_text())[1:]
     assert len(laws) == 12
     for law in laws:
-        kept, _, held = law.partition("Held by")
-        assert PATH.search(kept) and "::test_" in held, law
+        rule, _, proof = law.partition("Held by")
+        assert PATH.search(rule) and "::test_" in proof, law
 
 
 def test_a_law_that_is_cited_exists_and_the_first_citation_says_where() -> None:
